@@ -1,0 +1,212 @@
+"""One attention call, as every door of capture hands it on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+MASKED = -9e3
+"""Additive masks at or below this value exclude a pair: exp(-9000) is zero in every float type."""
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """Where in the model a call happens: `stack` groups the layers that belong together, `layer` counts within it.
+
+    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has `self`.
+    """
+
+    stack: str
+    layer: int
+
+    def __str__(self) -> str:
+        return f"{self.stack}/{self.layer}"
+
+    @classmethod
+    def parse(cls, text: str) -> Site:
+        stack, _, layer = text.rpartition("/")
+        return cls(stack, int(layer))
+
+
+@dataclass(frozen=True)
+class MaskShape:
+    """What the mask of a call allows, so that statistics can choose the cheapest exact form.
+
+    `form` is one of
+      full       every query sees every key
+      rectangle  each input has its own valid queries and keys, and every valid query sees every valid key (padding)
+      causal     query i sees keys j ≤ i, in every input
+      fixed      another pattern, the same in every input (sliding window, causal cross shapes)
+      varied     anything else (causal with padding, packed sequences)
+    """
+
+    form: Literal["full", "rectangle", "causal", "fixed", "varied"]
+    valid: Tensor | None  # (B or 1, H or 1, T, S) bool; None where form is full or causal
+    queries: Tensor | None = None  # (B, T) bool, where form is rectangle
+    keys: Tensor | None = None  # (B, S) bool, where form is rectangle
+
+
+@dataclass(eq=False)
+class AttentionCall:
+    """Queries, keys and values of one attention call, with everything that shapes its scores.
+
+    Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)` with `G` key-value heads, `H` a multiple of `G` (grouped queries).
+    The scores are `softcap(scale · q kᵀ) + bias`, the pattern their softmax over the allowed keys, with the sink logits
+    (one per head, no key of their own) in the denominator where the model has them.
+    """
+
+    site: Site
+    kind: Literal["self", "cross"]
+    name: str
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: float
+    mask: Tensor | None = None  # bool (True: may attend) or additive, broadcastable to (B, H, T, S)
+    causal: bool = False  # query i sees keys j ≤ i; given instead of a mask
+    bias: Tensor | None = None  # position bias, broadcastable to (B, H, T, S)
+    softcap: float | None = None
+    sinks: Tensor | None = None  # (H,)
+    query_valid: Tensor | None = None  # (B, T) bool: False marks padding
+    shapes: dict[tuple[int, int], MaskShape] = field(default_factory=dict, repr=False)  # shared by the calls of a pass
+
+    @property
+    def layer(self) -> int:
+        return self.site.layer
+
+    @property
+    def heads(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def linear(self) -> bool:
+        """The scores are the plain products `scale · q kᵀ`: no cap, no bias."""
+        return self.softcap is None and self.bias is None and not self._additive
+
+    @cached_property
+    def _additive(self) -> bool:
+        return self.mask is not None and self.mask.dtype != torch.bool and bool((self.mask[self.mask > MASKED] != 0).any())
+
+    @cached_property
+    def mask_shape(self) -> MaskShape:
+        """The form of the mask; worked out once for all calls of a forward pass that share the mask tensor."""
+        key = (id(self.mask), id(self.query_valid))
+        if self.mask is None or key not in self.shapes:
+            shape = self._find_mask_shape()
+            if self.mask is None:
+                return shape
+            self.shapes[key] = shape
+        return self.shapes[key]
+
+    def _find_mask_shape(self) -> MaskShape:
+        (B, _, T, _), S = self.q.shape, self.k.shape[2]
+        valid = self._allowed()  # (b, h, T, S) or None
+        queries = self.query_valid
+        if valid is None:
+            if queries is None or bool(queries.all()):
+                square = self.causal and T > 1
+                return MaskShape("causal" if square and T == S else "fixed" if square else "full", self._tril() if square and T != S else None)
+            valid = self._tril() if self.causal and T > 1 else torch.ones(1, 1, T, S, dtype=torch.bool, device=self.q.device)
+        if valid.shape[1] > 1 and bool((valid == valid[:, :1]).all()):
+            valid = valid[:, :1]
+        if valid.shape[0] > 1 and (valid.stride(0) == 0 or bool((valid == valid[:1]).all())):
+            valid = valid[:1]
+        if queries is not None and not bool(queries.all()):
+            valid = valid & queries[:, None, :, None]
+        if bool(valid.all()):
+            return MaskShape("full", None)
+        if valid.shape[:2] == (1, 1):
+            causal = T == S and torch.equal(valid, self._tril())
+            return MaskShape("causal", None) if causal else MaskShape("fixed", valid)
+        if valid.shape[1] == 1:
+            rows, keys = valid.any(3)[:, 0], valid.any(2)[:, 0]  # (B, T), (B, S)
+            if torch.equal(valid[:, 0], rows[:, :, None] & keys[:, None, :]):
+                return MaskShape("rectangle", valid, rows.expand(B, T), keys.expand(B, S))
+        return MaskShape("varied", valid)
+
+    def _tril(self) -> Tensor:
+        T, S = self.q.shape[2], self.k.shape[2]
+        return torch.ones(T, S, dtype=torch.bool, device=self.q.device).tril()[None, None]
+
+    def _allowed(self) -> Tensor | None:
+        """The mask as booleans `(b, h, T, S)`, `b` and `h` possibly 1; None where every pair is allowed or `causal` says it."""
+        if self.mask is None:
+            return None
+        mask = self.mask if self.mask.dtype == torch.bool else self.mask > MASKED
+        while mask.ndim < 4:
+            mask = mask[None]
+        T, S = self.q.shape[2], self.k.shape[2]
+        mask = mask.expand(mask.shape[0], mask.shape[1], T, S)
+        return mask & self._tril() if self.causal and T > 1 else mask
+
+    def valid(self) -> Tensor:
+        """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query is no padding."""
+        shape = self.mask_shape
+        if shape.valid is not None:
+            return shape.valid
+        if shape.form == "causal":
+            return self._tril()
+        return torch.ones(1, 1, self.q.shape[2], self.k.shape[2], dtype=torch.bool, device=self.q.device)
+
+    @cached_property
+    def scaled_q(self) -> Tensor:
+        """`scale · q` (B, H, T, D)."""
+        return self.q * self.scale
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """The keys each query head reads, `(B, H, S, D)`; a view where heads are grouped."""
+        B, G, S, D = self.k.shape
+        return self.k if G == self.heads else self.k[:, :, None].expand(B, G, self.heads // G, S, D).reshape(B, -1, S, D)
+
+    @property
+    def values(self) -> Tensor:
+        """The values each query head reads, `(B, H, S, E)`."""
+        B, G, S, E = self.v.shape
+        return self.v if G == self.heads else self.v[:, :, None].expand(B, G, self.heads // G, S, E).reshape(B, -1, S, E)
+
+    @cached_property
+    def query_gram(self) -> Tensor:
+        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(B, H, D, D)`, over valid queries."""
+        q = self.valid_queries
+        return q.transpose(2, 3) @ q
+
+    @cached_property
+    def valid_queries(self) -> Tensor:
+        """The scaled queries with padding rows at zero, `(B, H, T, D)`."""
+        rows = self.mask_shape.queries if self.mask_shape.form == "rectangle" else self.query_valid
+        return self.scaled_q if rows is None else self.scaled_q * rows[:, None, :, None]
+
+    def raw_scores(self) -> Tensor:
+        """Scores of all pairs, masked ones included, `(B, H, T, S)`."""
+        scores = self.scaled_q @ self.keys.transpose(2, 3)
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if self.bias is not None:
+            scores = scores + self.bias
+        if self._additive:
+            assert self.mask is not None
+            scores = scores + torch.where(self.mask > MASKED, self.mask, 0)
+        return scores
+
+    def scores(self, fill: float = -torch.inf) -> Tensor:
+        """The true pre-softmax scores, `(B, H, T, S)`; pairs that do not count hold `fill`."""
+        scores = self.raw_scores()
+        if self.mask_shape.form == "full":
+            return scores
+        return scores.masked_fill(~self.valid(), fill)
+
+    def pattern(self) -> Tensor:
+        """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits), padding rows are zero."""
+        scores = self.scores()
+        if self.sinks is not None:
+            sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+            scores = torch.cat([scores, sink], dim=-1)
+        pattern = torch.softmax(scores, dim=-1, dtype=torch.float32 if scores.dtype != torch.float64 else None)
+        if self.sinks is not None:
+            pattern = pattern[..., :-1]
+        return torch.nan_to_num(pattern).to(scores.dtype)  # a row without any key has no distribution

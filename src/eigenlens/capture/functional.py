@@ -1,0 +1,117 @@
+"""Second door: torch's own attention functions, for models outside the transformers library."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..errors import EigenlensError
+from .call import AttentionCall
+from .session import Session
+
+_SDPA = F.scaled_dot_product_attention
+_MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
+
+
+class _Watch(TorchFunctionMode):
+    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention` in either of its forms."""
+
+    def __init__(self, session: Session, stack: list[nn.Module]) -> None:
+        super().__init__()
+        self.session = session
+        self.stack = stack
+        self.last: AttentionCall | None = None
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is _SDPA:
+            self._see(*args, **kwargs)
+        elif func is F.multi_head_attention_forward:
+            return self._multi_head(args, kwargs)
+        return func(*args, **kwargs)
+
+    def _see(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> None:
+        if not self.stack:
+            return  # called by the user's own code, outside any module
+        q, k, v = (_four(x) for x in (query, key, value))
+        mask = attn_mask
+        if mask is not None and mask.ndim > 4:
+            mask = mask.flatten(0, mask.ndim - 4)
+        elif mask is not None and mask.ndim == 3 and query.ndim == 3:
+            mask = mask[None]
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        self.last = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=bool(is_causal) and q.shape[2] > 1)
+
+    def _spy(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._see(*args, **kwargs)
+        return _SDPA(*args, **kwargs)
+
+    def _multi_head(self, args: tuple, kwargs: dict) -> Any:
+        """`need_weights=True` takes a path of its own past SDPA: ask for none, and make them from the captured call."""
+        bound = _MULTI_HEAD.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        wanted, average = given["need_weights"], given["average_attn_weights"]
+        if wanted and given["is_causal"] and given["attn_mask"] is None:
+            raise EigenlensError("nn.MultiheadAttention was called with is_causal but without a mask")
+        batched = given["query"].ndim == 3
+        given["need_weights"] = False
+        self.last = None
+        with mock.patch.object(F, "scaled_dot_product_attention", self._spy):  # a mode is off inside what it handles
+            output, _ = F.multi_head_attention_forward(*bound.args, **bound.kwargs)
+        if not wanted or self.last is None:
+            return output, None
+        weights = self.last.pattern()  # (B, H, T, S)
+        weights = weights.mean(1) if average else weights
+        return output, weights if batched else weights[0]
+
+
+def _four(x: Tensor) -> Tensor:
+    """As (B, H, T, D): missing leading dimensions are 1, extra ones join the batch."""
+    while x.ndim < 4:
+        x = x[None]
+    return x.flatten(0, x.ndim - 4)
+
+
+@contextlib.contextmanager
+def opened(session: Session) -> Iterator[None]:
+    """Watch torch's attention functions, with a stack of the modules that are running."""
+    stack: list[nn.Module] = []
+
+    def push(module: nn.Module, _: Any) -> None:
+        stack.append(module)
+
+    def pop(module: nn.Module, *_: Any) -> None:
+        while stack and stack.pop() is not module:
+            pass
+
+    hooks = []
+    for module in session.model.modules():
+        hooks += [module.register_forward_pre_hook(push), module.register_forward_hook(pop, always_call=True)]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # nn.TransformerEncoder's fused path shows no attention
+    try:
+        with _Watch(session, stack):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for hook in hooks:
+            hook.remove()

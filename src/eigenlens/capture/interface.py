@@ -1,0 +1,141 @@
+"""First door: the attention interface of the transformers library."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ..errors import EigenlensError
+from .call import AttentionCall, Site
+from .rotary import RotaryRecorder
+from .session import AttentionNotSeen, Session
+
+NAME = "eigenlens-capture"
+
+_open: list[_Door] = []
+
+
+def reaches(model: nn.Module) -> bool:
+    """Whether `model` is a transformers model whose attention can be exchanged through the interface."""
+    return isinstance(model, PreTrainedModel) and model._can_set_attn_implementation()
+
+
+class _Door:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.rotary = RotaryRecorder(session.model) if session.before_rope else None
+        self.checked: set[int] = set()
+
+    def see(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict) -> None:
+        if id(module) not in self.checked:
+            self.checked.add(id(module))
+            _check_against_eager(module, q, k, v, scale, kwargs, extras)
+        if self.rotary is not None:
+            q, k = self.rotary.undo(module, q, k)
+        self.session.see(module, q, k, v, scale, **extras)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What a model calls while a door is open: attends as `sdpa` would, and shows the call to the doors it belongs to."""
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
+    extras = {"mask": attention_mask, "causal": causal, "bias": position_bias, "softcap": softcap, "sinks": s_aux}
+    for door in _open:
+        if module in door.session.names:
+            door.see(module, query, key, value, scale, kwargs, extras)
+    if softcap is None and s_aux is None:
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scale, is_causal=is_causal,
+            position_bias=position_bias, **kwargs,
+        )  # fmt: skip
+    call = AttentionCall(Site("", 0), "self", "", query, key, value, scale, **extras)
+    weights = torch.dropout(call.pattern(), dropout, module.training)
+    return (weights @ call.values).transpose(1, 2).contiguous(), None
+
+
+def _check_against_eager(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
+) -> None:
+    """Compare with the family's own eager formula on the first input of the first pass.
+
+    A family may do more in its eager function than it tells the interface; its scores would then be wrong without a sign.
+    """
+    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if eager is None or module.training:
+        return
+    first = {name: x[:1] if isinstance(x, Tensor) and name != "sinks" and x.shape[0] == q.shape[0] else x for name, x in extras.items()}
+    call = AttentionCall(Site("", 0), "self", "", q[:1], k[:1], v[:1], scale, **first)
+    floor = torch.finfo(q.dtype).min
+    mask = first["mask"]
+    if call.causal:
+        mask = torch.where(call._tril()[..., : k.shape[2]], 0.0, floor).to(q.dtype)
+    elif mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, floor).to(q.dtype)
+    named = {"position_bias": first["bias"], "softcap": call.softcap, "s_aux": call.sinks}
+    try:
+        theirs = eager(
+            module, call.q, call.k, call.v, mask, scaling=scale, dropout=0.0,
+            **{n: x for n, x in named.items() if x is not None}, **kwargs,
+        )[0]  # fmt: skip
+    except TypeError:
+        return  # an eager function of another signature cannot be compared
+    ours = (call.pattern() @ call.values).transpose(1, 2)  # (1, T, H, E)
+    seen = call.valid().any(-1)[:, 0]  # (1, T): a row without keys is undefined in both
+    gap = (ours - theirs.reshape(ours.shape))[seen.expand(1, ours.shape[1])].abs().max() if seen.any() else torch.zeros(())
+    if gap > 1e-2 * v.abs().max().clamp_min(1e-6):
+        raise AttentionNotSeen(
+            f"{type(module).__name__} adds something to its scores that the attention interface does not show "
+            f"(outputs differ by {gap.item():.2g}); its scores cannot be captured truly"
+        )
+
+
+@contextlib.contextmanager
+def opened(session: Session) -> Iterator[None]:
+    """Put the model's configs on our implementation, and back on exit.
+
+    Two models built from one config object share its setting; the other one simply attends as before, since a door
+    shows only the modules of its own model.
+    """
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)  # without it causal and padding masks would vanish silently
+    model = session.model
+    assert isinstance(model, PreTrainedModel)
+    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    before = {key: getattr(config, "_attn_implementation_internal", None) for key, config in configs.items()}
+    door = _Door(session)
+    try:
+        model.set_attn_implementation(NAME)
+        _open.append(door)
+        yield
+    except KeyError as error:
+        raise EigenlensError(f"{type(model).__name__} does not accept another attention: {error}") from error
+    finally:
+        if door in _open:
+            _open.remove(door)
+        if door.rotary is not None:
+            door.rotary.close()
+        for key, config in configs.items():
+            if hasattr(config, "_attn_implementation_internal"):
+                config._attn_implementation_internal = before[key]

@@ -1,0 +1,5 @@
+"""The one exception family: every error a user can cause says what was wrong, with the value, and what to do."""
+
+
+class EigenlensError(Exception):
+    """Bad input or a state the user can mend. The command line prints the message and ends with exit code 2."""
