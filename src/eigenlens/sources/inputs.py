@@ -1,0 +1,190 @@
+"""Model inputs, ready to run: batches by bucket, the same every time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from . import images, speech
+from .models import Model
+from .split import FIT, Split
+from .text import pieces
+from .windows import Tokens, Windows, pack, special_tokens, tokenised
+
+Batch = dict[str, Tensor]
+
+
+@dataclass
+class Inputs:
+    """All inputs of a study: `make(indices)` gives a batch, `buckets[i]` says whether input i is fit or held out."""
+
+    buckets: np.ndarray  # (N,) FIT or the held-out group
+    documents: np.ndarray  # (N,)
+    length: int
+    make: Callable[[np.ndarray], Batch]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[int]:
+        """FIT, then the held-out groups that have inputs."""
+        return [FIT, *sorted(set(self.buckets[self.buckets != FIT].tolist()))]
+
+    def number(self, bucket: int) -> int:
+        return int((self.buckets == bucket).sum())
+
+    def batches(self, bucket: int, size: int, start: int = 0) -> Iterator[tuple[int, Batch]]:
+        """Batches of one bucket from its input `start` on, as (number of inputs, tensors)."""
+        indices = np.flatnonzero(self.buckets == bucket)
+        for first in range(start, len(indices), size):
+            chosen = indices[first : first + size]
+            yield len(chosen), self.make(chosen)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What inputs a study wants."""
+
+    data: tuple[str, ...]
+    length: int | None = None
+    inputs: int = 1000
+    held_out: float = 0.2
+    seed: int = 0
+    pad: bool = False
+
+
+def prepare(model: Model, request: Request, folder: Path, resume: bool = False) -> Inputs:
+    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study reads them again."""
+    if request.inputs < 3:
+        raise EigenlensError(f"{request.inputs} inputs are too few: a study needs at least 3 (2 to fit, 1 to hold out)")
+    if not 0 < request.held_out < 1:
+        raise EigenlensError(f"the held-out share must lie between 0 and 1, not {request.held_out}")
+    split = Split(request.inputs, request.held_out, request.seed)
+    if model.kind == "vision":
+        return _image_inputs(model, request, split)
+    length = _length(model, request)
+    arrays = [name for name in request.data if name.endswith(".npy")]
+    if arrays and len(arrays) < len(request.data):
+        raise EigenlensError("token ids (.npy) and text cannot be mixed in one study")
+    if model.kind == "audio":
+        return _speech_inputs(model, request, split, length, folder, resume)
+    if not arrays and model.tokenizer is None:
+        raise EigenlensError(f"{model.name} has no tokenizer; give token ids in a .npy file, or a tokenizer")
+    two_sided = model.kind == "encoder-decoder"
+    around = special_tokens(model.tokenizer) if model.tokenizer is not None and not arrays else ([], [])
+    if two_sided:  # the encoder's text with its special tokens, then what the decoder is fed behind its start token
+        width, inner = 2 * length - 1 - len(around[0]) - len(around[1]), ([], [])
+    else:
+        width, inner = length, around
+    if resume:
+        windows = Windows.open(folder)
+    elif arrays:
+        windows = pack(_array_tokens(model, arrays, width), folder, width, split)
+    else:
+        windows = _text_windows(model, request, folder, width, split, inner)
+    windows.save(folder)
+    facts = {"tokens": int(windows.lengths.sum()), "fingerprint": windows.fingerprint()}
+    return _inputs(windows, length, lambda rows: _token_batch(model, windows, rows, length, request, around), facts, request)
+
+
+def _inputs(windows: Any, length: int, make: Callable[[np.ndarray], Batch], facts: dict, request: Request) -> Inputs:
+    documents, buckets = windows.documents, windows.buckets
+    facts = {
+        "name": ", ".join(Path(name).name if "/" in name else name for name in request.data),
+        "documents": len(np.unique(documents)),
+        "documents_held_out": len(np.unique(documents[buckets != FIT])),
+        "inputs_fit": int((buckets == FIT).sum()),
+        "inputs_held_out": int((buckets != FIT).sum()),
+        "padded": request.pad,
+        **facts,
+    }
+    return Inputs(buckets, documents, length, make, facts)
+
+
+def _length(model: Model, request: Request) -> int:
+    length = 128 if request.length is None else request.length
+    if length < 2:
+        raise EigenlensError(f"a length of {length} is too short: attention needs at least 2 tokens")
+    if model.max_length is not None and length > model.max_length:
+        raise EigenlensError(f"a length of {length} is over the maximum of {model.name}, {model.max_length} tokens")
+    return length
+
+
+def _text_windows(
+    model: Model, request: Request, folder: Path, width: int, split: Split, around: tuple[list[int], list[int]]
+) -> Windows:
+    tokenizer = model.tokenizer
+    stream = tokenised(pieces(request.data, section=32 * width, seed=request.seed), tokenizer)
+    end = tokenizer.eos_token_id if model.kind == "decoder" else None
+    pad = None
+    if request.pad:
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
+    return pack(stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad)
+
+
+def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[Tokens]:
+    """Token ids from `.npy` files: a row of a table is a document of its own; a flat array is cut into runs of 8 inputs."""
+    vocabulary = getattr(getattr(model.module, "config", None), "vocab_size", None)
+    document = -1
+    for name in names:
+        try:
+            ids = np.load(name, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise EigenlensError(f"{name} is no array of token ids: {error}") from error
+        if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
+            raise EigenlensError(f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions")
+        if ids.ndim == 2 and ids.shape[1] != width:
+            raise EigenlensError(f"the rows of {name} have {ids.shape[1]} tokens, where {width} are asked for")
+        rows = ids if ids.ndim == 2 else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
+        for row in rows:
+            if len(row) and (row.min() < 0 or (vocabulary is not None and row.max() >= vocabulary)):
+                raise EigenlensError(f"{name} holds the token id {int(row.max())}, outside the vocabulary of {vocabulary}")
+            document += 1
+            yield Tokens(document, np.asarray(row))
+
+
+def _token_batch(
+    model: Model, windows: Windows, rows: np.ndarray, length: int, request: Request, around: tuple[list[int], list[int]]
+) -> Batch:
+    ids = torch.from_numpy(np.asarray(windows.ids[rows], dtype=np.int64))  # (B, width)
+    lengths = torch.from_numpy(windows.lengths[rows])
+    mask = (torch.arange(ids.shape[1])[None] < lengths[:, None]).long() if request.pad else None
+    batch: Batch
+    if model.kind == "encoder-decoder":
+        start = getattr(model.module.config, "decoder_start_token_id", 0) or 0
+        before, after = (torch.tensor(part, dtype=torch.long).expand(len(ids), -1) for part in around)
+        cut = length - before.shape[1] - after.shape[1]
+        begin = torch.full((len(ids), 1), start)
+        batch = {
+            "input_ids": torch.cat([before, ids[:, :cut], after], 1),  # (B, length)
+            "decoder_input_ids": torch.cat([begin, ids[:, cut:]], 1),  # (B, length)
+        }
+        if mask is not None:
+            sides = torch.ones_like(before), torch.ones_like(after)
+            batch["attention_mask"] = torch.cat([sides[0], mask[:, :cut], sides[1]], 1)
+            batch["decoder_attention_mask"] = torch.cat([torch.ones_like(begin), mask[:, cut:]], 1)
+    else:
+        if mask is not None and getattr(model.tokenizer, "padding_side", "right") == "left":
+            order = (torch.arange(length)[None] + lengths[:, None]) % length  # padding to the front
+            ids, mask = ids.gather(1, order), mask.gather(1, order)
+        batch = {"input_ids": ids}
+        if mask is not None:
+            batch["attention_mask"] = mask
+    return {name: x.to(model.device) for name, x in batch.items()}
+
+
+def _image_inputs(model: Model, request: Request, split: Split) -> Inputs:
+    crops = images.crops(model, request.data, request.length, split, random.Random(request.seed))
+    return _inputs(crops, crops.tokens, crops.batch, {"image_size": crops.size}, request)
+
+
+def _speech_inputs(model: Model, request: Request, split: Split, length: int, folder: Path, resume: bool) -> Inputs:
+    clips = speech.clips(model, request.data, length, split, folder, resume)
+    return _inputs(clips, length, clips.batch, {"sampling_rate": speech.RATE}, request)

@@ -1,0 +1,228 @@
+"""Models: a catalogue name, a folder, a hub id or a live module, loaded without running anyone's code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from ..errors import EigenlensError
+from . import catalogue
+
+Kind = Literal["encoder", "decoder", "encoder-decoder", "vision", "audio", "module"]
+
+
+@dataclass
+class Model:
+    """A model in hand: the module, what turns data into its inputs, and what is known about it."""
+
+    name: str
+    module: nn.Module
+    kind: Kind
+    tokenizer: Any = None
+    processor: Any = None
+    max_length: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Where it came from: source, architecture, parameters, a fingerprint of the weights."""
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The part that attends, without the task's head: logits over a vocabulary cost much and show no attention."""
+        return self.module.base_model if isinstance(self.module, transformers.PreTrainedModel) else self.module
+
+    @property
+    def device(self) -> torch.device:
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+
+def load(model: str | Path | nn.Module | Model, *, device: str | torch.device = "cpu", tokenizer: Any = None) -> Model:
+    """Load a model for study.
+
+    `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id (`org/name`), or an
+    `nn.Module` in hand. Remote code is never run, pickled weights are read as tensors only, and weights that are missing,
+    truncated or not finite are an error.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, nn.Module):
+        loaded = _from_module(model, tokenizer)
+    else:
+        loaded = _from_place(str(model))
+    loaded.module.to(device).eval()
+    if tokenizer is not None:
+        loaded.tokenizer = tokenizer
+    return loaded
+
+
+def _from_module(module: nn.Module, tokenizer: Any) -> Model:
+    config = getattr(module, "config", None)
+    is_transformers = isinstance(config, transformers.PreTrainedConfig)
+    kind: Kind = _kind(config) if is_transformers else "module"
+    limit = _max_length(config, tokenizer) if is_transformers else None
+    facts = {"source": "module", "architecture": type(module).__name__, "parameters": _parameters(module)}
+    return Model(type(module).__name__, module, kind, tokenizer, None, limit, facts)
+
+
+def _from_place(name: str) -> Model:
+    folder: str | Path
+    if name in catalogue.MODELS:
+        folder, source = catalogue.folder(name), "catalogue"
+    elif Path(name).is_dir():
+        folder, source = Path(name), "folder"
+        _check_folder(folder)
+    elif Path(name).exists():
+        raise EigenlensError(f"{name} is a file; give the model's folder (with config.json and weights)")
+    elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        folder, source = name, "hub"
+    else:
+        raise EigenlensError(f"no such model: {name!r} is no catalogue name, no folder and no hub id")
+    with _quiet():
+        config = _config(folder, name)
+        module = _weights(folder, config, name)
+        kind = _kind(config)
+        tokenizer = _optional(transformers.AutoTokenizer, folder) if kind not in {"vision"} else None
+        processor = None
+        if kind == "vision":
+            processor = _optional(transformers.AutoImageProcessor, folder)
+        elif kind == "audio":
+            processor = _optional(transformers.AutoFeatureExtractor, folder)
+    facts = {
+        "source": source,
+        "architecture": type(module).__name__,
+        "parameters": _parameters(module),
+        "fingerprint": _fingerprint(folder, module),
+    }
+    if source == "catalogue" and catalogue.MODELS[name].note:
+        facts["note"] = catalogue.MODELS[name].note
+    label = name if source != "folder" else Path(name).resolve().name
+    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts)
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise EigenlensError(f"{folder} holds no config.json, so it is not a model's folder")
+    names = ["*.safetensors", "pytorch_model*.bin"]
+    weights = [path for pattern in names for path in sorted(folder.glob(pattern))]
+    if not weights:
+        raise EigenlensError(f"{folder} holds a config but no weights (no .safetensors and no pytorch_model.bin)")
+    for path in weights:
+        if path.suffix == ".safetensors":
+            try:
+                with safe_open(path, "pt"):
+                    pass
+            except (SafetensorError, OSError) as error:
+                raise EigenlensError(f"{path} is damaged or cut short: {error}") from error
+
+
+def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        if isinstance(folder, str):
+            known = ", ".join(catalogue.MODELS)
+            raise EigenlensError(
+                f"no such model: {name!r} is no folder, not in the catalogue ({known}), and could not be had from the hub"
+            ) from error
+        raise EigenlensError(f"the config of {name} cannot be read: {_first_line(error)}") from error
+
+
+def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: str) -> nn.Module:
+    architectures = getattr(config, "architectures", None) or []
+    cls = getattr(transformers, architectures[0], None) if architectures else None
+    cls = cls or transformers.AutoModel
+    try:
+        module, info = cls.from_pretrained(
+            folder,
+            config=config,
+            trust_remote_code=False,
+            weights_only=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+        )
+    except SafetensorError as error:
+        raise EigenlensError(f"the weights of {name} are damaged or cut short: {_first_line(error)}") from error
+    except (OSError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        raise EigenlensError(f"{name} cannot be loaded: {_first_line(error)}") from error
+    missing = [key for key in info["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise EigenlensError(f"{name} lacks {len(missing)} of its weights, {missing[0]} among them")
+    for key, parameter in module.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise EigenlensError(f"the weights of {name} hold NaN or infinity, in {key} among others")
+    return module
+
+
+def _optional(cls: Any, folder: str | Path) -> Any:
+    """A tokenizer or processor; None where the folder has none, since token ids and tensors do without."""
+    try:
+        return cls.from_pretrained(folder, trust_remote_code=False)
+    except Exception:
+        return None
+
+
+def _kind(config: Any) -> Kind:
+    if getattr(config, "is_encoder_decoder", False):
+        return "audio" if hasattr(config, "num_mel_bins") else "encoder-decoder"
+    if hasattr(config, "image_size") and not hasattr(config, "vocab_size"):
+        return "vision"
+    names = " ".join(getattr(config, "architectures", None) or [])
+    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    kind = getattr(config, "model_type", "")
+    if "CausalLM" in names or "LMHead" in names or (kind in mapping and kind not in masked):
+        return "decoder"
+    return "encoder"
+
+
+def _max_length(config: Any, tokenizer: Any) -> int | None:
+    if hasattr(config, "relative_attention_num_buckets"):
+        return None  # relative positions have no end
+    text = getattr(config, "max_target_positions", None) or getattr(config, "max_position_embeddings", None)
+    limit = text or getattr(config, "n_positions", None)
+    bounds = [limit, getattr(tokenizer, "model_max_length", None)]
+    known = [int(bound) for bound in bounds if bound is not None and 0 < bound < 1 << 30]
+    return min(known) if known else None
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _fingerprint(folder: str | Path, module: nn.Module) -> str:
+    """Tells two sets of weights apart without hashing gigabytes: sizes and a thin slice of every tensor."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(module.state_dict().items()):
+        flat = tensor.detach().flatten()
+        step = max(1, flat.numel() // 64)
+        digest.update(f"{key}{tuple(tensor.shape)}".encode())
+        digest.update(flat[::step].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and warnings of the library while a model loads; its errors are ours to tell."""
+    log = transformers.utils.logging
+    level, bar = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bar:
+            log.enable_progress_bar()

@@ -1,0 +1,61 @@
+"""Which documents are for fitting and which are held out."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+FIT = -1
+GROUPS = 8
+"""Held-out documents fall into this many groups; intervals come from leaving out one group at a time."""
+
+
+@dataclass
+class Split:
+    """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come, by their number of inputs.
+
+    A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what has been dealt; within
+    it the emptiest group is next. A full bucket gets no further document.
+    """
+
+    inputs: int
+    held_out: float
+    seed: int
+    groups: int = GROUPS
+    made: dict[int, float] = field(default_factory=dict)  # bucket → inputs it has; a part of one counts as its share
+    _current: tuple[int, int | None] | None = None  # the document being dealt, and its bucket
+
+    def __post_init__(self) -> None:
+        held = min(max(round(self.inputs * self.held_out), 1), self.inputs - 1)
+        groups = min(self.groups, held)
+        self.quota = {FIT: self.inputs - held}
+        self.quota |= {g: held // groups + (g < held % groups) for g in range(groups)}
+        self.made = dict.fromkeys(self.quota, 0.0)
+        self._held_first = random.Random(self.seed).random() < self.held_out
+
+    @property
+    def full(self) -> bool:
+        return not self.room(FIT) and not any(self.room(bucket) for bucket in self.quota if bucket != FIT)
+
+    def room(self, bucket: int, begun: bool = False) -> bool:
+        """Whether a bucket takes another document, or more of one that is `begun`: a long one may fill a group twice."""
+        if bucket == FIT:
+            return self.made[FIT] < self.quota[FIT]
+        held = sum(n for g, n in self.made.items() if g != FIT)
+        return held < sum(self.quota.values()) - self.quota[FIT] and self.made[bucket] < self.quota[bucket] * (1 + begun)
+
+    def bucket(self, document: int) -> int | None:
+        """The bucket of a document; None when there is no room for it. Documents come one after the other."""
+        if self._current is None or self._current[0] != document:
+            self._current = (document, self._deal())
+        bucket = self._current[1]
+        return bucket if bucket is not None and self.room(bucket, begun=True) else None
+
+    def _deal(self) -> int | None:
+        groups = [g for g in self.quota if g != FIT and self.room(g)]
+        held = sum(n for g, n in self.made.items() if g != FIT)
+        total = sum(self.made.values())
+        wanted = held < self.held_out * total if total else self._held_first
+        if groups and (wanted or not self.room(FIT)):
+            return min(groups, key=lambda g: (self.made[g], g))
+        return FIT if self.room(FIT) else None

@@ -1,0 +1,133 @@
+"""Text as a stream of documents, from files, folders, standard input or a named data set."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import EigenlensError
+from . import datasets
+
+SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
+MANY_FILES = 10
+"""From this many files on a document is a file; fewer are cut into sections, so that there is something to hold out."""
+CHUNK = 1 << 16
+NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text, and the document it belongs to; a long document comes in several pieces."""
+
+    document: int
+    text: str
+
+
+def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[Piece]:
+    """Stream the documents of `data`: file and folder paths, `-` for standard input, names of data sets.
+
+    Never more than about `max(section, 64 kB)` characters are held. With ten files or more a document is a file. Fewer
+    are cut into sections of at least `section` characters that end at a blank line. In a `.jsonl` file every line is a
+    document with a `text`. Lists of files and named sets come in an order drawn from `seed`; a file is read from its start.
+    """
+    sources: list[Path | str] = []
+    for item in map(str, data):
+        path = Path(item)
+        if item == "-" or item in NAMED:
+            sources.append(item)
+        elif path.is_dir():
+            found: list[Path | str] = [p for p in sorted(path.rglob("*")) if p.suffix in SUFFIXES and p.is_file()]
+            if not found:
+                raise EigenlensError(f"{path} holds no text files ({', '.join(sorted(SUFFIXES))})")
+            sources += found
+        elif path.is_file():
+            sources.append(path)
+        else:
+            known = ", ".join(NAMED)
+            raise EigenlensError(f"no such data: {item!r} is no file, no folder and no named text ({known})")
+    random.Random(seed).shuffle(sources)
+    files = sum(isinstance(source, Path) for source in sources)
+    document = -1
+    for source in sources:
+        if source in NAMED:
+            texts = datasets.text(str(source))
+            for text in _shuffled(texts, seed):
+                document += 1
+                yield Piece(document, text)
+            continue
+        stream = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115
+        with stream:
+            label = "standard input" if source == "-" else str(source)
+            if str(source).endswith(".jsonl"):
+                for text in _json_lines(stream, label):
+                    document += 1
+                    yield Piece(document, text)
+                continue
+            whole = files >= MANY_FILES
+            document += whole
+            for text in _sections(_characters(stream, label), section):
+                document += not whole
+                yield Piece(document, text)
+
+
+def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
+    """Shuffle a stream within a window: the whole of a small set, the neighbourhood in a large one."""
+    held: list[str] = []
+    rng = random.Random(seed)
+    for text in texts:
+        held.append(text)
+        if len(held) == window:
+            rng.shuffle(held)
+            yield from held
+            held = []
+    rng.shuffle(held)
+    yield from held
+
+
+def _characters(stream: BinaryIO, label: str) -> Iterator[str]:
+    reader = io.TextIOWrapper(stream, encoding="utf-8", errors="strict", newline=None)
+    try:
+        while chunk := reader.read(CHUNK):
+            if "\0" in chunk:
+                raise EigenlensError(f"{label} is binary, not text (it holds NUL bytes)")
+            yield chunk
+    except UnicodeDecodeError as error:
+        raise EigenlensError(f"{label} is not UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason})") from error
+
+
+def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
+    """Cut at the first blank line after `section` characters; without one in four times that, at a line's end or anywhere."""
+    held = ""
+    for chunk in chunks:
+        held += chunk
+        while len(held) > 4 * section:
+            cut = held.find("\n\n", section, 4 * section)
+            cut = cut if cut >= 0 else held.rfind("\n", section, 4 * section)
+            cut = cut if cut >= 0 else held.rfind(" ", section, 4 * section)
+            cut = cut if cut >= 0 else 4 * section
+            yield held[:cut]
+            held = held[cut:].lstrip("\n")
+    while len(held) > 2 * section and (cut := held.find("\n\n", section)) >= 0:
+        yield held[:cut]
+        held = held[cut:].lstrip("\n")
+    if held.strip():
+        yield held
+
+
+def _json_lines(stream: BinaryIO, label: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise EigenlensError(f'{label}, line {number}: not a JSON object with a "text"') from error
+        if not isinstance(text, str):
+            raise EigenlensError(f'{label}, line {number}: "text" is no string')
+        yield text

@@ -1,0 +1,139 @@
+"""Documents as inputs of a fixed number of tokens, spooled to disk as they come."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import EigenlensError
+from .split import FIT, Split
+from .text import Piece
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The token ids of a piece of a document."""
+
+    document: int
+    ids: list[int] | np.ndarray
+
+
+@dataclass
+class Windows:
+    """Inputs on disk: `ids (N, width)` memory-mapped, how many of each are tokens, and the bucket and document of each."""
+
+    ids: np.ndarray
+    lengths: np.ndarray  # (N,) tokens before the padding
+    buckets: np.ndarray  # (N,) FIT or the held-out group
+    documents: np.ndarray  # (N,)
+
+    def save(self, folder: Path) -> None:
+        np.save(folder / "rows.npy", np.stack([self.lengths, self.buckets, self.documents]))
+
+    @classmethod
+    def open(cls, folder: Path) -> Windows:
+        try:
+            rows = np.load(folder / "rows.npy", allow_pickle=False)
+            ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise EigenlensError(f"the inputs kept in {folder} cannot be read: {error}") from error
+        return cls(ids, rows[0], rows[1], rows[2])
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(np.stack([self.lengths, self.buckets]).astype(np.int64).tobytes())
+        for start in range(0, len(self.lengths), 4096):
+            digest.update(np.ascontiguousarray(self.ids[start : min(start + 4096, len(self.lengths))]).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
+    for piece in pieces:
+        yield Tokens(piece.document, tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What the tokenizer puts before and after a text: `[CLS]`, `[SEP]`; a beginning; an end; or nothing."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    full = tokenizer("a")["input_ids"]
+    start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
+    return full[:start], full[start + len(bare) :]
+
+
+def pack(
+    tokens: Iterable[Tokens],
+    folder: Path,
+    width: int,
+    split: Split,
+    *,
+    around: tuple[list[int], list[int]] = ([], []),
+    between: list[int] | None = None,
+    pad: int | None = None,
+) -> Windows:
+    """Make inputs of `width` tokens and write them to `folder/ids.npy`.
+
+    Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the middle, and are cut every
+    `width` tokens; an input never mixes fit and held-out text. Padded: one input a document, cut or filled with `pad`.
+    `around` holds the tokens that start and end every input.
+    """
+    before, after = around
+    body = width - len(before) - len(after)
+    if body < 1:
+        raise EigenlensError(f"a length of {width} leaves no room beside the {len(before) + len(after)} special tokens")
+    ids = np.lib.format.open_memmap(folder / "ids.npy", mode="w+", dtype=np.int32, shape=(split.inputs, width))
+    lengths, buckets, documents = (np.zeros(split.inputs, np.int64) for _ in range(3))
+    held: dict[int, list[int]] = {bucket: [] for bucket in split.quota}
+    made, last = dict.fromkeys(split.quota, 0), dict.fromkeys(split.quota, -1)
+
+    def write(bucket: int, text: list[int], document: int) -> None:
+        number, row = sum(made.values()), [*before, *text, *after]
+        ids[number, : len(row)] = row
+        if len(row) < width:
+            ids[number, len(row) :] = pad
+        lengths[number], buckets[number], documents[number] = len(row), bucket, document
+        made[bucket] += 1
+
+    for piece in tokens:
+        if split.full:
+            break
+        bucket = split.bucket(piece.document) if len(piece.ids) else None
+        if bucket is None:
+            continue
+        new, last[bucket] = piece.document != last[bucket], piece.document
+        if pad is not None:
+            if new:
+                write(bucket, list(piece.ids[:body]), piece.document)
+            split.made[bucket] = made[bucket]
+            continue
+        buffer = held[bucket]
+        buffer += (between or []) if new and buffer else []
+        buffer += [int(i) for i in piece.ids]
+        split.made[bucket] = made[bucket]
+        while len(buffer) >= body and split.room(bucket, begun=True):
+            write(bucket, buffer[:body], piece.document)
+            del buffer[:body]
+            split.made[bucket] = made[bucket]
+        if not split.room(bucket, begun=True):
+            buffer.clear()  # the rest of the document has no place
+        split.made[bucket] = made[bucket] + len(buffer) / body
+    number = sum(made.values())
+    ids.flush()
+    windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number])
+    _check(windows, width, documents_seen=len(set(documents[:number].tolist())), leftover=sum(map(len, held.values())))
+    return windows
+
+
+def _check(windows: Windows, width: int, documents_seen: int, leftover: int) -> None:
+    fit, held = int((windows.buckets == FIT).sum()), int((windows.buckets != FIT).sum())
+    if fit + held == 0 and leftover == 0:
+        raise EigenlensError("the text is empty")
+    if fit < 2 or held < 1:
+        raise EigenlensError(
+            f"the text is too short: at length {width} it gives {fit} inputs to fit and {held} to hold out from "
+            f"{documents_seen} document{'s' * (documents_seen != 1)}, where 2 and 1 are the least; "
+            "give more text or a smaller length"
+        )

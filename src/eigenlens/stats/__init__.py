@@ -1,0 +1,24 @@
+"""Mergeable streaming statistics of attention calls."""
+
+from .matrices import MatrixGram, MatrixSketch, MatrixSums
+from .pairs import Pairs
+from .projection import MatrixProjection, ProjectionSums
+from .queries_keys import QueryKeyMoments, VectorSums
+from .row_products import RowSums
+from .rows import RowMoments
+from .statistic import State, Statistic
+
+__all__ = [
+    "MatrixGram",
+    "MatrixProjection",
+    "MatrixSketch",
+    "MatrixSums",
+    "Pairs",
+    "ProjectionSums",
+    "QueryKeyMoments",
+    "RowMoments",
+    "RowSums",
+    "State",
+    "Statistic",
+    "VectorSums",
+]

@@ -1,0 +1,88 @@
+"""How held-out score matrices lie in a basis that is already known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from ..capture import AttentionCall, Site
+from .matrices import matrix_samples
+from .pairs import Pairs
+from .statistic import State, add_sites, by_site
+
+
+@dataclass
+class ProjectionSums:
+    """Sums over held-out inputs, with `a = Zᵀx` and `c = ZᵀPx` for a basis Z (N, m); P removes row means.
+
+    One entry a head in the basis of the head itself; of the layer's and the stack's basis the sum over their heads.
+    """
+
+    number: Tensor  # () samples
+    energy: Tensor  # (h,) Σ ‖x‖²
+    row_energy: Tensor  # (h,) Σ ‖x − Px‖²
+    first: Tensor  # (h, m) Σ a
+    second: Tensor  # (h, m, m) Σ a aᵀ
+    first_less: Tensor  # (h, m) Σ c
+    second_less: Tensor  # (h, m, m) Σ c cᵀ
+
+    def plus(self, other: ProjectionSums) -> ProjectionSums:
+        return ProjectionSums(**{name: x + getattr(other, name) for name, x in vars(self).items()})
+
+
+@dataclass
+class MatrixProjection:
+    """Projects every complete input on fixed bases, by head, layer and stack; memory `16·m²` bytes a head.
+
+    `bases` maps a name to Z transposed for one GEMM: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m),
+    `encoder/stack` → (N, m).
+    """
+
+    bases: dict[str, Tensor]
+    of: Literal["scores", "pattern"] = "scores"
+    sums: dict[str, ProjectionSums] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def update(self, call: AttentionCall) -> None:
+        site = str(call.site)
+        if site not in self.bases:
+            return
+        samples, site_sums = matrix_samples(call, self.of, None)
+        if samples is None or samples.shape[2] != self.bases[site].shape[1]:
+            return
+        pairs = Pairs(site_sums.valid)
+        x = samples.transpose(0, 1)  # (H, B, N)
+        less = pairs.less_row_means(x)
+        energy, row_energy = site_sums.squares.sum(1), site_sums.row_energy
+        for name in (site, f"{site}/layer", f"{Site.parse(site).stack}/stack"):
+            basis = self.bases.get(name)
+            if basis is None:
+                continue
+            pooled = basis.ndim == 2
+            a, c = ((y.reshape(1, -1, y.shape[2]) if pooled else y) @ basis for y in (x, less))  # (h, B, m)
+            new = ProjectionSums(
+                number=site_sums.number * (len(x) if pooled else 1),
+                energy=energy.sum(0, keepdim=True) if pooled else energy,
+                row_energy=row_energy.sum(0, keepdim=True) if pooled else row_energy,
+                first=a.sum(1, dtype=torch.float64),
+                second=(a.transpose(1, 2) @ a).double(),
+                first_less=c.sum(1, dtype=torch.float64),
+                second_less=(c.transpose(1, 2) @ c).double(),
+            )
+            self.sums[name] = self.sums[name].plus(new) if name in self.sums else new
+
+    def merge(self, other: Self) -> None:
+        add_sites(self.sums, other.sums, ProjectionSums.plus)
+
+    def state(self) -> State:
+        return {f"{name}/{part}": x.contiguous() for name, sums in self.sums.items() for part, x in vars(sums).items()}
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self:
+        return cls(**settings, sums={name: ProjectionSums(**parts) for name, parts in by_site(state).items()})
+
+    def result(self) -> dict[str, ProjectionSums]:
+        return self.sums

@@ -1,0 +1,79 @@
+"""Moments of queries and keys themselves, per head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..capture import AttentionCall
+from .statistic import State, add_sites, by_site, same_shape
+
+
+@dataclass
+class VectorSums:
+    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value head, queries scaled."""
+
+    query_number: Tensor
+    query_first: Tensor
+    query_second: Tensor
+    key_number: Tensor
+    key_first: Tensor
+    key_second: Tensor
+
+    def plus(self, other: VectorSums) -> VectorSums:
+        return VectorSums(**{name: x + getattr(other, name) for name, x in vars(self).items()})
+
+
+class QueryKeyMoments:
+    """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head: what the best static subspace for `QKᵀ` is made from.
+
+    Queries carry the score scale, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of the scores.
+    Cost: `T·D² + S·D²` a head and input. Memory: `8·D²` bytes a query head and key-value head.
+    """
+
+    def __init__(self) -> None:
+        self.sites: dict[str, VectorSums] = {}
+
+    @torch.no_grad()
+    def update(self, call: AttentionCall) -> None:
+        B, _, T, _ = call.q.shape
+        G, S, D = call.k.shape[1:]
+        shape = call.mask_shape
+        queries = shape.queries if shape.form == "rectangle" else call.query_valid  # (B, T) or None
+        keys = shape.keys if shape.form == "rectangle" else None
+        if shape.form == "varied" and shape.valid is not None:
+            keys = shape.valid.any(1).any(1)  # (B, S)
+        k = call.k if keys is None else call.k * keys[:, None, :, None]
+        flat = k.transpose(0, 1).reshape(G, -1, D)  # (G, B·S, D)
+        sums = VectorSums(
+            query_number=torch.tensor(float(B * T)) if queries is None else queries.sum().float(),
+            query_first=call.valid_queries.sum((0, 2)),
+            query_second=call.query_gram.sum(0),
+            key_number=torch.tensor(float(B * S)) if keys is None else keys.sum().float(),
+            key_first=flat.sum(1),
+            key_second=flat.transpose(1, 2) @ flat,
+        )
+        sums = VectorSums(**{name: x.to(torch.float64) for name, x in vars(sums).items()})
+        site = str(call.site)
+        if site in self.sites:
+            same_shape(site, tuple(self.sites[site].query_second.shape), tuple(sums.query_second.shape))
+            sums = self.sites[site].plus(sums)
+        self.sites[site] = sums
+
+    def merge(self, other: Self) -> None:
+        add_sites(self.sites, other.sites, VectorSums.plus)
+
+    def state(self) -> State:
+        return {f"{site}/{name}": x.contiguous() for site, sums in self.sites.items() for name, x in vars(sums).items()}
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self:
+        moments = cls(**settings)
+        moments.sites = {site: VectorSums(**parts) for site, parts in by_site(state).items()}
+        return moments
+
+    def result(self) -> dict[str, VectorSums]:
+        return self.sites

@@ -1,0 +1,48 @@
+"""First and second moments of score rows, per head."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+
+from ..capture import AttentionCall
+from .row_products import RowSums, row_sums
+from .statistic import State, add_sites, by_site, same_shape
+
+
+class RowMoments:
+    """Mean and covariance of the rows `s_i ∈ R^S` of every head, over valid pairs only.
+
+    Cost per input and head: `S²·D` multiply-adds without a mask or with padding, about `3.5·S²·D` when causal, `S³` under
+    any other mask. Memory: `8·S²` bytes a head, four times that under a mask. `of` is `scores` or `pattern`.
+    """
+
+    def __init__(self, of: Literal["scores", "pattern"] = "scores") -> None:
+        self.of = of
+        self.sites: dict[str, RowSums] = {}
+
+    @torch.no_grad()
+    def update(self, call: AttentionCall) -> None:
+        site, sums = str(call.site), row_sums(call, self.of)
+        if site in self.sites:
+            same_shape(site, tuple(self.sites[site].second.shape), tuple(sums.second.shape))
+            self.sites[site] = self.sites[site].add_(sums)
+        else:
+            self.sites[site] = sums.double()
+
+    def merge(self, other: Self) -> None:
+        add_sites(self.sites, other.sites, RowSums.plus)
+
+    def state(self) -> State:
+        return {f"{site}/{name}": x.contiguous() for site, sums in self.sites.items() for name, x in sums.tensors().items()}
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self:
+        moments = cls(**settings)
+        moments.sites = {site: RowSums(**parts) for site, parts in by_site(state).items()}
+        return moments
+
+    def result(self) -> dict[str, RowSums]:
+        """The sums by site; `eigenlens.spectra` turns them into covariances."""
+        return self.sites

@@ -1,0 +1,56 @@
+"""The contract of every streaming statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeVar
+
+from torch import Tensor
+
+from ..capture import AttentionCall
+from ..errors import EigenlensError
+
+T = TypeVar("T")
+State = dict[str, Tensor]
+"""Named tensors, ready for a safetensors file. Names are `site/field` with sites such as `encoder/3`."""
+
+
+class Statistic(Protocol):
+    """What a pass over the data accumulates.
+
+    Memory does not grow with the number of inputs, and `merge` is associative: one pass, shards on many machines and a
+    resumed run give the same numbers. `state` and `from_state` are inverse to each other, to the last bit.
+    """
+
+    def update(self, call: AttentionCall) -> None: ...
+
+    def merge(self, other: Self) -> None:
+        """Add what `other` has seen; `other` is left as it was."""
+
+    def state(self) -> State: ...
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self: ...
+
+    def result(self) -> Any: ...
+
+
+def add_sites(mine: dict[str, T], theirs: dict[str, T], add: Callable[[T, T], T]) -> None:
+    """Merge two dictionaries of accumulators by site."""
+    for site, other in theirs.items():
+        mine[site] = add(mine[site], other) if site in mine else other
+
+
+def by_site(state: State) -> dict[str, State]:
+    """`{"encoder/3/second": x}` → `{"encoder/3": {"second": x}}`."""
+    sites: dict[str, State] = {}
+    for name, tensor in state.items():
+        site, _, part = name.rpartition("/")
+        sites.setdefault(site, {})[part] = tensor
+    return sites
+
+
+def same_shape(site: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+    """Inputs of different lengths cannot share a covariance over positions."""
+    if mine != theirs:
+        raise EigenlensError(f"{site} was seen with shapes {mine} and {theirs}; all inputs of a study must have one length")
