@@ -4,6 +4,7 @@ import random
 import sys
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from pydoc_data.topics import topics
 from types import ModuleType
@@ -53,7 +54,11 @@ def test_every_parameter_is_in_the_file_and_the_table_is_right(name: str) -> Non
 def test_minilm_puts_like_sentences_together() -> None:
     folder = folder_of("minilm")
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    sentences = ["A man is playing a guitar.", "Someone plays music on a guitar.", "The stock market fell sharply today."]
+    sentences = [
+        "A man is playing a guitar.",
+        "Someone plays music on a guitar.",
+        "The stock market fell sharply today.",
+    ]
     batch = tokenizer(sentences, padding=True, return_tensors="pt")
     assert batch["input_ids"][0, 0] == tokenizer.cls_token_id
     with torch.no_grad():
@@ -113,7 +118,7 @@ def greedy(pieces: list[Piece], text: str) -> list[int]:
     while True:
         joins = [
             (pieces[union].score, -i, union)
-            for i, (left, right) in enumerate(zip(ids, ids[1:]))
+            for i, (left, right) in enumerate(pairwise(ids))
             if min(left, right) >= FIRST and (union := number.get(pieces[left].text + pieces[right].text)) is not None
         ]
         if not joins:
@@ -124,7 +129,16 @@ def greedy(pieces: list[Piece], text: str) -> list[int]:
 
 def diverse_strings() -> list[str]:
     chance = random.Random(0)
-    strings = ["a", " two  spaces ", "tab\tline\r\n\n", "naïve café", "日本語 한국어 русский עברית", "👩‍👩‍👧 🎉", "<0x41>", "ﬁ ½ \x01"]
+    strings = [
+        "a",
+        " two  spaces ",
+        "tab\tline\r\n\n",
+        "naïve café",
+        "日本語 한국어 русский עברית",
+        "👩‍👩‍👧 🎉",
+        "<0x41>",
+        "ﬁ ½ \x01",
+    ]
     for title in chance.choices(sorted(topics), k=60):
         start = chance.randrange(len(topics[title]))
         strings.append(topics[title][start : start + 120] or "end")
@@ -279,7 +293,9 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     recipe.convert = incomplete
-    with pytest.raises(EigenlensError, match="missing keys: embeddings.word_embeddings.weight; unexpected keys: renamed"):
+    with pytest.raises(
+        EigenlensError, match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed"
+    ):
         catalogue.folder("toy")
     assert not catalogue.installed("toy")
     assert {path.name for path in (cache_folder() / "models").iterdir()} == {".toy.lock"}
@@ -287,7 +303,7 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for ask in (catalogue.folder, catalogue.installed):
-        with pytest.raises(EigenlensError, match="'gpt-9'.*minilm, smollm2"):
+        with pytest.raises(EigenlensError, match=r"'gpt-9'.*minilm, smollm2"):
             ask("gpt-9")
     assert next(iter(MODELS)) == DEFAULT_MODEL == "minilm"
 

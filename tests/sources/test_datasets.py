@@ -35,7 +35,9 @@ def test_python_docs_are_the_default_and_need_no_download() -> None:
 
 def test_wikipedia_articles_are_readable() -> None:
     documents = list(islice(text(available("wikipedia")), 200))
-    assert documents[0].startswith("Anarchism originated as a term of abuse first used against early working class radicals")
+    assert documents[0].startswith(
+        "Anarchism originated as a term of abuse first used against early working class radicals"
+    )
     whole = "\n".join(documents)
     assert len(whole) > 1_000_000
     for markup in (r"\[\[", r"\{\{", r"\{\|", r"</?ref", "'''", "&nbsp;", "#REDIRECT"):
@@ -83,7 +85,9 @@ def test_only_whole_articles_of_the_main_namespace_are_kept() -> None:
         return f"  <page>\n<title>{title}</title>\n<text xml:space='preserve'>{content}</text>\n  </page>\n"
 
     export = '<namespace key="0" />\n<namespace key="1">Talk</namespace>\n'
-    export += page("A: a study", "first") + page("Talk:A", "chat") + page("B", "#REDIRECT [[A]]") + page("C", "&lt;i&gt;x")
+    export += (
+        page("A: a study", "first") + page("Talk:A", "chat") + page("B", "#REDIRECT [[A]]") + page("C", "&lt;i&gt;x")
+    )
     export += page("D", "cut short").partition("</page>")[0]
     assert list(articles(export.splitlines(keepends=True))) == ["first", "x"]
 
@@ -105,12 +109,10 @@ def test_reviews_carry_what_people_felt() -> None:
 
 def test_fashion_mnist_is_whole_and_balanced() -> None:
     labels = np.zeros(10, int)
-    total = 0
-    for picture, label in images(available("fashion-mnist")):
+    for i, (picture, label) in enumerate(images(available("fashion-mnist"))):
         assert isinstance(label, int)
         labels[label] += 1
-        total += 1
-        if total % 1000 == 1:
+        if i % 1000 == 0:
             assert picture.shape == (28, 28)
             assert picture.dtype == np.uint8
             assert picture.max() > 100
@@ -138,7 +140,7 @@ def test_digits_equal_those_of_scikit_learn() -> None:
 
 
 def test_unknown_and_misplaced_names_list_what_there_is() -> None:
-    with pytest.raises(EigenlensError, match="'books'.*python-docs, wikipedia, reviews"):
+    with pytest.raises(EigenlensError, match=r"'books'.*python-docs, wikipedia, reviews"):
         text("books")
     with pytest.raises(EigenlensError, match=r"'photos' holds images, not text.*python-docs"):
         text("photos")

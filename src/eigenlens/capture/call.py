@@ -173,13 +173,18 @@ class AttentionCall:
     def query_gram(self) -> Tensor:
         """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(B, H, D, D)`, over valid queries."""
         q = self.valid_queries
-        return q.transpose(2, 3) @ q
+        return (q.transpose(2, 3) @ q).mul_(self.scale**2)
+
+    @cached_property
+    def query_sum(self) -> Tensor:
+        """`Σ_i q_i` of the scaled queries of each input, `(B, H, D)`, over valid queries."""
+        return self.valid_queries.sum(2).mul_(self.scale)
 
     @cached_property
     def valid_queries(self) -> Tensor:
-        """The scaled queries with padding rows at zero, `(B, H, T, D)`."""
+        """The queries, not yet scaled, with padding rows at zero, `(B, H, T, D)`."""
         rows = self.mask_shape.queries if self.mask_shape.form == "rectangle" else self.query_valid
-        return self.scaled_q if rows is None else self.scaled_q * rows[:, None, :, None]
+        return self.q if rows is None else self.q * rows[:, None, :, None]
 
     def raw_scores(self) -> Tensor:
         """Scores of all pairs, masked ones included, `(B, H, T, S)`."""

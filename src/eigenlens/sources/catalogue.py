@@ -159,9 +159,10 @@ DEFAULT_MODEL = "minilm"
 
 def installed(name: str) -> bool:
     """Whether the model is converted in the cache already, so that `folder` needs no network."""
-    marker = _home(name) / MARKER
+    entry = _entry(name)
     try:
-        return bool(json.loads(marker.read_text(encoding="utf-8")) == _fingerprint(_entry(name)))
+        marker = json.loads((_home(name) / MARKER).read_text(encoding="utf-8"))
+        return bool(marker == _fingerprint(entry))
     except (OSError, ValueError):
         return False
 

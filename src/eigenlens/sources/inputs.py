@@ -40,9 +40,9 @@ class Inputs:
     def number(self, bucket: int) -> int:
         return int((self.buckets == bucket).sum())
 
-    def batches(self, bucket: int, size: int, start: int = 0) -> Iterator[tuple[int, Batch]]:
-        """Batches of one bucket from its input `start` on, as (number of inputs, tensors)."""
-        indices = np.flatnonzero(self.buckets == bucket)
+    def batches(self, bucket: int, size: int, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Batch]]:
+        """Batches of one bucket from its input `start` up to `stop`, as (number of inputs, tensors)."""
+        indices = np.flatnonzero(self.buckets == bucket)[:stop]
         for first in range(start, len(indices), size):
             chosen = indices[first : first + size]
             yield len(chosen), self.make(chosen)

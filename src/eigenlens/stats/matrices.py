@@ -12,6 +12,7 @@ from ..capture import AttentionCall
 from ..errors import EigenlensError
 from .pairs import Pairs, complete_inputs
 from .statistic import State, add_sites, by_site, same_shape
+from .workspace import Workspace
 
 
 @dataclass
@@ -34,44 +35,48 @@ class MatrixSums:
 
 @dataclass
 class MatrixSketch:
-    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a fixed random Ω (N, ℓ).
+    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a fixed Ω (N, ℓ) a head.
 
-    `Y` is linear in C, so shards add. With `ℓ = rank + oversample`, the Nyström form `Y (ΩᵀY)⁺ Yᵀ` has an expected error
-    of at most `(1 + rank/(oversample − 1)) · Σ_{i > rank} λ_i` in the nuclear norm, and never overstates an eigenvalue.
-    It is exact when there are at most ℓ inputs. Cost: `2·N·ℓ` a head and input. Memory: `4·N·ℓ` bytes a head (float32,
-    added batch by batch).
+    `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves (`from_pilot`): drawn from the
+    distribution whose covariance is sought, they lie along its leading eigenvectors, where random directions would not.
+    The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never overstates an eigenvalue, what it misses of the trace is known (the trace itself
+    is exact), and with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` a head and input. Memory: `8·N·ℓ` bytes a head,
+    float32, for Y and Ω.
     """
 
-    rank: int = 64
-    oversample: int = 16
-    seed: int = 0
+    tests: dict[str, Tensor]  # site → Ω (H, N, ℓ)
     of: Literal["scores", "pattern"] = "scores"
     sites: dict[str, MatrixSums] = field(default_factory=dict)
-    _omega: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _space: Workspace = field(default_factory=Workspace, repr=False)
 
-    @property
-    def columns(self) -> int:
-        return self.rank + self.oversample
-
-    def omega(self, pairs: int, device: torch.device | str = "cpu") -> Tensor:
-        """The random test matrix (N, ℓ) for N pairs: the same in every process."""
-        if pairs not in self._omega:
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + pairs)
-            self._omega[pairs] = torch.randn(pairs, self.columns, generator=generator).to(device)
-        return self._omega[pairs]
+    @classmethod
+    def from_pilot(cls, pilot: MatrixGram) -> Self:
+        """A sketch that has already seen the inputs of `pilot`, and tests all others against them."""
+        sketch = cls({}, of=pilot.of)
+        for site, sums in pilot.result().items():
+            samples = sums.sketch  # (H, ℓ, N)
+            if not samples.numel():
+                continue
+            omega = (samples - samples.mean(1, keepdim=True)).transpose(1, 2).contiguous()
+            sketch.tests[site] = omega / omega.norm(dim=1, keepdim=True).clamp_min(1e-12)
+            start = torch.zeros_like(sketch.tests[site])
+            start.baddbmm_(samples.transpose(1, 2), samples @ sketch.tests[site])
+            sketch.sites[site] = MatrixSums(**{**vars(sums), "sketch": start})
+        return sketch
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        samples, sums = matrix_samples(call, self.of, self.sites.get(str(call.site)))
+        site = str(call.site)
+        if site not in self.tests:
+            return  # every pilot input was padded
+        samples, sums = matrix_samples(call, self.of, self.sites.get(site), self._space)
         if samples is None:
             return
-        B, H, N = samples.shape
-        omega = self.omega(N, samples.device)
+        x, omega = samples.transpose(0, 1), self.tests[site]  # (H, B, N), (H, N, ℓ)
         if not sums.sketch.numel():
-            sums.sketch = samples.new_zeros(H, N, self.columns)
-        weights = (samples.reshape(B * H, N) @ omega).view(B, H, -1).transpose(0, 1)  # (H, B, ℓ): xᵀΩ
-        sums.sketch.baddbmm_(samples.permute(1, 2, 0), weights)
-        self.sites[str(call.site)] = sums
+            sums.sketch = torch.zeros_like(omega)
+        sums.sketch.baddbmm_(x.transpose(1, 2), x @ omega)
+        self.sites[site] = sums
 
     def merge(self, other: Self) -> None:
         add_sites(self.sites, other.sites, _copy_add)
@@ -91,36 +96,46 @@ class MatrixSketch:
 class MatrixGram:
     """All samples, for the exact Gram form: at most `most` inputs. Memory: `4·N` bytes a head and input."""
 
-    most: int = 512
+    most: int = 1024
     of: Literal["scores", "pattern"] = "scores"
     sites: dict[str, MatrixSums] = field(default_factory=dict)
+    _batches: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # (H, B, N) each, not yet joined
+    _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        samples, sums = matrix_samples(call, self.of, self.sites.get(str(call.site)))
-        if samples is None:
-            return
-        rows = samples.transpose(0, 1)  # (H, B, N)
-        sums.sketch = torch.cat([sums.sketch, rows], 1) if sums.sketch.numel() else rows.contiguous()
-        if sums.sketch.shape[1] > self.most:
+        site = str(call.site)
+        samples, sums = matrix_samples(call, self.of, self.sites.get(site), self._space)
+        self.sites[site] = sums
+        if float(sums.number) > self.most:
             raise EigenlensError(
                 f"the exact matrix spectra hold at most {self.most} inputs in memory; "
                 "use the sketch, fewer inputs, or a larger limit"
             )
-        self.sites[str(call.site)] = sums
+        if samples is not None:
+            rows = samples.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+            self._batches.setdefault(site, []).append(rows)
+
+    def _join(self) -> None:
+        for site, batches in self._batches.items():
+            held = self.sites[site].sketch
+            self.sites[site].sketch = torch.cat([held, *batches] if held.numel() else batches, 1)  # (H, n, N)
+        self._batches.clear()
 
     def merge(self, other: Self) -> None:
         def join(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:
-            samples = torch.cat([mine.sketch, theirs.sketch], 1)
-            empty = samples.new_zeros(0)
-            mine.sketch = empty
-            added = mine.add_(MatrixSums(**{**vars(theirs), "sketch": empty}))
-            added.sketch = samples
-            return added
+            samples = [part.sketch for part in (mine, theirs) if part.sketch.numel()]
+            empty = theirs.first.new_zeros(0)
+            joined = MatrixSums(**{**vars(mine), "sketch": empty}).add_(MatrixSums(**{**vars(theirs), "sketch": empty}))
+            joined.sketch = torch.cat(samples, 1) if samples else empty
+            return joined
 
+        self._join()
+        other._join()
         add_sites(self.sites, other.sites, join)
 
     def state(self) -> State:
+        self._join()
         return _state(self.sites)
 
     @classmethod
@@ -128,15 +143,23 @@ class MatrixGram:
         return cls(**settings, sites=_sites(state))
 
     def result(self) -> dict[str, MatrixSums]:
+        self._join()
         return self.sites
 
 
-def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None) -> tuple[Tensor | None, MatrixSums]:
+def matrix_samples(
+    call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
+) -> tuple[Tensor | None, MatrixSums]:
     """The complete inputs of a call as vectors (B, H, N), and the sums of its site with all but the sketch added."""
     mask, whole = complete_inputs(call)
     H = call.heads
     skipped = 0 if whole is None else int((~whole).sum())
-    values = call.pattern() if of == "pattern" else call.raw_scores()  # (B, H, T, S)
+    if of == "pattern":
+        values = call.pattern()  # (B, H, T, S)
+    elif call.linear:
+        values = space.matmul("scores", call.scaled_q, call.keys.transpose(2, 3))
+    else:
+        values = call.raw_scores()
     if whole is not None:
         values = values[whole]
     if sums is None:
@@ -153,7 +176,10 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None) -> tup
     samples = pairs.vectors(values)
     sums.number += len(samples)
     sums.first += samples.sum(0)
-    sums.squares += samples.square().sum(0)
+    squares = space.take("squares", tuple(samples.shape[1:]), samples).zero_()
+    for sample in samples:  # one after the other is contiguous, and faster than a reduction over the batch
+        squares.addcmul_(sample, sample)
+    sums.squares += squares
     sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((0, 2))
     return samples, sums
 

@@ -12,6 +12,7 @@ from ..capture import AttentionCall, Site
 from .matrices import matrix_samples
 from .pairs import Pairs
 from .statistic import State, add_sites, by_site
+from .workspace import Workspace
 
 
 @dataclass
@@ -44,13 +45,14 @@ class MatrixProjection:
     bases: dict[str, Tensor]
     of: Literal["scores", "pattern"] = "scores"
     sums: dict[str, ProjectionSums] = field(default_factory=dict)
+    _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
         site = str(call.site)
         if site not in self.bases:
             return
-        samples, site_sums = matrix_samples(call, self.of, None)
+        samples, site_sums = matrix_samples(call, self.of, None, self._space)
         if samples is None or samples.shape[2] != self.bases[site].shape[1]:
             return
         pairs = Pairs(site_sums.valid)

@@ -50,7 +50,7 @@ class QueryKeyMoments:
         flat = k.transpose(0, 1).reshape(G, -1, D)  # (G, B·S, D)
         sums = VectorSums(
             query_number=torch.tensor(float(B * T)) if queries is None else queries.sum().float(),
-            query_first=call.valid_queries.sum((0, 2)),
+            query_first=call.query_sum.sum(0),
             query_second=call.query_gram.sum(0),
             key_number=torch.tensor(float(B * S)) if keys is None else keys.sum().float(),
             key_first=flat.sum(1),

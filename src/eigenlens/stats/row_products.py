@@ -7,7 +7,8 @@ the queries i of a batch,
     second_jk = Σ s_ij s_ik v_ij v_ik          first_jk = Σ s_ij v_ij v_ik          count_jk = Σ v_ij v_ik
 
 and the same two sums for rows with their own mean removed, `s'_ij = s_ij − r_i`, `r_i = mean_j s_ij` over valid keys.
-Without a mask `first` does not depend on k and the sums of s' follow from those of s, so they are left out.
+Without a mask `first` does not depend on k and the sums of s' follow from those of s, so they are left out. Where the mask
+is the same in every input they follow at the end from two maps, `Σ_b s_ij` and `Σ_b r_i s_ij` (`MapSums`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..capture import AttentionCall
+from .workspace import Workspace
 
 BLOCK = 64
 """Keys per block of the causal form: its masked diagonal costs n²·BLOCK/2 against n²·D for the factorised rest."""
@@ -75,16 +77,74 @@ class RowSums:
         return RowSums(**{name: x.to(torch.float64).contiguous() for name, x in self.tensors().items()})
 
 
-def row_sums(call: AttentionCall, of: str = "scores") -> RowSums:
-    """The sums over the rows of one call, by the cheapest exact way its mask allows."""
-    form = call.mask_shape.form
+@dataclass
+class MapSums:
+    """Rows under a mask that is the same in every input: what `finished` turns into `RowSums` when all inputs are in."""
+
+    inputs: Tensor  # ()
+    valid: Tensor  # (H or 1, T, S) bool
+    second: Tensor  # (H, S, S)
+    sum_map: Tensor  # (H, T, S) Σ_b s_ij
+    mean_map: Tensor  # (H, T, S) Σ_b r_i s_ij
+    means: Tensor  # (H, T) Σ_b r_i
+    mean_squares: Tensor  # (H, T) Σ_b r_i²
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(vars(self))
+
+    def same_mask(self, other: MapSums) -> bool:
+        return torch.equal(self.valid, other.valid)
+
+    def double(self) -> MapSums:
+        return MapSums(**{n: x if n == "valid" else x.to(torch.float64, copy=True) for n, x in vars(self).items()})
+
+    def add_(self, other: MapSums) -> MapSums:
+        for name, mine in vars(self).items():
+            if name != "valid":
+                mine.add_(getattr(other, name))
+        return self
+
+    def finished(self) -> RowSums:
+        """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`. Once a study: n³ a head, n² when causal."""
+        T, S = self.valid.shape[1:]
+        maps = torch.stack([self.sum_map, self.mean_map])
+        if T == S and torch.equal(self.valid[0], torch.ones(T, S, dtype=torch.bool, device=self.valid.device).tril()):
+            first, cross, squares, means, pairs = self._causal(maps)
+        else:
+            v = self.valid.to(maps.dtype)
+            first, cross = maps.transpose(2, 3) @ v
+            squares, means = (v.transpose(1, 2) @ (x[..., None] * v) for x in (self.mean_squares, self.means))
+            pairs = v.transpose(1, 2) @ v
+        rows = self.inputs * self.valid.any(2).any(0).sum()
+        less = self.second - cross - cross.transpose(1, 2) + squares
+        return RowSums(rows, self.second, first, self.inputs * pairs, less, first - means)
+
+    def _causal(self, maps: Tensor) -> tuple[Tensor, ...]:
+        """Query i counts for the keys j and k where i ≥ max(j, k): running sums from the last query backwards."""
+        n = maps.shape[-1]
+        at = torch.arange(n, device=maps.device)
+        latest = torch.maximum(at[:, None], at)  # max(j, k)
+
+        def onwards(x: Tensor, dim: int) -> Tensor:
+            return x.flip(dim).cumsum(dim).flip(dim)  # Σ_{i' ≥ i}
+
+        running = onwards(maps, 2)  # [·, h, i, j] = Σ_{i' ≥ i}
+        diagonal = running.diagonal(dim1=2, dim2=3)[..., None]  # k ≤ j: Σ_{i ≥ j} map_ij
+        first, cross = torch.where(at[:, None] >= at, diagonal, running.transpose(2, 3))  # k > j: Σ_{i ≥ k} map_ij
+        squares, means = (onwards(x, 1)[:, latest] for x in (self.mean_squares, self.means))
+        return first, cross, squares, means, (n - latest).to(maps.dtype)[None]
+
+
+def row_sums(call: AttentionCall, of: str = "scores", space: Workspace | None = None) -> RowSums | MapSums:
+    """The sums over the rows of one call, by the cheapest exact way its mask allows; they live until `space` is used again."""
+    form, space = call.mask_shape.form, space or Workspace()
     if of == "scores" and call.linear:
         if form == "full":
-            return _full(call)
+            return _full(call, space)
         if form == "rectangle":
-            return _rectangle(call)
+            return _rectangle(call, space)
         if form == "causal":
-            return _causal(call)
+            return _causal(call, space)
     values = call.pattern() if of == "pattern" else call.scores(fill=0.0)  # (B, H, T, S)
     if form == "full":
         B, _, T, _ = values.shape
@@ -94,31 +154,51 @@ def row_sums(call: AttentionCall, of: str = "scores") -> RowSums:
     return _fixed(values, valid) if valid.shape[0] == 1 else _varied(values, valid)
 
 
-def _over_batch(left: Tensor, right: Tensor) -> Tensor:
-    """`Σ_b left_b right_bᵀ` per head: (B, H, m, c) × (B, H, n, c) → (H, m, n), one GEMM over the joined (b, c)."""
-    B, H, m, c = left.shape
-    n = right.shape[2]
-    joined = left.permute(1, 2, 0, 3).reshape(H, m, B * c)
-    return joined @ right.permute(1, 0, 3, 2).reshape(H, B * c, n)
+def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
+    """(B, H, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over both."""
+    B, H, m, c = x.shape
+    return space.copy(name, x.permute(1, 2, 0, 3)).view(H, m, B * c)
 
 
 def _gram(z: Tensor) -> Tensor:
     """`Σ_b z_bᵀ z_b` per head: (B, H, T, S) → (H, S, S)."""
-    z = z.transpose(2, 3)
-    return _over_batch(z, z)
+    return _products(z, z)
 
 
-def _full(call: AttentionCall) -> RowSums:
-    """No mask: `Σ_i s_i s_iᵀ = K (QᵀQ) Kᵀ`, n²d instead of n³, and no score is formed."""
-    k = call.keys
-    B, _, T, _ = call.q.shape
-    second = _over_batch(k @ call.query_gram, k)
-    first = (k * call.scaled_q.sum(2, keepdim=True)).sum((0, 3))  # Σ_b K_b Σ_i q_i: (H, S)
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """`Σ_b left_bᵀ right_b` per head: (B, H, T, m) × (B, H, T, n) → (H, m, n), one GEMM over the joined (b, T)."""
+    H, m, n = left.shape[1], left.shape[3], right.shape[3]
+    return left.permute(1, 3, 0, 2).reshape(H, m, -1) @ right.transpose(0, 1).reshape(H, -1, n)
+
+
+def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
+    """`left rightᵀ` where the product is known to be symmetric: only the blocks up to the diagonal are multiplied."""
+    H, S, _ = left.shape
+    out = space.take("second", (H, S, S), left)
+    for start in range(0, S, 2 * BLOCK):
+        end = min(start + 2 * BLOCK, S)
+        out[:, start:end, :end] = part = left[:, start:end] @ right[:, :end].transpose(1, 2)
+        out[:, :start, start:end] = part[:, :, :start].transpose(1, 2)
+    return out
+
+
+def _factorised(call: AttentionCall, k: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    """`Σ_b K (QᵀQ) Kᵀ`, n²d instead of n³ with no score formed, and the keys joined over the batch (H, S, B·D)."""
+    turned = space.matmul("turned", space.copy("keys", k), call.query_gram)  # K QᵀQ: (B, H, S, D)
+    joined = _joined(k, "joined", space)
+    return _symmetric(_joined(turned, "left", space), joined, space), joined
+
+
+def _full(call: AttentionCall, space: Workspace) -> RowSums:
+    """No mask: the factorised form as it is."""
+    second, joined = _factorised(call, call.keys, space)
+    B, H, T, _ = call.q.shape
+    total = call.query_sum.transpose(0, 1).reshape(H, -1, 1)  # (H, B·D, 1)
     rows = torch.tensor(float(B * T))
-    return RowSums(rows, second, first[..., None], rows.reshape(1, 1, 1))
+    return RowSums(rows, second, joined @ total, rows.reshape(1, 1, 1))  # first = Σ_b K_b Σ_i q_i
 
 
-def _rectangle(call: AttentionCall) -> RowSums:
+def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
     """Padding: the same with the rows of padded queries and keys at zero; row means taken over the valid keys."""
     shape = call.mask_shape
     assert shape.queries is not None and shape.keys is not None
@@ -127,60 +207,59 @@ def _rectangle(call: AttentionCall) -> RowSums:
     k = call.keys * valid[:, None, :, None]
     centre = k.sum(2, keepdim=True) / valid.sum(1).clamp_min(1)[:, None, None, None]
     less = (k - centre) * valid[:, None, :, None]  # s'_ij = q_i · (k_j − mean k)
-    total = call.valid_queries.sum(2, keepdim=True)  # (B, H, 1, D)
 
     def sums(keys: Tensor) -> tuple[Tensor, Tensor]:
-        column = (keys * total).sum(3)  # (B, H, S)
-        return _over_batch(keys @ call.query_gram, keys), torch.einsum("bhj,bk->hjk", column, valid)
+        column = (keys * call.query_sum[:, :, None]).sum(3)  # (B, H, S)
+        return _factorised(call, keys, space)[0].clone(), torch.einsum("bhj,bk->hjk", column, valid)
 
     (second, first), (second_less, first_less) = sums(k), sums(less)
     count = torch.einsum("b,bj,bk->jk", number, valid, valid)[None]
     return RowSums(number.sum(), second, first, count, second_less, first_less)
 
 
-def _causal(call: AttentionCall) -> RowSums:
+def _causal(call: AttentionCall, space: Workspace) -> MapSums:
     """Causal, no padding: query blocks after a key block see it whole and factorise; only the diagonal forms scores.
 
         second_jk = k_jᵀ (Σ_{i ≥ e} q_i q_iᵀ) k_k  +  Σ_{i in block} s_ij s_ik      for keys k of block [s, e), j < e
+
+    Both terms are sums of products, over (b, d) and over (b, i), so a block is one GEMM.
     """
-    q, k = call.scaled_q, call.keys
-    B, H, n, _ = q.shape
-    second = q.new_zeros(H, n, n)
-    later = q.new_zeros(B, H, q.shape[3], q.shape[3])  # Σ_{i ≥ e} q_i q_iᵀ
-    for start in reversed(range(0, n, BLOCK)):
-        end = min(start + BLOCK, n)
-        block, before = q[:, :, start:end], k[:, :, :end]
-        z = (block @ before.transpose(2, 3)).tril(start)  # (B, H, e − s, e)
-        part = _over_batch(before @ later, k[:, :, start:end])
-        part += _over_batch(z.transpose(2, 3), z[..., start:].transpose(2, 3))
-        second[:, :end, start:end] = part
-        second[:, start:end, :end] = part.transpose(1, 2)
-        later = later + block.transpose(2, 3) @ block
+    q, k = space.copy("queries", call.scaled_q), space.copy("keys", call.keys)
+    B, H, n, D = q.shape
     seen = torch.arange(1, n + 1, device=q.device, dtype=q.dtype)[:, None]
     mean = (q * (k.cumsum(2) / seen)).sum(3)  # r_i: (B, H, n)
-    maps = _over_batch(q, k), _over_batch(q * mean[..., None], k)  # Σ_b s_ij, Σ_b r_i s_ij: (H, n, n)
-    valid = torch.ones(1, n, n, device=q.device, dtype=q.dtype).tril()
-    return _with_fixed_mask(second, maps[0] * valid, maps[1] * valid, mean, valid)
+    joined, plain = _joined(k, "joined", space), _joined(q, "plain", space)  # (H, n, B·D)
+    weighted = _joined(q * mean[..., None], "weighted", space)  # r_i q_i
+    second = space.take("second", (H, n, n), q)
+    maps = space.take("maps", (2, H, n, n), q).zero_()
+    later = q.new_zeros(B, H, D, D)  # Σ_{i ≥ e} q_i q_iᵀ
+    for start in reversed(range(0, n, BLOCK)):
+        end = min(start + BLOCK, n)
+        width, block, before = end - start, q[:, :, start:end], k[:, :, :end]
+        both = space.take(f"both {end}", (H, end, B, D + width), q)  # [K Σqqᵀ, Sᵀ of the block] beside each other
+        both[..., :D] = space.matmul(f"turned {end}", before, later).permute(1, 2, 0, 3)
+        scores = space.matmul(f"scores {end}", before, block.transpose(2, 3)).triu_(-start)  # (B, H, e, width): s_ij at [j, i]
+        both[..., D:] = scores.permute(1, 2, 0, 3)
+        right = space.take(f"right {width}", (H, width, B, D + width), q)
+        right[..., :D] = joined.view(H, n, B, D)[:, start:end]
+        right[..., D:] = both[:, start:end, :, D:]
+        part = both.view(H, end, -1) @ right.view(H, width, -1).transpose(1, 2)  # (H, e, width)
+        second[:, :end, start:end] = part
+        second[:, start:end, :end] = part.transpose(1, 2)
+        for each, query in zip(maps, (plain, weighted)):
+            each[:, start:end, :end] = query[:, start:end] @ joined[:, :end].transpose(1, 2)
+        later = later + block.transpose(2, 3) @ block
+    valid = torch.ones(1, n, n, dtype=torch.bool, device=q.device).tril()
+    maps.tril_()
+    return MapSums(torch.tensor(float(B)), valid, second, maps[0], maps[1], mean.sum(0), mean.square().sum(0))
 
 
-def _fixed(z: Tensor, valid: Tensor) -> RowSums:
+def _fixed(z: Tensor, valid: Tensor) -> MapSums:
     """Any mask that is the same in every input, (1, H or 1, T, S); invalid entries of z are zero."""
-    mask = valid[0].to(z.dtype)  # (H or 1, T, S)
-    mean = z.sum(3) / mask.sum(2).clamp_min(1)  # r_i: (B, H, T)
-    return _with_fixed_mask(_gram(z), z.sum(0), (z * mean[..., None]).sum(0), mean, mask)
-
-
-def _with_fixed_mask(second: Tensor, sum_map: Tensor, mean_map: Tensor, mean: Tensor, mask: Tensor) -> RowSums:
-    """Fill in the sums that follow from the maps `Σ_b s_ij` and `Σ_b r_i s_ij` when v does not depend on the input."""
-    B = mean.shape[0]
-    first = sum_map.transpose(1, 2) @ mask  # (H, S, S)
-    cross = mean_map.transpose(1, 2) @ mask
-    squares = mask.transpose(1, 2) @ (mean.square().sum(0)[..., None] * mask)
-    count = B * (mask.transpose(1, 2) @ mask)
-    second_less = second - cross - cross.transpose(1, 2) + squares
-    first_less = first - mask.transpose(1, 2) @ (mean.sum(0)[..., None] * mask)
-    rows = (mask.any(2).sum(1).max() * B).to(second.dtype)
-    return RowSums(rows, second, first, count, second_less, first_less)
+    number = valid[0].sum(2).clamp_min(1)  # (H or 1, T)
+    mean = z.sum(3) / number  # r_i: (B, H, T)
+    maps = z.sum(0), (z * mean[..., None]).sum(0)
+    return MapSums(torch.tensor(float(len(z))), valid[0], _gram(z), *maps, mean.sum(0), mean.square().sum(0))
 
 
 def _varied(z: Tensor, valid: Tensor) -> RowSums:
@@ -190,6 +269,6 @@ def _varied(z: Tensor, valid: Tensor) -> RowSums:
     wide = mask.expand(z.shape)
 
     def first(x: Tensor) -> Tensor:
-        return _over_batch(x.transpose(2, 3), wide.transpose(2, 3))
+        return _products(x, wide)
 
     return RowSums(mask.any(3).any(1).sum().to(z.dtype), _gram(z), first(z), _gram(mask), _gram(less), first(less))

@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 import torch
 
 from ..capture import AttentionCall
-from .row_products import RowSums, row_sums
+from .row_products import MapSums, RowSums, row_sums
 from .statistic import State, add_sites, by_site, same_shape
+from .workspace import Workspace
 
 
 class RowMoments:
@@ -20,19 +21,20 @@ class RowMoments:
 
     def __init__(self, of: Literal["scores", "pattern"] = "scores") -> None:
         self.of = of
-        self.sites: dict[str, RowSums] = {}
+        self.sites: dict[str, RowSums | MapSums] = {}
+        self._space = Workspace()
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        site, sums = str(call.site), row_sums(call, self.of)
+        site, sums = str(call.site), row_sums(call, self.of, self._space)
         if site in self.sites:
             same_shape(site, tuple(self.sites[site].second.shape), tuple(sums.second.shape))
-            self.sites[site] = self.sites[site].add_(sums)
+            self.sites[site] = _added(self.sites[site], sums)
         else:
             self.sites[site] = sums.double()
 
     def merge(self, other: Self) -> None:
-        add_sites(self.sites, other.sites, RowSums.plus)
+        add_sites(self.sites, other.sites, _added)
 
     def state(self) -> State:
         return {f"{site}/{name}": x.contiguous() for site, sums in self.sites.items() for name, x in sums.tensors().items()}
@@ -40,9 +42,21 @@ class RowMoments:
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:
         moments = cls(**settings)
-        moments.sites = {site: RowSums(**parts) for site, parts in by_site(state).items()}
+        for site, parts in by_site(state).items():
+            moments.sites[site] = MapSums(**parts) if "sum_map" in parts else RowSums(**parts)
         return moments
 
     def result(self) -> dict[str, RowSums]:
         """The sums by site; `eigenlens.spectra` turns them into covariances."""
-        return self.sites
+        return {site: _finished(sums) for site, sums in self.sites.items()}
+
+
+def _finished(sums: RowSums | MapSums) -> RowSums:
+    return sums.finished() if isinstance(sums, MapSums) else sums
+
+
+def _added(mine: RowSums | MapSums, more: RowSums | MapSums) -> RowSums | MapSums:
+    """`mine` with `more` added, in place where the two are of one kind."""
+    if isinstance(mine, MapSums) and isinstance(more, MapSums) and mine.same_mask(more):
+        return mine.add_(more)
+    return _finished(mine).add_(_finished(more.double()))

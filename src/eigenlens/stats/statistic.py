@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar
 
@@ -36,9 +37,9 @@ class Statistic(Protocol):
 
 
 def add_sites(mine: dict[str, T], theirs: dict[str, T], add: Callable[[T, T], T]) -> None:
-    """Merge two dictionaries of accumulators by site."""
+    """Merge two dictionaries of accumulators by site, without ever sharing memory between them."""
     for site, other in theirs.items():
-        mine[site] = add(mine[site], other) if site in mine else other
+        mine[site] = add(mine[site], other) if site in mine else copy.deepcopy(other)
 
 
 def by_site(state: State) -> dict[str, State]:

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 def write_weights(folder: Path, weights: Mapping[str, torch.Tensor | np.ndarray]) -> None:
     """`model.safetensors` in float32, each tensor in its own contiguous storage."""
-    tensors = {name: torch.as_tensor(np.ascontiguousarray(w)).float().clone() for name, w in weights.items()}
+    arrays = {name: w.numpy(force=True) if isinstance(w, torch.Tensor) else w for name, w in weights.items()}
+    tensors = {name: torch.from_numpy(np.array(w, dtype=np.float32, order="C")) for name, w in arrays.items()}
     file = folder / "model.safetensors"
     file.touch()
     mode = file.stat().st_mode

@@ -1,0 +1,1 @@
+"""Engines, checkpoints and progress."""

@@ -1,0 +1,102 @@
+"""Files that are whole or absent: written beside, synced, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import EigenlensError
+
+
+def write_json(path: Path, content: Any) -> None:
+    _replace(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8"))
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    apart = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    apart = {name: x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x for name, x in apart.items()}
+    _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part))
+
+
+def _replace(path: Path, write: Any) -> None:
+    part = path.with_name(path.name + ".part")
+    try:
+        with disk_errors(path):
+            write(part)
+            os.chmod(part, 0o666 & ~_umask())
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EigenlensError(f"{path} cannot be read: {error}") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise EigenlensError(f"{path} is missing, damaged or cut short: {error}") from error
+    tensors.pop("empty", None)
+    return tensors
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """A full disk or a folder that cannot be written to, in one sentence."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        number = getattr(error, "errno", None)
+        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} or "os error 28" in str(error).lower():
+            raise EigenlensError(f"the disk is full: {path} could not be written; free some space") from error
+        if number in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            raise EigenlensError(f"{path} cannot be written: {os.strerror(number)}") from error
+        raise
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; a second one is refused. The lock ends with the process, however it ends."""
+    with disk_errors(folder), open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise EigenlensError(f"another process is at work in {folder}") from error
+        yield

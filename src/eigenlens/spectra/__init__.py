@@ -1,0 +1,20 @@
+"""Eigen-analysis of attention scores: spectra, dimension, overlap."""
+
+from .centring import CENTRINGS, Centring
+from .overlap import Eigenspaces, Overlap, overlap_matrix, principal_angles
+from .rows import RowAnalysis, RowBasis, row_basis
+from .spectrum import Spectra, Spectrum
+
+__all__ = [
+    "CENTRINGS",
+    "Centring",
+    "Eigenspaces",
+    "Overlap",
+    "RowAnalysis",
+    "RowBasis",
+    "Spectra",
+    "Spectrum",
+    "overlap_matrix",
+    "principal_angles",
+    "row_basis",
+]

@@ -1,0 +1,122 @@
+"""How far eigenspaces agree: between heads, layers, data sets and models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenspaces:
+    """Leading eigenvectors of several samples in one space, and their covariances where they are at hand."""
+
+    names: tuple[str, ...]
+    layers: tuple[str, ...]
+    vectors: Tensor  # (K, n, r), orthonormal columns
+    covariances: Tensor | None  # (K, n, n)
+    eigenvalues: Tensor | None  # (K, n), falling
+    dimensions: int  # of the space they live in: n, or n − 1 where row means were removed
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Overlap `‖U_AᵀU_B‖²_F / r` of every pair of eigenspaces, `chance = r/n` beside it.
+
+    `matrix (A, B)` is 1 for equal spaces and about `chance` for random ones. `captured (A, B)` is the variance of B that
+    the space of A holds, of what B's own r leading directions hold: `tr(U_Aᵀ Σ_B U_A) / Σ_{i≤r} λ_i(B)`.
+    """
+
+    left: str
+    right: str
+    rows_: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_layers: tuple[str, ...]
+    column_layers: tuple[str, ...]
+    rank: int
+    chance: float
+    matrix: np.ndarray
+    captured: np.ndarray | None
+
+    @property
+    def same(self) -> bool:
+        return self.left == self.right and self.rows_ == self.columns
+
+    def _mean(self, matrix: np.ndarray, same_layer: bool) -> float:
+        equal = np.array(self.row_layers)[:, None] == np.array(self.column_layers)[None]
+        chosen = equal if same_layer else ~equal
+        if self.same:
+            chosen = chosen & ~np.eye(len(matrix), dtype=bool)
+        return float(matrix[chosen].mean()) if chosen.any() else float("nan")
+
+    @property
+    def within_layers(self) -> float:
+        """Mean over pairs of the same layer, a head with itself left out."""
+        return self._mean(self.matrix, same_layer=True)
+
+    @property
+    def across_layers(self) -> float:
+        return self._mean(self.matrix, same_layer=False)
+
+    def summary(self) -> dict[str, Any]:
+        record = {
+            "left": self.left, "right": self.right, "rank": self.rank, "chance": self.chance,
+            "within_layers": self.within_layers, "across_layers": self.across_layers, "best": float(self.matrix.max()),
+        }  # fmt: skip
+        if self.captured is not None:
+            record |= {"captured_within_layers": self._mean(self.captured, True), "captured_across_layers": self._mean(self.captured, False)}
+        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in record.items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "left": row, "right": column, "rank": self.rank, "overlap": float(self.matrix[i, j]), "chance": self.chance,
+                "captured": None if self.captured is None else float(self.captured[i, j]),
+            }
+            for i, row in enumerate(self.rows_)
+            for j, column in enumerate(self.columns)
+        ]  # fmt: skip
+
+    def plot(self) -> Any:
+        """The matrix as a heat map, chance marked on the scale (an altair chart)."""
+        from .plots import overlap_map
+
+        return overlap_map(self)
+
+    def _repr_html_(self) -> str:
+        from .plots import html_table
+
+        return html_table([self.summary()])
+
+
+def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Overlap:
+    """All pairs of spaces of `a` and `b`. Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n²·r for captured variance."""
+    if a.vectors.shape[1] != b.vectors.shape[1]:
+        raise EigenlensError(
+            f"{left} and {right} differ in length ({a.vectors.shape[1]} and {b.vectors.shape[1]} dimensions); "
+            "only studies of one length can be compared"
+        )
+    r = min(a.vectors.shape[2], b.vectors.shape[2])
+    ua, ub = a.vectors[:, :, :r], b.vectors[:, :, :r]
+    K, M, n = len(ua), len(ub), ua.shape[1]
+    flat = ua.transpose(1, 2).reshape(K * r, n) @ ub.permute(1, 0, 2).reshape(n, M * r)
+    matrix = flat.view(K, r, M, r).square().sum((1, 3)) / r
+    captured = None
+    if b.covariances is not None and b.eigenvalues is not None:
+        own = b.eigenvalues[:, :r].sum(1).clamp_min(1e-300)  # (M,)
+        held = torch.stack([((cov @ ua) * ua).sum((1, 2)) for cov in b.covariances], 1)  # (K, M)
+        captured = (held / own).numpy()
+    return Overlap(
+        left, right, a.names, b.names, a.layers, b.layers, r, r / min(a.dimensions, b.dimensions), matrix.numpy(), captured
+    )
+
+
+def principal_angles(a: Tensor, b: Tensor) -> np.ndarray:
+    """Angles between two subspaces in degrees, rising: `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n, r)`, `b (n, r)`."""
+    cosines = torch.linalg.svdvals(a.T @ b).clamp(0, 1)
+    return np.degrees(np.arccos(cosines.numpy()))

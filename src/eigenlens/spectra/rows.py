@@ -1,0 +1,84 @@
+"""Eigen-analysis of score rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..stats import RowSums
+from .bases import Energies, Key, Place, spectra_of
+from .centring import CENTRINGS, Centring, normaliser, pool_heads, row_mean, row_scatter
+from .spectrum import Spectrum
+
+
+@dataclass
+class RowBasis:
+    """Mean, eigenvalues and eigenvectors of the rows of h heads (or of one pooled sample)."""
+
+    mean: Tensor  # (h, S)
+    eigenvalues: Tensor  # (h, S), falling
+    vectors: Tensor  # (h, S, S), one eigenvector a column
+    total: Tensor  # (h,)
+    samples: int
+
+
+def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
+    """Eigenvectors of the covariance of rows, float64. Cost: S³ a head."""
+    mean = row_mean(sums, centring)
+    covariance = row_scatter(sums, centring, mean) / normaliser(sums.rows, centring)
+    values, vectors = torch.linalg.eigh(covariance)  # rising
+    total = covariance.diagonal(dim1=1, dim2=2).sum(1)
+    return RowBasis(mean, values.flip(1).clamp_min(0), vectors.flip(2), total.clamp_min(0), int(sums.rows))
+
+
+def levels(fit: dict[str, RowSums]) -> dict[Place, RowSums]:
+    """The sums of every head, layer and stack. A stack is left out where its layers see different numbers of keys."""
+    found: dict[Place, RowSums] = {}
+    stacks: dict[str, list[RowSums]] = {}
+    for site, sums in fit.items():
+        place = Place.of(site, "head")
+        found[place] = sums
+        found[Place.of(site, "layer")] = pooled = pool_heads(sums)
+        stacks.setdefault(place.stack, []).append(pooled)
+    for stack, parts in stacks.items():
+        if len({part.second.shape for part in parts}) == 1:
+            total = parts[0]
+            for part in parts[1:]:
+                total = total.plus(part)
+            found[Place("stack", stack)] = total
+    return found
+
+
+class RowAnalysis:
+    """Bases from the fit inputs; held-out inputs are measured in them group by group."""
+
+    def __init__(self, fit: dict[str, RowSums]) -> None:
+        self.bases: dict[Key, RowBasis] = {
+            (place, centring): row_basis(sums, centring) for place, sums in levels(fit).items() for centring in CENTRINGS
+        }
+
+    def energies(self, group: dict[str, RowSums]) -> dict[Key, Energies]:
+        """Variance of held-out rows along every eigenvector: `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, means from the fit."""
+        found: dict[Key, Energies] = {}
+        for place, sums in levels(group).items():
+            for centring in CENTRINGS:
+                basis = self.bases.get((place, centring))
+                if basis is None:
+                    continue
+                scatter = row_scatter(sums, centring, basis.mean)
+                energy = ((scatter @ basis.vectors) * basis.vectors).sum(1)  # (h, S)
+                total = scatter.diagonal(dim1=1, dim2=2).sum(1)
+                found[place, centring] = Energies(energy.clamp_min(0), total.clamp_min(0))
+        return found
+
+    def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:
+        return [
+            spectrum
+            for key, basis in self.bases.items()
+            for spectrum in spectra_of(
+                "rows", key, basis.eigenvalues, basis.total, basis.samples, basis.eigenvalues.shape[1], groups
+            )
+        ]

@@ -1,0 +1,120 @@
+"""The result of an eigen-analysis: one spectrum, and all spectra of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import EigenlensError
+from .centring import CENTRINGS, Centring
+from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
+
+Analysis = Literal["rows", "matrices"]
+Level = Literal["head", "layer", "stack"]
+RANKS = (1, 4, 16, 64)
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and what held-out inputs say.
+
+    `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices. `held_out (m,)` is the share
+    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents.
+    """
+
+    analysis: Analysis
+    level: Level
+    centring: Centring
+    stack: str
+    layer: int | None
+    head: int | None
+    samples: int
+    dimensions: int
+    total: float
+    eigenvalues: np.ndarray
+    held_out: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def name(self) -> str:
+        place = self.stack if self.layer is None else f"{self.stack} {self.layer}"
+        return place if self.head is None else f"{place}.{self.head}"
+
+    @property
+    def explained(self) -> np.ndarray:
+        """Share of the variance of the fit inputs in the first k components, (m,)."""
+        return np.clip(self.eigenvalues.cumsum() / self.total, 0, 1) if self.total > 0 else np.zeros(len(self.eigenvalues))
+
+    @property
+    def effective_rank(self) -> float:
+        return effective_rank(self.eigenvalues, self.total)
+
+    @property
+    def participation_ratio(self) -> float:
+        return participation_ratio(self.eigenvalues, self.total)
+
+    def dimension(self, share: float, held_out: bool = True) -> int | None:
+        """Components needed for `share` of the variance, of held-out inputs or in the sample; None beyond the spectrum."""
+        return dimension_at(self.held_out if held_out else self.explained, share)
+
+    def row(self) -> dict[str, Any]:
+        """One flat record, as in `--json` and CSV."""
+        record: dict[str, Any] = {
+            "analysis": self.analysis, "level": self.level, "centring": self.centring, "stack": self.stack,
+            "layer": self.layer, "head": self.head, "samples": self.samples, "dimensions": self.dimensions,
+            "total_variance": self.total, "effective_rank": self.effective_rank,
+            "participation_ratio": self.participation_ratio,
+        }  # fmt: skip
+        for share in SHARES:
+            record[f"dimension_{round(share * 100)}"] = self.dimension(share, held_out=False)
+            record[f"held_out_dimension_{round(share * 100)}"] = self.dimension(share)
+        for rank in RANKS:
+            if rank <= len(self.held_out):
+                for key, curve in (("held_out", self.held_out), ("held_out_low", self.low), ("held_out_high", self.high)):
+                    value = float(curve[rank - 1])
+                    record[f"{key}_at_{rank}"] = None if math.isnan(value) else value
+        return record
+
+
+@dataclass(frozen=True, eq=False)
+class Spectra:
+    """All spectra of a study, in the order stack, layer, head."""
+
+    spectra: tuple[Spectrum, ...]
+
+    def __len__(self) -> int:
+        return len(self.spectra)
+
+    def __iter__(self) -> Iterator[Spectrum]:
+        return iter(self.spectra)
+
+    def select(self, **wanted: Any) -> Spectra:
+        """The spectra whose attributes are as given: `select(analysis="rows", level="head", centring="centred", layer=2)`."""
+        if (centring := wanted.get("centring")) is not None and centring not in CENTRINGS:
+            raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
+        return Spectra(tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items())))
+
+    def one(self, **wanted: Any) -> Spectrum:
+        found = self.select(**wanted)
+        if len(found) != 1:
+            raise EigenlensError(f"{len(found)} spectra are {wanted}, where one was asked for")
+        return found.spectra[0]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [spectrum.row() for spectrum in self]
+
+    def plot(self, **wanted: Any) -> Any:
+        """Held-out and in-sample curves, one panel a layer (an altair chart); `wanted` selects as in `select`."""
+        from .plots import spectrum_curves
+
+        return spectrum_curves(self.select(**{"analysis": "rows", "level": "head", "centring": "centred", **wanted}))
+
+    def _repr_html_(self) -> str:
+        from .plots import html_table
+
+        return html_table(self.select(level="head", centring="centred").rows() or self.rows())

@@ -1,0 +1,98 @@
+"""Studies beside each other: do they share their eigenspaces?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import EigenlensError
+from ..spectra.centring import Centring
+from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
+from ..spectra.spectrum import Level
+from .study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two studies at one level and rank: overlaps and captured variance both ways, and the angles of their stacks."""
+
+    level: Level
+    rank: int
+    forward: Overlap  # captured: variance of the right study in the spaces of the left
+    backward: Overlap
+    angles: np.ndarray | None  # (r,) degrees, where each study has one stack
+
+    def record(self) -> dict[str, Any]:
+        """One row: mean overlap of all pairs and of the best partner of each, chance, captured variance, angles."""
+        best = self.forward.matrix.max(1).mean()
+        record = {
+            "left": self.forward.left, "right": self.forward.right, "level": self.level, "rank": self.rank,
+            "overlap": float(self.forward.matrix.mean()), "best_partner": float(best), "chance": self.forward.chance,
+            "captured_right_by_left": None if self.forward.captured is None else float(self.forward.captured.mean()),
+            "captured_left_by_right": None if self.backward.captured is None else float(self.backward.captured.mean()),
+        }  # fmt: skip
+        record["largest_angle"] = None if self.angles is None else float(self.angles[-1])
+        record["median_angle"] = None if self.angles is None else float(np.median(self.angles))
+        return record
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All pairs of the given studies, by head, layer and stack."""
+
+    studies: tuple[Study, ...]
+    centring: Centring
+    pairs: tuple[Pair, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [pair.record() for pair in self.pairs]
+
+    def record(self) -> dict[str, Any]:
+        names = [{"folder": str(s.folder), "name": s.name, "length": s.length} for s in self.studies]
+        return {"studies": names, "centring": self.centring, "pairs": self.rows()}
+
+    def plot(self) -> Any:
+        """The overlap of layers of the first two studies as a heat map (an altair chart)."""
+        return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
+
+    def _repr_html_(self) -> str:
+        from ..spectra.plots import html_table
+
+        return html_table(self.rows())
+
+
+def compare(*studies: Study | str | Path, ranks: Sequence[int] = (4, 16), centring: Centring = "centred") -> Comparison:
+    """Compare the row eigenspaces of two or more studies of the same length: other data, another model, a fine-tune.
+
+    The overlap `‖U_AᵀU_B‖²/r` of two spaces is 1 when they are equal and about r/n by chance.
+    """
+    opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
+    if len(opened) < 2:
+        raise EigenlensError(f"{len(opened)} study given; a comparison needs at least two")
+    labels = _labels(opened)
+    lengths = {s.length for s in opened}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
+        raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
+    pairs = []
+    levels: tuple[Level, ...] = ("head", "layer", "stack")
+    for level in levels:
+        for rank in ranks:
+            spaces = [s.eigenspaces("rows", level, rank, centring) for s in opened]
+            for i, j in combinations(range(len(opened)), 2):
+                forward = overlap_matrix(spaces[i], spaces[j], labels[i], labels[j])
+                backward = overlap_matrix(spaces[j], spaces[i], labels[j], labels[i])
+                single = level == "stack" and len(spaces[i].names) == len(spaces[j].names) == 1
+                angles = principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
+                pairs.append(Pair(level, rank, forward, backward, angles))
+    return Comparison(opened, centring, tuple(pairs))
+
+
+def _labels(studies: Sequence[Study]) -> list[str]:
+    names = [s.name for s in studies]
+    return names if len(set(names)) == len(names) else [s.folder.name for s in studies]

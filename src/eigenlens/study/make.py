@@ -1,0 +1,207 @@
+"""Making a study: from a model and data to a folder."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+import torch
+import transformers
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from ..run.files import disk_errors, locked, read_json, write_json
+from ..run.progress import Report, silent
+from ..sources.catalogue import DEFAULT_MODEL
+from ..sources.datasets import DEFAULT_DATASET
+from ..sources.inputs import Inputs, Request, prepare
+from ..sources.models import Model, load
+from .options import STATISTICS, Options
+from .probe import matrix_form, probe
+from .recorder import Recorder
+from .study import Study
+
+Data = str | Path | Sequence[str | Path] | np.ndarray | Tensor
+
+
+def study(
+    model: str | Path | nn.Module | Model = DEFAULT_MODEL,
+    data: Data | None = None,
+    out: str | Path | None = None,
+    *,
+    length: int | None = None,
+    inputs: int = 1000,
+    held_out: float = 0.2,
+    only: Sequence[str] = STATISTICS,
+    seed: int = 0,
+    of: Literal["scores", "pattern"] = "scores",
+    before_rope: bool = False,
+    pad: bool = False,
+    rank: int = 64,
+    matrix_gigabytes: float = 4.0,
+    batch: int | None = None,
+    tokenizer: Any = None,
+    device: str = "cpu",
+    resume: bool = False,
+    force: bool = False,
+    report: Report = silent,
+) -> Study:
+    """Study a model's attention on data, in one pass.
+
+    `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
+    (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
+    the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
+    object. A study that was killed goes on with `resume=True` and ends with the same numbers.
+
+    >>> study("minilm", "book.txt", inputs=200).spectra.plot()
+    """
+    keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if out is None else None
+    folder = Path(keep.name if keep else out)  # type: ignore[arg-type]
+    loaded = None
+    if not keep:
+        _check_place(folder, resume, force)
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+        loaded = load(model, device=device, tokenizer=tokenizer)
+        names = _names(data, loaded, Path(scratch))
+        request = Request(names, length, inputs, held_out, seed, pad)
+        options = Options(request, tuple(only), of, before_rope, rank, matrix_gigabytes=matrix_gigabytes, batch=batch)
+        unfinished = folder / "unfinished"
+        goes_on = resume and (unfinished / "request.json").is_file()
+        if goes_on:
+            _check_same(unfinished, loaded, options)
+        spool = Path(scratch) / "spool"
+        spool.mkdir()
+        ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
+        sites = probe(loaded, ready, options)
+        matrix, note = matrix_form(sites, ready, options)
+        if matrix is None:
+            options = replace(options, only=tuple(name for name in options.only if name != "matrices"))
+        if not goes_on:
+            del ready  # the inputs move with their folder
+            _begin(folder, force, spool, loaded, options)
+            ready = prepare(loaded, request, unfinished, resume=True)
+        with locked(unfinished):
+            _record(folder, loaded, ready, options, matrix, sites, [note] if note else [], report)
+        shutil.rmtree(unfinished)
+    made = Study.open(folder)
+    return Study(folder, made.facts, keep)
+
+
+def _record(
+    folder: Path, model: Model, inputs: Inputs, options: Options, matrix: str | None, sites: dict[str, Any], notes: list[str], report: Report
+) -> None:
+    begin = time.perf_counter()
+    recording = Recorder(model, inputs, options, matrix, folder / "unfinished", report).run()
+    asked, got = options.request.inputs, len(inputs.buckets)
+    if got < asked:
+        notes.append(f"the data gave {got} inputs where {asked} were asked for")
+    facts = {
+        "model": {"name": model.name, "kind": model.kind, **model.facts},
+        "data": inputs.facts,
+        "length": inputs.length,
+        "inputs": got,
+        "options": {**options.record(), "matrices_by": matrix},
+        "sites": sites,
+        "notes": notes,
+        "seconds": round(time.perf_counter() - begin, 2),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+    }
+    Study.write(folder, facts, recording)
+
+
+def _names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
+    """The data as names that `prepare` understands; arrays in memory become a file."""
+    if data is None:
+        defaults = {"vision": "photos", "audio": None, "module": None}
+        name = defaults.get(model.kind, DEFAULT_DATASET)
+        if name is None:
+            raise EigenlensError(f"there is no default data for {model.name}; give some")
+        return (name,)
+    if isinstance(data, Tensor):
+        data = data.detach().cpu().numpy()
+    if isinstance(data, np.ndarray):
+        path = scratch / "array.npy"
+        np.save(path, data, allow_pickle=False)
+        return (str(path),)
+    return (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
+
+
+def _check_place(folder: Path, resume: bool, force: bool) -> None:
+    if folder.is_file():
+        raise EigenlensError(f"{folder} is a file; name a folder for the study")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if (folder / "study.json").is_file():
+        if force:
+            return
+        hint = "it is finished, so there is nothing to resume" if resume else "open it, name another folder, or overwrite it with --force"
+        raise EigenlensError(f"{folder} already holds a study; {hint}")
+    if (folder / "unfinished").is_dir():
+        if resume or force:
+            return
+        raise EigenlensError(f"{folder} holds a study that was interrupted; go on with --resume or begin anew with --force")
+    raise EigenlensError(f"{folder} exists and is not a study; name another folder")
+
+
+def _check_same(unfinished: Path, model: Model, options: Options) -> None:
+    stored = read_json(unfinished / "request.json")
+    now = _identity(model, options)
+    for key, value in now.items():
+        if stored.get(key) != value:
+            raise EigenlensError(
+                f"the interrupted study in {unfinished.parent} was begun with another {key.replace('_', ' ')} "
+                f"({stored.get(key)} then, {value} now); resume with the same, or begin anew with --force"
+            )
+
+
+def _identity(model: Model, options: Options) -> dict[str, Any]:
+    """What must not change between the parts of a study, as JSON gives it back."""
+    record = options.record()
+    request = record.pop("request")
+    record.pop("only")
+    request["data"] = [Path(name).name for name in request["data"]]
+    facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": _versions()["eigenlens"]}
+    return {**facts, **request, **record, "threads": torch.get_num_threads()}
+
+
+def _begin(folder: Path, force: bool, spool: Path, model: Model, options: Options) -> None:
+    """Create the folder with the inputs and the request; everything that could be wrong has been checked by now."""
+    with disk_errors(folder):
+        if force:
+            for name in ("study.json", "unfinished", "pictures"):  # study.json first: without it there is no study
+                path = folder / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        created = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            part = folder / "unfinished.part"
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(spool, part)
+            write_json(part / "request.json", _identity(model, options))
+            part.rename(folder / "unfinished")
+        except BaseException:
+            shutil.rmtree(folder if created else folder / "unfinished.part", ignore_errors=True)
+            raise
+
+
+def _versions() -> dict[str, str]:
+    from .. import __version__
+
+    return {
+        "eigenlens": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "safetensors": safetensors.__version__,
+        "numpy": np.__version__,
+    }

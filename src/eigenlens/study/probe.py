@@ -1,0 +1,75 @@
+"""One input through the model first: what attends, in which shapes, and what the study will hold in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..capture import AttentionCall, capture
+from ..errors import EigenlensError
+from ..sources.inputs import Inputs
+from ..sources.models import Model
+from ..sources.split import FIT
+from .options import Options
+
+
+def forward_of(model: Model) -> Callable[[Mapping[str, Tensor]], Any]:
+    """The call that runs the model's backbone on a batch."""
+    backbone = model.backbone
+    if model.kind == "module":
+        return lambda batch: backbone(next(iter(batch.values())))
+    config = getattr(backbone, "config", None)
+    fixed = {"use_cache": False} if getattr(config, "use_cache", None) is not None else {}
+    return lambda batch: backbone(**batch, **fixed)
+
+
+def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str, Any]]:
+    """Every site of the model: kind, heads, key-value heads, queries, keys, head dimension, form of the mask, valid pairs."""
+    sites: dict[str, dict[str, Any]] = {}
+
+    def note(call: AttentionCall) -> None:
+        if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
+            raise EigenlensError(f"the queries of {call.name} are not finite; the model or its inputs are broken")
+        sites[str(call.site)] = {
+            "kind": call.kind,
+            "name": call.name,
+            "heads": call.heads,
+            "kv_heads": call.k.shape[1],
+            "queries": call.q.shape[2],
+            "keys": call.k.shape[2],
+            "head_dimension": call.q.shape[3],
+            "mask": call.mask_shape.form,
+            "pairs": int(call.valid()[0].any(0).sum()),
+        }
+
+    forward = forward_of(model)
+    with torch.no_grad(), capture(model.backbone, note, before_rope=options.before_rope):
+        _, batch = next(inputs.batches(FIT, 1))
+        try:
+            forward(batch)
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            first = str(error).strip().split("\n")[0]
+            raise EigenlensError(f"{model.name} does not run on these inputs: {first}") from error
+    return sites
+
+
+def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Options) -> tuple[str | None, str]:
+    """How matrix spectra are to be had: `gram` (exact), `sketch`, or None with the reason."""
+    if "matrices" not in options.only:
+        return None, ""
+    fit = inputs.number(FIT)
+    exact = fit <= 2 * options.columns
+    pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
+    needed = 4 * pairs * (fit if exact else 2 * options.columns)
+    if needed > options.matrix_gigabytes * 1e9:
+        why = (
+            f"matrix spectra would hold {needed / 1e9:.1f} GB (4 bytes × {pairs:,} pairs of all heads × "
+            f"{fit if exact else 2 * options.columns}), over the limit of {options.matrix_gigabytes:g} GB"
+        )
+        if options.only == ("matrices",):
+            raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")
+        return None, f"{why}; left out"
+    return ("gram" if exact else "sketch"), ""

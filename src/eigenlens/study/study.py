@@ -1,0 +1,287 @@
+"""A study: a folder that can be read without the model."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from ..run.files import read_json, read_tensors, sha256, write_json, write_tensors
+from ..spectra.bases import Place
+from ..spectra.centring import Centring
+from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
+from ..spectra.rows import RowBasis, levels, row_basis
+from ..spectra.spectrum import Level, Spectra, Spectrum
+from ..stats import Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from .recorder import Recording
+
+FORMAT = 1
+KEPT_VECTORS = 16
+"""Leading eigenvectors of whole matrices that a study keeps of every head."""
+
+
+class Study:
+    """What was found about a model's attention.
+
+    >>> study = Study.open("minilm-study")
+    >>> study.spectra.one(analysis="rows", level="head", centring="centred", layer=0, head=3).dimension(0.9)
+    >>> study.overlap(rank=16).plot()
+    """
+
+    def __init__(self, folder: Path, facts: dict[str, Any], keep: tempfile.TemporaryDirectory[str] | None = None) -> None:
+        self.folder, self.facts = folder, facts
+        self._keep = keep  # a study without a place of its own lives as long as this object
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Study:
+        """Open a finished study. Half-written, damaged and foreign folders are refused with the reason."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise EigenlensError(f"no such study: {folder} is no folder")
+        if not (folder / "study.json").is_file():
+            if (folder / "unfinished").is_dir():
+                raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
+            raise EigenlensError(f"{folder} is no study: it holds no study.json")
+        facts = read_json(folder / "study.json")
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+            found = facts.get("format") if isinstance(facts, dict) else None
+            raise EigenlensError(
+                f"the study in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
+            )
+        for name, entry in facts["files"].items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                raise EigenlensError(f"the study in {folder} is damaged: {name} is missing or has another size")
+        return cls(folder, facts)
+
+    @classmethod
+    def write(cls, folder: Path, facts: dict[str, Any], recording: Recording) -> None:
+        """Write the files of a finished study; `study.json` comes last and makes it one."""
+        tensors: dict[str, dict[str, Tensor]] = {"spectra": _spectra_tensors(recording.spectra)}
+        for name in ("rows", "moments"):
+            parts = {"fit": recording.fit.get(name), "held": recording.held.get(name)}
+            if parts["fit"] is not None:
+                tensors[name] = {f"{part}:{key}": x for part, s in parts.items() if s is not None for key, x in s.state().items()}
+        if recording.matrices is not None:
+            tensors["matrices"] = _matrix_tensors(recording)
+        files = {}
+        for name, content in tensors.items():
+            path = folder / f"{name}.safetensors"
+            write_tensors(path, content)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        write_json(folder / "study.json", {"format": FORMAT, **facts, "files": files})
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        file = f"{name}.safetensors"
+        if file not in self.facts["files"]:
+            raise EigenlensError(f"the study in {self.folder} was made without {name}; make it anew with --only {name}")
+        if sha256(self.folder / file) != self.facts["files"][file]["sha256"]:
+            raise EigenlensError(f"the study in {self.folder} is damaged: {file} has changed since it was written")
+        return read_tensors(self.folder / file)
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts['model']['name']} on {self.facts['data']['name']}"
+
+    @property
+    def length(self) -> int:
+        return self.facts["length"]
+
+    @property
+    def sites(self) -> dict[str, dict[str, Any]]:
+        """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
+        return self.facts["sites"]
+
+    @cached_property
+    def spectra(self) -> Spectra:
+        return Spectra(tuple(_read_spectra(self._tensors("spectra"))))
+
+    @cached_property
+    def _rows(self) -> dict[str, dict[str, RowSums]]:
+        return {part: RowMoments.from_state(s).result() for part, s in _halves(self._tensors("rows")).items()}
+
+    def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
+        """First and second moments of the rows of every site."""
+        return self._rows[part]
+
+    def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
+        """Moments of queries and keys of every site."""
+        return QueryKeyMoments.from_state(_halves(self._tensors("moments"))[part]).result()
+
+    @cached_property
+    def _bases(self) -> dict[tuple[Place, Centring], RowBasis]:
+        return {}
+
+    def row_basis(self, place: Place, centring: Centring = "centred") -> RowBasis:
+        """Mean, eigenvalues and eigenvectors of the rows of a place: `Place("head", "encoder", 3)`."""
+        if (place, centring) not in self._bases:
+            sums = levels(self.row_sums()).get(place)
+            if sums is None:
+                raise EigenlensError(f"the study in {self.folder} has no {place}")
+            self._bases[place, centring] = row_basis(sums, centring)
+        return self._bases[place, centring]
+
+    @cached_property
+    def matrix_results(self) -> dict[str, dict[str, Tensor]]:
+        """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps `(H, T, S)`."""
+        found: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in self._tensors("matrices").items():
+            site, _, part = name.rpartition("/")
+            found.setdefault(site, {})[part] = tensor
+        for parts in found.values():
+            pairs = Pairs(parts.pop("valid"))
+            for part in ("vectors", "mean", "variance"):
+                parts[part] = pairs.matrices(parts[part].float(), fill=0.0 if part == "vectors" else float("nan"))
+        return found
+
+    def eigenspaces(
+        self, analysis: Literal["rows", "matrices"] = "rows", level: Level = "head", rank: int = 16, centring: Centring = "centred"
+    ) -> Eigenspaces:
+        """The leading `rank` eigenvectors of every head, layer or stack, ready to be compared."""
+        names, vectors, layers = [], [], []
+        if analysis == "matrices":
+            if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
+                raise EigenlensError(f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head")
+            for site, parts in self.matrix_results.items():
+                for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
+                    names.append(f"{site}.{head}")
+                    layers.append(site)
+                    vectors.append(found.T.double())
+            dimensions = next(iter(self.sites.values()))["pairs"]
+            return Eigenspaces(tuple(names), tuple(layers), torch.stack(_same(vectors)), None, None, dimensions)
+        scatters, values = [], []
+        for place, sums in levels(self.row_sums()).items():
+            if place.level != level:
+                continue
+            basis = self.row_basis(place, centring)
+            site = place.stack if place.layer is None else f"{place.stack}/{place.layer}"
+            for head in range(len(sums.second)):
+                names.append(f"{site}.{head}" if level == "head" else site)
+                layers.append(site)
+                u = basis.vectors[head]
+                vectors.append(u[:, :rank])
+                scatters.append((u * basis.eigenvalues[head]) @ u.T)
+                values.append(basis.eigenvalues[head])
+        dimensions = vectors[0].shape[0] - (centring == "row-centred")
+        if rank > vectors[0].shape[0]:
+            raise EigenlensError(f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row")
+        return Eigenspaces(
+            tuple(names), tuple(layers), torch.stack(_same(vectors)), torch.stack(scatters), torch.stack(values), dimensions
+        )
+
+    def overlap(
+        self, rank: int = 16, centring: Centring = "centred", analysis: Literal["rows", "matrices"] = "rows", level: Level = "head"
+    ) -> Overlap:
+        """How far the leading eigenspaces of the heads (or layers) agree with each other, with chance beside it."""
+        spaces = self.eigenspaces(analysis, level, rank, centring)
+        return overlap_matrix(spaces, spaces, self.name, self.name)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.spectra.rows()
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it: the facts, and every number of every head and layer."""
+        return {
+            "model": self.facts["model"], "data": self.facts["data"], "length": self.length, "inputs": self.facts["inputs"],
+            "seconds": self.facts["seconds"], "versions": self.facts["versions"], "options": self.facts["options"],
+            "sites": self.sites, "notes": self.facts["notes"],
+            "heads": _wide(self.spectra.select(level="head")), "layers": _wide(self.spectra.select(level="layer")),
+            "stacks": _wide(self.spectra.select(level="stack")),
+        }  # fmt: skip
+
+    def plot(self) -> Any:
+        """Held-out dimension of every head, layers × heads (an altair chart)."""
+        from ..spectra.plots import dimension_map
+
+        return dimension_map(self.spectra)
+
+    def _repr_html_(self) -> str:
+        from ..spectra.plots import html_table
+        from .tables import summary_rows
+
+        return f"<h4>{self.name}</h4>" + html_table(summary_rows(self))
+
+
+def _same(vectors: list[Tensor]) -> list[Tensor]:
+    if len({v.shape for v in vectors}) > 1:
+        raise EigenlensError("the layers of this model see different numbers of keys; their eigenspaces cannot be compared")
+    return vectors
+
+
+def _halves(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {"fit": {}, "held": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(":")
+        parts[part][rest] = tensor
+    return parts
+
+
+def _wide(spectra: Spectra) -> list[dict[str, Any]]:
+    """One record a head: the numbers of each analysis and centring under `rows_centred_…`, `matrices_raw_…`."""
+    found: dict[tuple[str, int | None, int | None], dict[str, Any]] = {}
+    for spectrum in spectra:
+        place = (spectrum.stack, spectrum.layer, spectrum.head)
+        record = found.setdefault(place, dict(zip(("stack", "layer", "head"), place)))
+        prefix = f"{spectrum.analysis}_{spectrum.centring.replace('-', '_')}"
+        skipped = {"analysis", "level", "centring", "stack", "layer", "head"}
+        record |= {f"{prefix}_{key}": value for key, value in spectrum.row().items() if key not in skipped}
+    return list(found.values())
+
+
+def _spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
+    """Spectra by analysis, level, centring and place, all heads of a place in one tensor."""
+    grouped: dict[str, list[Spectrum]] = {}
+    for s in spectra:
+        layer = "" if s.layer is None else s.layer
+        grouped.setdefault(f"{s.analysis}|{s.level}|{s.centring}|{s.stack}|{layer}", []).append(s)
+    tensors: dict[str, Tensor] = {}
+    for name, members in grouped.items():
+        for part in ("eigenvalues", "held_out", "low", "high"):
+            tensors[f"{name}|{part}"] = torch.from_numpy(np.stack([getattr(s, part) for s in members]))
+        tensors[f"{name}|numbers"] = torch.tensor([[s.samples, s.dimensions, s.total] for s in members], dtype=torch.float64)
+    return tensors
+
+
+def _read_spectra(tensors: dict[str, Tensor]) -> list[Spectrum]:
+    spectra = []
+    for name in [name for name in tensors if name.endswith("|numbers")]:
+        prefix = name.removesuffix("|numbers")
+        analysis, level, centring, stack, layer = prefix.split("|")
+        for head, (samples, dimensions, total) in enumerate(tensors[name].tolist()):
+            curves = {p: tensors[f"{prefix}|{p}"][head].numpy() for p in ("eigenvalues", "held_out", "low", "high")}
+            spectra.append(
+                Spectrum(
+                    analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
+                    layer=int(layer) if layer else None, head=head if level == "head" else None,
+                    samples=int(samples), dimensions=int(dimensions), total=total, **curves,
+                )
+            )  # fmt: skip
+    order = {"rows": 0, "matrices": 1}
+    return sorted(spectra, key=lambda s: (order[s.analysis], s.stack, -1 if s.layer is None else s.layer, s.head or 0))
+
+
+def _matrix_tensors(recording: Recording) -> dict[str, Tensor]:
+    """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside them."""
+    analysis, tensors = recording.matrices, {}
+    assert analysis is not None
+    for site, sums in recording.fit["matrices"].result().items():
+        if site not in analysis.pairs:
+            continue
+        bases = analysis.bases[Place.of(site, "head")]
+        vectors = [basis.vectors("centred", analysis.pairs[site], KEPT_VECTORS) for basis in bases]
+        most = max(len(v) for v in vectors)
+        padded = [torch.nn.functional.pad(v, (0, 0, 0, most - len(v))) for v in vectors]
+        mean = sums.first / sums.number
+        tensors |= {
+            f"{site}/valid": sums.valid,
+            f"{site}/vectors": torch.stack(padded),
+            f"{site}/mean": mean.float(),
+            f"{site}/variance": (sums.squares / sums.number - mean.square()).clamp_min(0).float(),
+        }
+    return tensors

@@ -1,0 +1,82 @@
+"""What a study found, as rows of numbers for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..spectra.centring import CENTRINGS
+from ..spectra.dimension import SHARES
+from ..spectra.spectrum import Spectra, Spectrum
+
+if TYPE_CHECKING:
+    from .study import Study
+
+
+def median_or_beyond(values: Iterable[int | None], most: int) -> str:
+    """The median of dimensions, where None is more than the spectrum holds: `98`, or `>64`."""
+    numbers = [np.inf if v is None else v for v in values]
+    middle = float(np.median(numbers)) if numbers else np.nan
+    return f">{most}" if np.isinf(middle) else f"{middle:g}"
+
+
+def summary_rows(study: Study) -> list[dict[str, Any]]:
+    """One row an analysis, centring and stack: medians over heads of the held-out dimensions."""
+    rows = []
+    for analysis in ("rows", "matrices"):
+        for centring in CENTRINGS:
+            chosen = study.spectra.select(analysis=analysis, level="head", centring=centring)
+            for stack in sorted({s.stack for s in chosen}):
+                heads = chosen.select(stack=stack)
+                most = len(heads.spectra[0].eigenvalues)
+                row: dict[str, Any] = {"analysis": analysis, "centring": centring, "stack": stack, "of": heads.spectra[0].dimensions}
+                for share in SHARES:
+                    row[f"{share:.0%}"] = median_or_beyond((s.dimension(share) for s in heads), most)
+                row["effective rank"] = f"{np.median([s.effective_rank for s in heads]):.1f}"
+                rank = min(16, most)
+                row[f"held out at {rank}"] = _interval(heads, rank)
+                rows.append(row)
+    return rows
+
+
+def _interval(heads: Spectra, rank: int) -> str:
+    values = {name: float(np.median([getattr(s, name)[rank - 1] for s in heads])) for name in ("held_out", "low", "high")}
+    if np.isnan(values["low"]):
+        return f"{values['held_out']:.2f}"
+    return f"{values['held_out']:.2f} ({values['low']:.2f}–{values['high']:.2f})"
+
+
+def layer_rows(study: Study, analysis: str = "rows", centring: str = "centred", share: float = 0.9) -> list[dict[str, Any]]:
+    """One row a layer: the held-out dimension of each of its heads."""
+    heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
+    layers: dict[tuple[str, int | None], list[Spectrum]] = {}
+    for spectrum in heads:
+        layers.setdefault((spectrum.stack, spectrum.layer), []).append(spectrum)
+    rows = []
+    for (stack, layer), members in layers.items():
+        row: dict[str, Any] = {"stack": stack, "layer": layer}
+        for s in members:
+            found = s.dimension(share)
+            row[str(s.head)] = f">{len(s.eigenvalues)}" if found is None else str(found)
+        rows.append(row)
+    return rows
+
+
+def sentence(study: Study) -> str:
+    """What this study says, in one sentence made from its numbers."""
+    heads = study.spectra.select(analysis="rows", level="head", centring="centred")
+    if not len(heads):
+        heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
+    size, number = heads.spectra[0].dimensions, len(heads)
+    at_90 = [s.dimension(0.9) for s in heads]
+    low = sum(d is not None and d <= size / 8 for d in at_90)
+    middle = median_or_beyond(at_90, len(heads.spectra[0].eigenvalues))
+    known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
+    ends = f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})" if known else ""
+    what = "score rows" if heads.spectra[0].analysis == "rows" else "score matrices"
+    return (
+        f"The {what} of the median head need {middle} of {size} dimensions for 90 % of their held-out variance{ends}. "
+        f"{low} of {number} heads get by with an eighth of the dimensions or less."
+    )
