@@ -8,7 +8,14 @@ TEXT = {
     "max_position_embeddings": 64, "pad_token_id": 0,
 }  # fmt: skip
 GQA = {**TEXT, "num_key_value_heads": 2, "head_dim": 8}
-VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 4}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 16,
+    "patch_size": 4,
+}
 
 FAMILIES = {
     "bert": (tf.BertModel, tf.BertConfig(**TEXT)),

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from capture.families import CAUSAL, FAMILIES, build, inputs
 
+from capture.families import CAUSAL, FAMILIES, build, inputs
 from eigenlens.capture import capture
 
 

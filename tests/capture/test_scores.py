@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from capture.families import CAUSAL, ROTARY, build, inputs
 
+from capture.families import CAUSAL, ROTARY, build, inputs
 from eigenlens import EigenlensError
 from eigenlens.capture import AttentionCall, Site, capture
 

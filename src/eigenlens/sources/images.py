@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 from . import datasets
 from .models import Model
-from .split import Split
+from .split import FIT, Split
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"}
 NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "images"]
@@ -64,21 +64,17 @@ def crops(model: Model, data: Sequence[str], length: int | None, split: Split, r
     if len(pictures) < 2:
         raise EigenlensError(f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one to hold out")
     rng.shuffle(pictures)
-    split = replace(split, groups=max(1, min(split.groups, len(pictures) // 5)))
-    each = -(-split.inputs // len(pictures))
+    held = min(max(round(len(pictures) * split.held_out), 1), len(pictures) - 1)
+    split = replace(split, groups=min(split.groups, held))
+    groups = len(split.quota) - 1
     chosen, buckets, documents = [], [], []
-    for document, picture in enumerate(pictures):
-        bucket = split.bucket(document)
-        if bucket is None:
-            continue
-        # With few pictures a bucket takes all its crops from one: the split is by picture, whatever their number.
-        wanted = each if len(pictures) >= 5 * len(split.quota) else split.quota[bucket]
-        while wanted and split.room(bucket):
-            wanted -= 1
-            chosen.append((document, _square(picture, each > 1, rng)))
+    for bucket, quota in split.quota.items():
+        members = range(held, len(pictures)) if bucket == FIT else range(bucket, held, groups)
+        for turn in range(quota):
+            document = members[turn % len(members)]
+            chosen.append((document, _square(pictures[document], quota > len(members), rng)))
             buckets.append(bucket)
             documents.append(document)
-            split.made[bucket] += 1
     return Crops(model, pictures, chosen, np.array(buckets), np.array(documents), size, tokens)
 
 
@@ -107,7 +103,9 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
                 f"{length} tokens are no square of patches for {model.name} (patches of {patch}); the nearest are {near[0]} and {near[1]}"
             )
         if size > native:
-            raise EigenlensError(f"a length of {length} is over the maximum of {model.name}, {(native // patch) ** 2 + front} tokens")
+            raise EigenlensError(
+                f"a length of {length} is over the maximum of {model.name}, {(native // patch) ** 2 + front} tokens"
+            )
     return size, (size // patch) ** 2 + front
 
 

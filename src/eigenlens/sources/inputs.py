@@ -89,7 +89,8 @@ def prepare(model: Model, request: Request, folder: Path, resume: bool = False) 
         windows = pack(_array_tokens(model, arrays, width), folder, width, split)
     else:
         windows = _text_windows(model, request, folder, width, split, inner)
-    windows.save(folder)
+    if not resume:
+        windows.save(folder)
     facts = {"tokens": int(windows.lengths.sum()), "fingerprint": windows.fingerprint()}
     return _inputs(windows, length, lambda rows: _token_batch(model, windows, rows, length, request, around), facts, request)
 
@@ -135,17 +136,20 @@ def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[To
     document = -1
     for name in names:
         try:
-            ids = np.load(name, mmap_mode="r", allow_pickle=False)
+            ids = np.lib.format.open_memmap(name, mode="r")  # never a pickle, never an archive
         except (OSError, ValueError) as error:
             raise EigenlensError(f"{name} is no array of token ids: {error}") from error
         if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
-            raise EigenlensError(f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions")
+            raise EigenlensError(
+                f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions"
+            )
         if ids.ndim == 2 and ids.shape[1] != width:
             raise EigenlensError(f"the rows of {name} have {ids.shape[1]} tokens, where {width} are asked for")
         rows = ids if ids.ndim == 2 else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
         for row in rows:
             if len(row) and (row.min() < 0 or (vocabulary is not None and row.max() >= vocabulary)):
-                raise EigenlensError(f"{name} holds the token id {int(row.max())}, outside the vocabulary of {vocabulary}")
+                wrong = int(row.min() if row.min() < 0 else row.max())
+                raise EigenlensError(f"{name} holds the token id {wrong}, outside the vocabulary of {vocabulary}")
             document += 1
             yield Tokens(document, np.asarray(row))
 

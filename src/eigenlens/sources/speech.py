@@ -5,6 +5,7 @@ from __future__ import annotations
 import wave
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -48,12 +49,9 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
     """Cut recordings into clips; a document is a recording, or a clip where there are fewer than ten recordings."""
     files = _files(data)
     sounds, documents = [], []
-    for number, file in enumerate(files):
-        for clip in _clips_of(file):
-            documents.append(number if len(files) >= 10 else len(documents))
-            sounds.append(clip)
-            if len(sounds) == split.inputs:
-                break
+    for number, clip in islice(((n, clip) for n, file in enumerate(files) for clip in _clips_of(file)), split.inputs):
+        documents.append(number if len(files) >= 10 else len(documents))
+        sounds.append(clip)
     buckets, kept = [], []
     for index, document in enumerate(documents):
         bucket = split.bucket(document)
@@ -103,7 +101,8 @@ def _clips_of(file: Path) -> Iterator[np.ndarray]:
             width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()
             if width != 2:
                 raise EigenlensError(f"{file} has {8 * width} bits a sample; 16 are needed")
-            while frames := sound.readframes(rate * SECONDS):
+            while len(frames := sound.readframes(rate * SECONDS)) >= 2 * channels:
+                frames = frames[: len(frames) // (2 * channels) * 2 * channels]  # a file cut short ends inside a sample
                 samples = np.frombuffer(frames, "<i2").reshape(-1, channels).mean(1).astype(np.float32) / 32768
                 samples = resample_poly(samples, RATE, rate)[: RATE * SECONDS].astype(np.float32)
                 yield np.pad(samples, (0, RATE * SECONDS - len(samples)))

@@ -41,7 +41,7 @@ class Split:
         """Whether a bucket takes another document, or more of one that is `begun`: a long one may fill a group twice."""
         if bucket == FIT:
             return self.made[FIT] < self.quota[FIT]
-        held = sum(n for g, n in self.made.items() if g != FIT)
+        held = sum(int(n) for g, n in self.made.items() if g != FIT)  # begun inputs of other groups may never be finished
         return held < sum(self.quota.values()) - self.quota[FIT] and self.made[bucket] < self.quota[bucket] * (1 + begun)
 
     def bucket(self, document: int) -> int | None:

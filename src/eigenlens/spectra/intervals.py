@@ -6,7 +6,9 @@ import numpy as np
 from scipy.stats import t as student
 
 
-def explained_with_interval(energy: np.ndarray, total: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def explained_with_interval(
+    energy: np.ndarray, total: np.ndarray, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The share `Σ_g E_g(k) / Σ_g T_g` of held-out variance in the first k components, and its interval.
 
     `energy (G, …, m)` per group of documents and component, `total (G, …)`; returns three arrays `(…, m)`. The interval

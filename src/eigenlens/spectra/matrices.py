@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,73 +14,68 @@ from .factor import Factor, exact, nystrom, pooled
 from .spectrum import Spectrum
 
 
-@dataclass
-class Small:
-    """One centring of a factor in the small space of its basis `W = [Z, μ/‖μ‖]` (N, m): eigenvectors are `W t`, or `P W t`."""
-
-    eigenvalues: Tensor  # (r,) of the scatter
-    coefficients: Tensor  # t (m, r)
-    total: float  # of the scatter
-
-
 class MatrixBasis:
-    """The three centrings of one factor, all from inner products of its own basis vectors.
+    """The eigenvectors of one factor in all three centrings, as coefficients in a basis that held-out samples meet once.
 
-    raw          Z Λ Zᵀ + n μμᵀ = W D Wᵀ with D = diag(Λ, n‖μ‖²): eigenvectors W D^½ y of D^½ (WᵀW) D^½
-    centred      Z Λ Zᵀ itself
-    row-centred  P Z Λ Zᵀ P: eigenvectors P Z Λ^½ y of Λ^½ (Zᵀ P Z) Λ^½
+    The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred eigenvectors. The raw ones lie in
+    the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they
+    are `W D^½ y` for eigenvectors y of `D^½ (WᵀW) D^½`.
     """
 
-    def __init__(self, factor: Factor, pairs: Pairs, rank: int) -> None:
-        values, vectors = factor.values[:rank], factor.vectors[:, :rank]
-        self.number, self.rank = factor.number, len(values)
-        self.length = factor.mean.norm().clamp_min(1e-300)  # ‖μ‖
-        self.basis = torch.cat([vectors, (factor.mean / self.length).float()[:, None]], 1)  # W (N, m)
-        w = self.basis.T  # (m, N)
-        less = pairs.less_row_means(w)
-        gram, gram_less = (w @ w.T).double(), (less @ less.T).double()
-        n, mu2 = factor.number, float(self.length) ** 2
-        mean_less = mu2 * float(gram_less[-1, -1])  # ‖Pμ‖²
-        self.mean = gram[:, -1] * self.length  # Wᵀμ
-        self.mean_less = gram_less[:, -1] * self.length  # WᵀPμ
-        d = torch.cat([values, values.new_tensor([n * mu2])]).clamp_min(0).sqrt()
-        inside = torch.cat([values, values.new_zeros(1)]).clamp_min(0).sqrt()
-        identity = torch.eye(self.rank + 1, self.rank, dtype=torch.float64)
-        self.small: dict[Centring, Small] = {
-            "raw": Small(*_eigen(d, gram, self.rank), factor.energy),
-            "centred": Small(values, identity, max(factor.energy - n * mu2, 0.0)),
-            "row-centred": Small(
-                *_eigen(inside, gram_less, self.rank), max(factor.energy - factor.row_energy - n * mean_less, 0.0)
-            ),
+    def __init__(self, factor: Factor, pairs: Pairs) -> None:
+        self.number = factor.number
+        less = pairs.less_row_means(factor.mean)
+        self.lengths = {"centred": factor.mean.norm(), "row-centred": less.norm()}  # ‖μ‖, ‖Pμ‖
+        halves = {"centred": (factor.centred, factor.mean), "row-centred": (factor.row_centred, less)}
+        parts = []
+        self.means: dict[str, Tensor] = {}  # Wᵀμ and [U, …]ᵀPμ
+        for name, (half, mean) in halves.items():
+            unit = mean / self.lengths[name].clamp_min(1e-300)
+            parts += [half.vectors, unit.float()[:, None]]
+            self.means[name] = torch.cat([half.vectors.T.double() @ mean, self.lengths[name][None]])
+        self.basis = torch.cat(parts, 1)  # (N, 2r+2)
+        n, values = factor.number, factor.centred.values
+        gram = torch.eye(len(values) + 1, dtype=torch.float64)
+        gram[:-1, -1] = gram[-1, :-1] = self.means["centred"][:-1] / self.lengths["centred"].clamp_min(1e-300)
+        root = torch.cat([values, (n * self.lengths["centred"] ** 2)[None]]).clamp_min(0).sqrt()  # D^½
+        raw, y = torch.linalg.eigh(root[:, None] * gram * root)
+        raw, y = raw.flip(0)[: len(values)].clamp_min(0), y.flip(1)[:, : len(values)]
+        self.raw_coefficients = root[:, None] * y / raw.clamp_min(1e-300).sqrt()  # (r+1, r)
+        self.values: dict[Centring, Tensor] = {"raw": raw, "centred": values, "row-centred": factor.row_centred.values}
+        less_energy = factor.energy - factor.row_energy
+        self.totals: dict[Centring, float] = {
+            "raw": factor.energy,
+            "centred": max(factor.energy - n * float(self.lengths["centred"]) ** 2, 0.0),
+            "row-centred": max(less_energy - n * float(self.lengths["row-centred"]) ** 2, 0.0),
         }
 
-    def vectors(self, centring: Centring, pairs: Pairs, number: int) -> Tensor:
+    @property
+    def rank(self) -> int:
+        return len(self.values["centred"])
+
+    def vectors(self, centring: Centring, number: int) -> Tensor:
         """Leading eigenvectors, (k, N)."""
-        found = (self.basis @ self.small[centring].coefficients[:, :number].float()).T
-        return pairs.less_row_means(found) if centring == "row-centred" else found
+        r = self.rank
+        if centring == "raw":
+            return (self.basis[:, : r + 1] @ self.raw_coefficients[:, :number].float()).T
+        start = 0 if centring == "centred" else r + 1
+        return self.basis[:, start : start + min(number, r)].T
 
     def energies(self, sums: ProjectionSums, entry: int, centring: Centring) -> tuple[Tensor, float]:
-        """Held-out variance along each eigenvector and in all, from the moments of `a = Wᵀx` and `c = WᵀPx`."""
-        less = centring == "row-centred"
-        second = (sums.second_less if less else sums.second)[entry]
-        first = (sums.first_less if less else sums.first)[entry]
+        """Held-out variance along each eigenvector and in all, from the moments of `a = basisᵀ x`."""
+        r = self.rank
+        block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
+        second, first = sums.second[entry, block, block], sums.first[entry, block]
         number, total = float(sums.number), float(sums.energy[entry])
-        if less:
+        if centring == "row-centred":
             total -= float(sums.row_energy[entry])
-        if centring != "raw":
-            mean = self.mean_less if less else self.mean
-            cross = torch.outer(first, mean)
-            second = second - cross - cross.T + number * torch.outer(mean, mean)
-            total += float(number * self.length * mean[-1] - 2 * self.length * first[-1])
-        t = self.small[centring].coefficients
-        return ((second @ t) * t).sum(0).clamp_min(0), max(total, 0.0)
-
-
-def _eigen(root: Tensor, gram: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues of `W D Wᵀ` and the t of its eigenvectors `W t`, from `D^½ (WᵀW) D^½` with `root = diag D^½`."""
-    values, y = torch.linalg.eigh(root[:, None] * gram * root)
-    values, y = values.flip(0)[:rank].clamp_min(0), y.flip(1)[:, :rank]
-    return values, root[:, None] * y / values.clamp_min(1e-300).sqrt()
+        if centring == "raw":
+            t = self.raw_coefficients
+            return ((second @ t) * t).sum(0).clamp_min(0), max(total, 0.0)
+        mean, length = self.means[centring], self.lengths[centring]
+        total += float(number * length**2 - 2 * length * first[-1])  # Σ‖x−μ‖² = Σ‖x‖² − 2 μᵀΣx + n‖μ‖²
+        along = second.diagonal() - 2 * first * mean + number * mean.square()
+        return along[:-1].clamp_min(0), max(total, 0.0)
 
 
 class MatrixAnalysis:
@@ -93,73 +87,55 @@ class MatrixAnalysis:
         layers: dict[str, list[tuple[str, Factor]]] = {}
         for site, sums in fit.result().items():
             if float(sums.number) < 2:
-                continue  # every input was padded
+                continue  # all inputs but one were padded
             pairs = self.pairs[site] = Pairs(sums.valid)
             heads = range(len(sums.first))
             if isinstance(fit, MatrixSketch):
-                factors = [nystrom(sums, h, fit.tests[site][h], rank) for h in heads]
+                factors = [nystrom(sums, h, fit.tests[site][h], pairs, rank) for h in heads]
             else:
-                factors = [exact(sums, h, rank) for h in heads]
-            self.bases[Place.of(site, "head")] = [MatrixBasis(factor, pairs, rank) for factor in factors]
-            layer = pooled(factors, rank)
-            self.bases[Place.of(site, "layer")] = [MatrixBasis(layer, pairs, rank)]
+                factors = [exact(sums, h, pairs, rank) for h in heads]
+            layer = pooled(factors, pairs, rank)
+            self.bases[Place.of(site, "head")] = [MatrixBasis(factor, pairs) for factor in factors]
+            self.bases[Place.of(site, "layer")] = [MatrixBasis(layer, pairs)]
             layers.setdefault(Place.of(site, "stack").stack, []).append((site, layer))
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
-                self.bases[Place("stack", stack)] = [MatrixBasis(pooled([f for _, f in parts], rank), first, rank)]
+                whole = pooled([factor for _, factor in parts], first, rank)
+                self.bases[Place("stack", stack)] = [MatrixBasis(whole, first)]
 
     def projection_bases(self) -> dict[str, Tensor]:
-        """The bases under the names that `MatrixProjection` looks for."""
+        """The bases under the names that `MatrixProjection` looks for: (H, N, m) by head, (N, m) of a layer or stack."""
         named: dict[str, Tensor] = {}
         for place, bases in self.bases.items():
-            if place.level == "head":
-                widest = max(b.basis.shape[1] for b in bases)
-                padded = [torch.nn.functional.pad(b.basis, (widest - b.basis.shape[1], 0)) for b in bases]
-                named[f"{place.stack}/{place.layer}"] = torch.stack(padded)
-            elif place.level == "layer":
-                named[f"{place.stack}/{place.layer}/layer"] = bases[0].basis
-            else:
-                named[f"{place.stack}/stack"] = bases[0].basis
+            together = torch.stack([b.basis for b in bases])
+            named[_name(place)] = together if place.level == "head" else together[0]
         return named
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
+        """What the held-out inputs of one group showed along every eigenvector."""
         found: dict[Key, Energies] = {}
         for place, bases in self.bases.items():
-            name = f"{place.stack}/stack" if place.layer is None else f"{place.stack}/{place.layer}"
-            sums = group.get(f"{name}/layer" if place.level == "layer" else name)
-            if sums is None:
-                continue
-            widest = sums.first.shape[1]
-            for centring in CENTRINGS:
-                rank = max(b.rank for b in bases)
-                energy, total = torch.zeros(len(bases), rank, dtype=torch.float64), torch.zeros(len(bases), dtype=torch.float64)
-                for entry, basis in enumerate(bases):
-                    own = _without_padding(sums, widest - basis.basis.shape[1])
-                    along, total[entry] = basis.energies(own, entry, centring)
-                    energy[entry, : len(along)] = along
-                found[place, centring] = Energies(energy, total)
+            sums = group.get(_name(place))
+            for centring in CENTRINGS if sums is not None else ():
+                measured = [basis.energies(sums, entry, centring) for entry, basis in enumerate(bases)]
+                total = torch.tensor([total for _, total in measured], dtype=torch.float64)
+                found[place, centring] = Energies(torch.stack([energy for energy, _ in measured]), total)
         return found
 
     def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:
         made = []
         for place, bases in self.bases.items():
-            rank, dimensions = max(b.rank for b in bases), bases[0].basis.shape[0]
+            number, dimensions = bases[0].number, bases[0].basis.shape[0]
             for centring in CENTRINGS:
-                values, total = torch.zeros(len(bases), rank, dtype=torch.float64), torch.zeros(len(bases), dtype=torch.float64)
-                for entry, basis in enumerate(bases):
-                    small, scale = basis.small[centring], normaliser(basis.number, centring)
-                    values[entry, : basis.rank], total[entry] = small.eigenvalues / scale, small.total / scale
-                made += spectra_of(
-                    "matrices", (place, centring), values, total, int(bases[0].number), dimensions, groups
-                )
+                scale = normaliser(number, centring)
+                values = torch.stack([basis.values[centring] for basis in bases]) / scale
+                total = torch.tensor([basis.totals[centring] for basis in bases], dtype=torch.float64) / scale
+                made += spectra_of("matrices", (place, centring), values, total, int(number), dimensions, groups)
         return made
 
 
-def _without_padding(sums: ProjectionSums, columns: int) -> ProjectionSums:
-    """Drop the leading zero columns that made the bases of a layer's heads equally wide."""
-    if columns == 0:
-        return sums
-    cut = {"first": sums.first[:, columns:], "first_less": sums.first_less[:, columns:]}
-    cut |= {"second": sums.second[:, columns:, columns:], "second_less": sums.second_less[:, columns:, columns:]}
-    return ProjectionSums(**{**vars(sums), **cut})
+def _name(place: Place) -> str:
+    if place.level == "stack":
+        return f"{place.stack}/stack"
+    return f"{place.stack}/{place.layer}" + ("/layer" if place.level == "layer" else "")

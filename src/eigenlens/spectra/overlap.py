@@ -69,7 +69,10 @@ class Overlap:
             "within_layers": self.within_layers, "across_layers": self.across_layers, "best": float(self.matrix.max()),
         }  # fmt: skip
         if self.captured is not None:
-            record |= {"captured_within_layers": self._mean(self.captured, True), "captured_across_layers": self._mean(self.captured, False)}
+            record |= {
+                "captured_within_layers": self._mean(self.captured, True),
+                "captured_across_layers": self._mean(self.captured, False),
+            }
         return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in record.items()}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -112,7 +115,16 @@ def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Ove
         held = torch.stack([((cov @ ua) * ua).sum((1, 2)) for cov in b.covariances], 1)  # (K, M)
         captured = (held / own).numpy()
     return Overlap(
-        left, right, a.names, b.names, a.layers, b.layers, r, r / min(a.dimensions, b.dimensions), matrix.numpy(), captured
+        left,
+        right,
+        a.names,
+        b.names,
+        a.layers,
+        b.layers,
+        r,
+        r / min(a.dimensions, b.dimensions),
+        matrix.numpy(),
+        captured,
     )
 
 

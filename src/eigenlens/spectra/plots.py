@@ -63,7 +63,7 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
         alt.Chart(_data(rows))
         .mark_line(strokeWidth=1.2, opacity=0.8)
         .encode(
-            x=alt.X("components:Q", scale=alt.Scale(type="log"), title="components"),
+            x=alt.X("components:Q", scale=alt.Scale(type="log", nice=False), title="components"),
             y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"), title="variance explained"),
             color=alt.Color("head:N", sort=[str(i) for i in range(64)], scale=alt.Scale(scheme="tableau20")),
             strokeDash=alt.StrokeDash("variance:N", sort=["held out", "in the sample"]),
@@ -104,7 +104,7 @@ def overlap_map(overlap: Overlap) -> alt.Chart:
     )
 
 
-def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 64) -> alt.Chart:
+def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48) -> alt.Chart:
     """Matrices (queries × keys) as heat maps side by side, thinned to at most `most` rows and columns."""
     step = max(1, -(-maps.shape[1] // most))
     rows = []
@@ -114,7 +114,9 @@ def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most
         for i in range(thin.shape[0]):
             for j in range(thin.shape[1]):
                 if np.isfinite(thin[i, j]):
-                    rows.append({"map": title, "query": i * step, "key": j * step, "value": round(float(thin[i, j]) / scale, 4)})
+                    rows.append(
+                        {"map": title, "query": i * step, "key": j * step, "value": round(float(thin[i, j]) / scale, 4)}
+                    )
     return (
         alt.Chart(_data(rows))
         .mark_rect()

@@ -75,7 +75,11 @@ class Spectrum:
             record[f"held_out_dimension_{round(share * 100)}"] = self.dimension(share)
         for rank in RANKS:
             if rank <= len(self.held_out):
-                for key, curve in (("held_out", self.held_out), ("held_out_low", self.low), ("held_out_high", self.high)):
+                for key, curve in (
+                    ("held_out", self.held_out),
+                    ("held_out_low", self.low),
+                    ("held_out_high", self.high),
+                ):
                     value = float(curve[rank - 1])
                     record[f"{key}_at_{rank}"] = None if math.isnan(value) else value
         return record

@@ -20,8 +20,7 @@ class MatrixSums:
     """Sums over inputs, per head; `x = vec(S)` over the N valid pairs."""
 
     valid: Tensor  # (T, S) bool: the pairs
-    number: Tensor  # () inputs
-    skipped: Tensor  # () inputs left out because they are padded
+    number: Tensor  # () inputs; padded ones are left out
     first: Tensor  # (H, N) Σ x
     squares: Tensor  # (H, N) Σ x²
     row_energy: Tensor  # (H,) Σ_i n_i r_i², the energy of the row means
@@ -69,9 +68,10 @@ class MatrixSketch:
         site = str(call.site)
         if site not in self.tests:
             return  # every pilot input was padded
-        samples, sums = matrix_samples(call, self.of, self.sites.get(site), self._space)
-        if samples is None:
+        found = matrix_samples(call, self.of, self.sites.get(site), self._space)
+        if found is None:
             return
+        samples, sums = found
         x, omega = samples.transpose(0, 1), self.tests[site]  # (H, B, N), (H, N, ℓ)
         if not sums.sketch.numel():
             sums.sketch = torch.zeros_like(omega)
@@ -105,16 +105,17 @@ class MatrixGram:
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
         site = str(call.site)
-        samples, sums = matrix_samples(call, self.of, self.sites.get(site), self._space)
-        self.sites[site] = sums
-        if float(sums.number) > self.most:
+        found = matrix_samples(call, self.of, self.sites.get(site), self._space)
+        if found is None:
+            return
+        samples, self.sites[site] = found
+        if float(self.sites[site].number) > self.most:
             raise EigenlensError(
                 f"the exact matrix spectra hold at most {self.most} inputs in memory; "
                 "use the sketch, fewer inputs, or a larger limit"
             )
-        if samples is not None:
-            rows = samples.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-            self._batches.setdefault(site, []).append(rows)
+        rows = samples.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+        self._batches.setdefault(site, []).append(rows)
 
     def _join(self) -> None:
         for site, batches in self._batches.items():
@@ -147,13 +148,14 @@ class MatrixGram:
         return self.sites
 
 
-def matrix_samples(
-    call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
-) -> tuple[Tensor | None, MatrixSums]:
-    """The complete inputs of a call as vectors (B, H, N), and the sums of its site with all but the sketch added."""
+def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace) -> tuple[Tensor, MatrixSums] | None:
+    """The complete inputs of a call as vectors (B, H, N), and the sums of its site with all but the sketch added.
+
+    None where every input is padded.
+    """
     mask, whole = complete_inputs(call)
-    H = call.heads
-    skipped = 0 if whole is None else int((~whole).sum())
+    if mask is None:
+        return None
     if of == "pattern":
         values = call.pattern()  # (B, H, T, S)
     elif call.linear:
@@ -163,12 +165,10 @@ def matrix_samples(
     if whole is not None:
         values = values[whole]
     if sums is None:
-        N = int(mask.sum())
-        empty = {name: values.new_zeros(size, dtype=torch.float64) for name, size in _sizes(H, N).items()}
+        H, N = call.heads, int(mask.sum())
+        sizes: dict[str, tuple[int, ...]] = {"number": (), "first": (H, N), "squares": (H, N), "row_energy": (H,)}
+        empty = {name: values.new_zeros(size, dtype=torch.float64) for name, size in sizes.items()}
         sums = MatrixSums(valid=mask, sketch=values.new_zeros(0), **empty)
-    sums.skipped += skipped
-    if not len(values):
-        return None, sums
     same_shape(str(call.site), tuple(sums.valid.shape), tuple(mask.shape))
     if not torch.equal(sums.valid, mask):
         raise EigenlensError(f"{call.site} was seen with two different masks; matrix spectra need one")
@@ -182,10 +182,6 @@ def matrix_samples(
     sums.squares += squares
     sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((0, 2))
     return samples, sums
-
-
-def _sizes(H: int, N: int) -> dict[str, tuple[int, ...]]:
-    return {"number": (), "skipped": (), "first": (H, N), "squares": (H, N), "row_energy": (H,)}
 
 
 def _copy_add(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:

@@ -65,8 +65,8 @@ class Pairs:
         return vectors - means[..., torch.div(self.index, S, rounding_mode="floor")]
 
 
-def complete_inputs(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """The mask `(T, S)` of inputs without padding, and which inputs `(B,)` those are (None: all of them).
+def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
+    """The mask `(T, S)` of inputs without padding (None: there are none), and which `(B,)` those are (None: all).
 
     A matrix over positions has the same pairs in every input; a padded input would leave some of them without a value.
     """
@@ -75,4 +75,4 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return call.valid()[0].all(0), None
     valid = call.valid().all(1)  # (B, T, S)
     whole = valid.any(2).all(1) & valid.any(1).all(1)  # every query and every key takes part
-    return valid[int(whole.int().argmax())], whole
+    return valid[int(whole.int().argmax())] if bool(whole.any()) else None, whole

@@ -10,25 +10,22 @@ from torch import Tensor
 
 from ..capture import AttentionCall, Site
 from .matrices import matrix_samples
-from .pairs import Pairs
 from .statistic import State, add_sites, by_site
 from .workspace import Workspace
 
 
 @dataclass
 class ProjectionSums:
-    """Sums over held-out inputs, with `a = Zᵀx` and `c = ZᵀPx` for a basis Z (N, m); P removes row means.
+    """Sums over held-out inputs, with `a = Zᵀx` for a basis Z (N, m).
 
     One entry a head in the basis of the head itself; of the layer's and the stack's basis the sum over their heads.
     """
 
     number: Tensor  # () samples
     energy: Tensor  # (h,) Σ ‖x‖²
-    row_energy: Tensor  # (h,) Σ ‖x − Px‖²
+    row_energy: Tensor  # (h,) Σ ‖x − Px‖², the energy of the row means
     first: Tensor  # (h, m) Σ a
     second: Tensor  # (h, m, m) Σ a aᵀ
-    first_less: Tensor  # (h, m) Σ c
-    second_less: Tensor  # (h, m, m) Σ c cᵀ
 
     def plus(self, other: ProjectionSums) -> ProjectionSums:
         return ProjectionSums(**{name: x + getattr(other, name) for name, x in vars(self).items()})
@@ -36,10 +33,9 @@ class ProjectionSums:
 
 @dataclass
 class MatrixProjection:
-    """Projects every complete input on fixed bases, by head, layer and stack; memory `16·m²` bytes a head.
+    """Projects every complete input on fixed bases, by head, layer and stack. Cost: `3·N·m` a head; memory `8·m²` bytes.
 
-    `bases` maps a name to Z transposed for one GEMM: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m),
-    `encoder/stack` → (N, m).
+    `bases` maps a name to Z: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m), `encoder/stack` → (N, m).
     """
 
     bases: dict[str, Tensor]
@@ -52,27 +48,24 @@ class MatrixProjection:
         site = str(call.site)
         if site not in self.bases:
             return
-        samples, site_sums = matrix_samples(call, self.of, None, self._space)
-        if samples is None or samples.shape[2] != self.bases[site].shape[1]:
+        found = matrix_samples(call, self.of, None, self._space)
+        if found is None or found[0].shape[2] != self.bases[site].shape[1]:
             return
-        pairs = Pairs(site_sums.valid)
+        samples, site_sums = found
         x = samples.transpose(0, 1)  # (H, B, N)
-        less = pairs.less_row_means(x)
         energy, row_energy = site_sums.squares.sum(1), site_sums.row_energy
         for name in (site, f"{site}/layer", f"{Site.parse(site).stack}/stack"):
             basis = self.bases.get(name)
             if basis is None:
                 continue
             pooled = basis.ndim == 2
-            a, c = ((y.reshape(1, -1, y.shape[2]) if pooled else y) @ basis for y in (x, less))  # (h, B, m)
+            a = samples.reshape(1, -1, samples.shape[2]) @ basis if pooled else x @ basis  # (h, B, m)
             new = ProjectionSums(
                 number=site_sums.number * (len(x) if pooled else 1),
                 energy=energy.sum(0, keepdim=True) if pooled else energy,
                 row_energy=row_energy.sum(0, keepdim=True) if pooled else row_energy,
                 first=a.sum(1, dtype=torch.float64),
                 second=(a.transpose(1, 2) @ a).double(),
-                first_less=c.sum(1, dtype=torch.float64),
-                second_less=(c.transpose(1, 2) @ c).double(),
             )
             self.sums[name] = self.sums[name].plus(new) if name in self.sums else new
 

@@ -74,7 +74,8 @@ class RowSums:
         return named
 
     def double(self) -> RowSums:
-        return RowSums(**{name: x.to(torch.float64).contiguous() for name, x in self.tensors().items()})
+        """In float64 and in memory of its own."""
+        return RowSums(**{name: x.to(torch.float64, copy=True).contiguous() for name, x in self.tensors().items()})
 
 
 @dataclass

@@ -97,7 +97,14 @@ def study(
 
 
 def _record(
-    folder: Path, model: Model, inputs: Inputs, options: Options, matrix: str | None, sites: dict[str, Any], notes: list[str], report: Report
+    folder: Path,
+    model: Model,
+    inputs: Inputs,
+    options: Options,
+    matrix: str | None,
+    sites: dict[str, Any],
+    notes: list[str],
+    report: Report,
 ) -> None:
     begin = time.perf_counter()
     recording = Recorder(model, inputs, options, matrix, folder / "unfinished", report).run()
@@ -144,7 +151,11 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
     if (folder / "study.json").is_file():
         if force:
             return
-        hint = "it is finished, so there is nothing to resume" if resume else "open it, name another folder, or overwrite it with --force"
+        hint = (
+            "it is finished, so there is nothing to resume"
+            if resume
+            else "open it, name another folder, or overwrite it with --force"
+        )
         raise EigenlensError(f"{folder} already holds a study; {hint}")
     if (folder / "unfinished").is_dir():
         if resume or force:

@@ -23,7 +23,6 @@ from ..stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments,
 from .options import Options
 from .probe import forward_of
 
-
 Group = dict[str, dict[Key, Energies]]
 """What one group of held-out documents showed, by analysis."""
 
@@ -61,7 +60,14 @@ class Recorder:
         return Recording(fit, held, spectra, matrices)
 
     def _pass(
-        self, stage: str, bucket: int, stop: int, done: int, before: int, statistics: Mapping[str, Statistic], extra: State
+        self,
+        stage: str,
+        bucket: int,
+        stop: int,
+        done: int,
+        before: int,
+        statistics: Mapping[str, Statistic],
+        extra: State,
     ) -> None:
         """Inputs `done` to `stop` of a bucket through the model, into `statistics`; `before` inputs ran in other buckets."""
 
@@ -102,7 +108,9 @@ class Recorder:
         if self.matrix is not None:
             saved = parts["matrices"]
             statistics["matrices"] = (
-                MatrixSketch.from_state(saved, tests=tests, of=of) if tests else MatrixGram.from_state(saved, of=of, most=number)
+                MatrixSketch.from_state(saved, tests=tests, of=of)
+                if tests
+                else MatrixGram.from_state(saved, of=of, most=number)
             )
         if self.matrix == "sketch" and not tests:
             self._pass("pilot", FIT, columns, done, 0, statistics, {})

@@ -67,7 +67,9 @@ class Study:
         for name in ("rows", "moments"):
             parts = {"fit": recording.fit.get(name), "held": recording.held.get(name)}
             if parts["fit"] is not None:
-                tensors[name] = {f"{part}:{key}": x for part, s in parts.items() if s is not None for key, x in s.state().items()}
+                tensors[name] = {
+                    f"{part}:{key}": x for part, s in parts.items() if s is not None for key, x in s.state().items()
+                }
         if recording.matrices is not None:
             tensors["matrices"] = _matrix_tensors(recording)
         files = {}
@@ -141,13 +143,19 @@ class Study:
         return found
 
     def eigenspaces(
-        self, analysis: Literal["rows", "matrices"] = "rows", level: Level = "head", rank: int = 16, centring: Centring = "centred"
+        self,
+        analysis: Literal["rows", "matrices"] = "rows",
+        level: Level = "head",
+        rank: int = 16,
+        centring: Centring = "centred",
     ) -> Eigenspaces:
         """The leading `rank` eigenvectors of every head, layer or stack, ready to be compared."""
         names, vectors, layers = [], [], []
         if analysis == "matrices":
             if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
-                raise EigenlensError(f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head")
+                raise EigenlensError(
+                    f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head"
+                )
             for site, parts in self.matrix_results.items():
                 for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
                     names.append(f"{site}.{head}")
@@ -172,11 +180,20 @@ class Study:
         if rank > vectors[0].shape[0]:
             raise EigenlensError(f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row")
         return Eigenspaces(
-            tuple(names), tuple(layers), torch.stack(_same(vectors)), torch.stack(scatters), torch.stack(values), dimensions
+            tuple(names),
+            tuple(layers),
+            torch.stack(_same(vectors)),
+            torch.stack(scatters),
+            torch.stack(values),
+            dimensions,
         )
 
     def overlap(
-        self, rank: int = 16, centring: Centring = "centred", analysis: Literal["rows", "matrices"] = "rows", level: Level = "head"
+        self,
+        rank: int = 16,
+        centring: Centring = "centred",
+        analysis: Literal["rows", "matrices"] = "rows",
+        level: Level = "head",
     ) -> Overlap:
         """How far the leading eigenspaces of the heads (or layers) agree with each other, with chance beside it."""
         spaces = self.eigenspaces(analysis, level, rank, centring)
@@ -274,13 +291,11 @@ def _matrix_tensors(recording: Recording) -> dict[str, Tensor]:
         if site not in analysis.pairs:
             continue
         bases = analysis.bases[Place.of(site, "head")]
-        vectors = [basis.vectors("centred", analysis.pairs[site], KEPT_VECTORS) for basis in bases]
-        most = max(len(v) for v in vectors)
-        padded = [torch.nn.functional.pad(v, (0, 0, 0, most - len(v))) for v in vectors]
+        vectors = [basis.vectors("centred", KEPT_VECTORS) for basis in bases]
         mean = sums.first / sums.number
         tensors |= {
             f"{site}/valid": sums.valid,
-            f"{site}/vectors": torch.stack(padded),
+            f"{site}/vectors": torch.stack(vectors),
             f"{site}/mean": mean.float(),
             f"{site}/variance": (sums.squares / sums.number - mean.square()).clamp_min(0).float(),
         }

@@ -31,7 +31,12 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
             for stack in sorted({s.stack for s in chosen}):
                 heads = chosen.select(stack=stack)
                 most = len(heads.spectra[0].eigenvalues)
-                row: dict[str, Any] = {"analysis": analysis, "centring": centring, "stack": stack, "of": heads.spectra[0].dimensions}
+                row: dict[str, Any] = {
+                    "analysis": analysis,
+                    "centring": centring,
+                    "stack": stack,
+                    "of": heads.spectra[0].dimensions,
+                }
                 for share in SHARES:
                     row[f"{share:.0%}"] = median_or_beyond((s.dimension(share) for s in heads), most)
                 row["effective rank"] = f"{np.median([s.effective_rank for s in heads]):.1f}"

@@ -1,0 +1,41 @@
+"""The pictures of a study, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..run.files import disk_errors
+from ..spectra.plots import dimension_map, map_pictures, overlap_map, spectrum_curves
+from .study import Study
+
+
+def draw(study: Study, folder: Path) -> list[Path]:
+    """Draw what the study holds into `folder`, as PNG, and as SVG where that is not ten thousand cells; returns the files."""
+    charts = {}
+    has = {s.analysis for s in study.spectra}
+    for analysis in sorted(has):
+        charts[f"dimensions-{analysis}"] = dimension_map(study.spectra, analysis=analysis)
+        heads = study.spectra.select(analysis=analysis, level="head", centring="centred")
+        charts[f"spectra-{analysis}"] = spectrum_curves(heads)
+    if "rows" in has and len({site["keys"] for site in study.sites.values()}) == 1:
+        rank = min(16, study.length - 1)
+        charts["overlap-heads"] = overlap_map(study.overlap(rank=rank))
+        charts["overlap-layers"] = overlap_map(study.overlap(rank=rank, level="layer"))
+    if "matrices" in has:
+        heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
+        leader = max(heads, key=lambda s: s.held_out[min(15, len(s.held_out) - 1)])
+        parts = study.matrix_results[f"{leader.stack}/{leader.layer}"]
+        maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
+        titles = [f"{leader.name}: mean score", *(f"eigenvector {i + 1}" for i in range(len(maps) - 1))]
+        charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
+    written = []
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, chart in charts.items():
+            for kind in ("png",) if name == "eigenvectors-matrices" else ("png", "svg"):
+                path = folder / f"{name}.{kind}"
+                chart.save(str(path), **({"ppi": 120} if kind == "png" else {}))
+                written.append(path)
+    return written

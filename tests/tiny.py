@@ -1,0 +1,36 @@
+"""A model small enough to be studied in a blink: two layers at random init, with a real tokenizer."""
+
+import shutil
+from itertools import islice
+
+import torch
+from transformers import BertConfig, BertModel
+
+from eigenlens.sources import catalogue
+from eigenlens.sources.datasets import text
+
+VOCABULARY = 30_522
+
+
+def tiny_bert(folder, seed=0):
+    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens; returns its folder."""
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(seed)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(catalogue.folder("minilm") / name, folder)
+    return folder
+
+
+def some_text(path, documents=12):
+    """A file with the first topics of the Python documentation."""
+    path.write_text("\n\n".join(islice(text("python-docs"), documents)), encoding="utf-8")
+    return path
