@@ -26,16 +26,21 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing stud
 Inputs = Annotated[int, typer.Option("--inputs", min=3, help="How many inputs, fit and held out together.")]
 
 
+def _version(wanted: bool) -> None:
+    from . import __version__
+
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and end.")
+    ] = False,
 ) -> None:
-    from . import __version__
-
-    if version:
-        print(__version__)
-        raise typer.Exit
     if threads is not None:
         import torch
 
@@ -167,7 +172,7 @@ def compare(
         raise EigenlensError(f"ranks are whole numbers with commas, not {ranks!r}") from error
     if min(numbers) < 1:
         raise EigenlensError(f"a rank is at least 1, not {min(numbers)}")
-    found = compare_studies(*folders, ranks=numbers, centring=centring)  # type: ignore[arg-type]
+    found = compare_studies(*folders, ranks=numbers, centring=centring)
     if as_json:
         print(json.dumps(found.record()))
     else:
@@ -190,9 +195,8 @@ def _show(made: Any) -> None:
 
     facts = made.facts
     where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
-    print(
-        f"{made.name}: {where} ({facts['data']['documents_held_out']} of {facts['data']['documents']} documents), {facts['seconds']} s"
-    )
+    documents = f"{facts['data']['documents_held_out']} of {facts['data']['documents']} documents"
+    print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
     for note in facts["notes"]:
         print(f"Note: {note}.")
     _table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from .session import AttentionNotSeen, Session
 NAME = "eigenlens-capture"
 
 _open: list[_Door] = []
+_checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # compared with their family's own formula, once
 
 
 def reaches(model: nn.Module) -> bool:
@@ -32,11 +34,10 @@ class _Door:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
-        self.checked: set[int] = set()
 
     def see(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict) -> None:
-        if id(module) not in self.checked:
-            self.checked.add(id(module))
+        if module not in _checked:
+            _checked.add(module)
             _check_against_eager(module, q, k, v, scale, kwargs, extras)
         if self.rotary is not None:
             q, k = self.rotary.undo(module, q, k)
@@ -61,7 +62,13 @@ def _attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
-    extras = {"mask": attention_mask, "causal": causal, "bias": position_bias, "softcap": softcap, "sinks": s_aux}
+    extras: dict[str, Any] = {
+        "mask": attention_mask,
+        "causal": causal,
+        "bias": position_bias,
+        "softcap": softcap,
+        "sinks": s_aux,
+    }
     for door in _open:
         if module in door.session.names:
             door.see(module, query, key, value, scale, kwargs, extras)
@@ -83,7 +90,7 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None or module.training:
         return
-    first = {
+    first: dict[str, Any] = {
         name: x[:1] if isinstance(x, Tensor) and name != "sinks" and x.shape[0] == q.shape[0] else x
         for name, x in extras.items()
     }

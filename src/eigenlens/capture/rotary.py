@@ -36,12 +36,13 @@ class RotaryRecorder:
             raise EigenlensError(f"{type(module).__name__} has no rotary embedding to undo; leave out the option before-rope")
         cos, sin = angles
         scaling = (cos.square() + sin.square()).mean()  # 1, but for the length-extending kinds that scale both
-        before = tuple(x / scaling for x in _turn(rotate, q, k, cos, -sin))
-        again = _turn(rotate, *before, cos, sin)
+        turned = _turn(rotate, q, k, cos, -sin)
+        before = (turned[0] / scaling, turned[1] / scaling)
+        again = _turn(rotate, before[0], before[1], cos, sin)
         gap = (again[0] - q).abs().max() + (again[1] - k).abs().max()
         if gap > 1e-3 * (1 + q.abs().max() + k.abs().max()):
             raise EigenlensError(f"the rotary embedding of {type(module).__name__} cannot be undone (it is no pure rotation)")
-        return before[0], before[1]
+        return before
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,11 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        number = getattr(error, "errno", None)
-        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} or "os error 28" in str(error).lower():
+        in_words = re.search(r"os error (\d+)", str(error))  # as safetensors tells it
+        number = int(in_words[1]) if in_words else getattr(error, "errno", None)
+        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise EigenlensError(f"the disk is full: {path} could not be written; free some space") from error
-        if number in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        if number in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}:
             raise EigenlensError(f"{path} cannot be written: {os.strerror(number)}") from error
         raise
 
@@ -94,9 +96,13 @@ def disk_errors(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; a second one is refused. The lock ends with the process, however it ends."""
-    with disk_errors(folder), open(folder / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise EigenlensError(f"another process is at work in {folder}") from error
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network disks know no locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EigenlensError(f"another process is at work in {folder}") from error
         yield
+    finally:
+        os.close(handle)

@@ -48,8 +48,8 @@ class Crops:
             pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32) / 255
             made.append((torch.from_numpy(pixels).permute(2, 0, 1) - mean) / spread)
         batch = {"pixel_values": torch.stack(made).to(self.model.device)}  # (B, 3, size, size)
-        native = getattr(self.model.module.config, "image_size", self.size)
-        if self.size != native and getattr(self.model.module.config, "model_type", "") in {"vit", "deit"}:
+        native = getattr(self.model.config, "image_size", self.size)
+        if self.size != native and getattr(self.model.config, "model_type", "") in {"vit", "deit"}:
             batch["interpolate_pos_encoding"] = True  # type: ignore[assignment]
         return batch
 
@@ -89,7 +89,7 @@ def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int
 
 
 def _geometry(model: Model, length: int | None) -> tuple[int, int]:
-    config = model.module.config
+    config = model.config
     patch = int(getattr(config, "patch_size", 16))
     front = 1 + int(getattr(config, "num_register_tokens", 0) or 0) + (getattr(config, "model_type", "") == "deit")
     native = int(config.image_size)
@@ -100,7 +100,8 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
         if side < 1 or side * side + front != length:
             near = [n * n + front for n in (max(side, 1), side + 1)]
             raise EigenlensError(
-                f"{length} tokens are no square of patches for {model.name} (patches of {patch}); the nearest are {near[0]} and {near[1]}"
+                f"{length} tokens are no square of patches of {patch} pixels for {model.name}; "
+                f"the nearest are {near[0]} and {near[1]}"
             )
         if size > native:
             raise EigenlensError(

@@ -80,7 +80,8 @@ def prepare(model: Model, request: Request, folder: Path, resume: bool = False) 
     two_sided = model.kind == "encoder-decoder"
     around = special_tokens(model.tokenizer) if model.tokenizer is not None and not arrays else ([], [])
     if two_sided:  # the encoder's text with its special tokens, then what the decoder is fed behind its start token
-        width, inner = 2 * length - 1 - len(around[0]) - len(around[1]), ([], [])
+        width = 2 * length - 1 - len(around[0]) - len(around[1])
+        inner: tuple[list[int], list[int]] = ([], [])
     else:
         width, inner = length, around
     if resume:
@@ -132,7 +133,7 @@ def _text_windows(
 
 def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[Tokens]:
     """Token ids from `.npy` files: a row of a table is a document of its own; a flat array is cut into runs of 8 inputs."""
-    vocabulary = getattr(getattr(model.module, "config", None), "vocab_size", None)
+    vocabulary = getattr(model.config, "vocab_size", None)
     document = -1
     for name in names:
         try:
@@ -162,7 +163,7 @@ def _token_batch(
     mask = (torch.arange(ids.shape[1])[None] < lengths[:, None]).long() if request.pad else None
     batch: Batch
     if model.kind == "encoder-decoder":
-        start = getattr(model.module.config, "decoder_start_token_id", 0) or 0
+        start = getattr(model.config, "decoder_start_token_id", 0) or 0
         before, after = (torch.tensor(part, dtype=torch.long).expand(len(ids), -1) for part in around)
         cut = length - before.shape[1] - after.shape[1]
         begin = torch.full((len(ids), 1), start)

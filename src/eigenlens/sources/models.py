@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
@@ -41,6 +42,11 @@ class Model:
         return self.module.base_model if isinstance(self.module, transformers.PreTrainedModel) else self.module
 
     @property
+    def config(self) -> Any:
+        """The transformers config; None of a module that has none."""
+        return getattr(self.module, "config", None)
+
+    @property
     def device(self) -> torch.device:
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
@@ -58,7 +64,10 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device = 
         loaded = _from_module(model, tokenizer)
     else:
         loaded = _from_place(str(model))
-    loaded.module.to(device).eval()
+    try:
+        loaded.module.to(device).eval()
+    except (RuntimeError, AssertionError) as error:
+        raise EigenlensError(f"{loaded.name} cannot be put on the device {device}: {_first_line(error)}") from error
     if tokenizer is not None:
         loaded.tokenizer = tokenizer
     return loaded
@@ -69,7 +78,12 @@ def _from_module(module: nn.Module, tokenizer: Any) -> Model:
     is_transformers = isinstance(config, transformers.PreTrainedConfig)
     kind: Kind = _kind(config) if is_transformers else "module"
     limit = _max_length(config, tokenizer) if is_transformers else None
-    facts = {"source": "module", "architecture": type(module).__name__, "parameters": _parameters(module)}
+    facts = {
+        "source": "module",
+        "architecture": type(module).__name__,
+        "parameters": _parameters(module),
+        "fingerprint": _fingerprint(module),
+    }
     return Model(type(module).__name__, module, kind, tokenizer, None, limit, facts)
 
 
@@ -100,7 +114,7 @@ def _from_place(name: str) -> Model:
         "source": source,
         "architecture": type(module).__name__,
         "parameters": _parameters(module),
-        "fingerprint": _fingerprint(folder, module),
+        "fingerprint": _fingerprint(module),
     }
     if source == "catalogue" and catalogue.MODELS[name].note:
         facts["note"] = catalogue.MODELS[name].note
@@ -151,7 +165,7 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
         )
     except SafetensorError as error:
         raise EigenlensError(f"the weights of {name} are damaged or cut short: {_first_line(error)}") from error
-    except (OSError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+    except (OSError, EOFError, ValueError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
         raise EigenlensError(f"{name} cannot be loaded: {_first_line(error)}") from error
     missing = [key for key in info["missing_keys"] if "pooler" not in key]
     if missing:
@@ -198,10 +212,12 @@ def _parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def _fingerprint(folder: str | Path, module: nn.Module) -> str:
+def _fingerprint(module: nn.Module) -> str:
     """Tells two sets of weights apart without hashing gigabytes: sizes and a thin slice of every tensor."""
     digest = hashlib.sha256()
     for key, tensor in sorted(module.state_dict().items()):
+        if "pooler" in key:
+            continue  # no attention in it, and random where the file has none
         flat = tensor.detach().flatten()
         step = max(1, flat.numel() // 64)
         digest.update(f"{key}{tuple(tensor.shape)}".encode())

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +49,8 @@ def _features(model: Model, sounds: np.ndarray) -> Tensor:
 def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: Path, resume: bool) -> Clips:
     """Cut recordings into clips; a document is a recording, or a clip where there are fewer than ten recordings."""
     files = _files(data)
-    sounds, documents = [], []
+    sounds: list[np.ndarray] = []
+    documents: list[int] = []
     for number, clip in islice(((n, clip) for n, file in enumerate(files) for clip in _clips_of(file)), split.inputs):
         documents.append(number if len(files) >= 10 else len(documents))
         sounds.append(clip)
@@ -75,10 +77,11 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
 def _transcribe(model: Model, sounds: np.ndarray, length: int) -> np.ndarray:
     """Greedy transcripts, (N, 1 + length): how many tokens, then the tokens, padded."""
     rows = []
-    pad = model.module.config.pad_token_id or 0
+    pad = model.config.pad_token_id or 0
     for sound in sounds:
-        ids = model.module.generate(_features(model, sound[None]), max_new_tokens=length - 2, do_sample=False)
-        tokens = [model.module.config.decoder_start_token_id, *ids[0].tolist()]
+        generate: Any = model.module.generate
+        ids = generate(_features(model, sound[None]), max_new_tokens=length - 2, do_sample=False)
+        tokens = [model.config.decoder_start_token_id, *ids[0].tolist()]
         tokens = tokens[1:] if len(tokens) > 1 and tokens[0] == tokens[1] else tokens
         tokens = tokens[:length]
         rows.append([len(tokens), *tokens, *[pad] * (length - len(tokens))])
@@ -106,5 +109,5 @@ def _clips_of(file: Path) -> Iterator[np.ndarray]:
                 samples = np.frombuffer(frames, "<i2").reshape(-1, channels).mean(1).astype(np.float32) / 32768
                 samples = resample_poly(samples, RATE, rate)[: RATE * SECONDS].astype(np.float32)
                 yield np.pad(samples, (0, RATE * SECONDS - len(samples)))
-    except (wave.Error, EOFError) as error:
+    except (wave.Error, EOFError, OSError) as error:
         raise EigenlensError(f"{file} is no .wav file that can be read: {error}") from error

@@ -51,6 +51,8 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         else:
             known = ", ".join(NAMED)
             raise EigenlensError(f"no such data: {item!r} is no file, no folder and no named text ({known})")
+    if sources.count("-") > 1:
+        raise EigenlensError("standard input is named twice, and can be read only once")
     random.Random(seed).shuffle(sources)
     files = sum(isinstance(source, Path) for source in sources)
     document = -1
@@ -61,7 +63,10 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
                 document += 1
                 yield Piece(document, text)
             continue
-        stream = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115
+        try:
+            stream = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115
+        except OSError as error:
+            raise EigenlensError(f"{source} cannot be read: {error.strerror}") from error
         with stream:
             label = "standard input" if source == "-" else str(source)
             if str(source).endswith(".jsonl"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,8 @@ def pack(
     if body < 1:
         raise EigenlensError(f"a length of {width} leaves no room beside the {len(before) + len(after)} special tokens")
     ids = np.lib.format.open_memmap(folder / "ids.npy", mode="w+", dtype=np.int32, shape=(split.inputs, width))
+    with open(folder / "ids.npy", "r+b") as file:  # a full disk is an error here, and would be a bus error later
+        os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
     lengths, buckets, documents = (np.zeros(split.inputs, np.int64) for _ in range(3))
     held: dict[int, list[int]] = {bucket: [] for bucket in split.quota}
     made, last = dict.fromkeys(split.quota, 0), dict.fromkeys(split.quota, -1)

@@ -22,10 +22,10 @@ def row_mean(sums: RowSums, centring: Centring) -> Tensor:
     if not sums.masked:
         first = sums.first[..., 0] / sums.rows.clamp_min(1)
         return first - first.mean(1, keepdim=True) if centring == "row-centred" else first
-    first = sums.first_less_mean if centring == "row-centred" else sums.first
-    assert first is not None
+    masked = sums.first_less_mean if centring == "row-centred" else sums.first
+    assert masked is not None
     number = sums.count.diagonal(dim1=1, dim2=2)  # (H or 1, S)
-    return first.diagonal(dim1=1, dim2=2) / number.clamp_min(1)
+    return masked.diagonal(dim1=1, dim2=2) / number.clamp_min(1)
 
 
 def row_scatter(sums: RowSums, centring: Centring, mean: Tensor) -> Tensor:

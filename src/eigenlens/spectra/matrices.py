@@ -117,7 +117,9 @@ class MatrixAnalysis:
         found: dict[Key, Energies] = {}
         for place, bases in self.bases.items():
             sums = group.get(_name(place))
-            for centring in CENTRINGS if sums is not None else ():
+            if sums is None:
+                continue
+            for centring in CENTRINGS:
                 measured = [basis.energies(sums, entry, centring) for entry, basis in enumerate(bases)]
                 total = torch.tensor([total for _, total in measured], dtype=torch.float64)
                 found[place, centring] = Energies(torch.stack([energy for energy, _ in measured]), total)

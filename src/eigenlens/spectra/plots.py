@@ -23,7 +23,7 @@ def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "cen
     """Layers × heads, coloured by the held-out dimension at `share`; the number stands in each cell."""
     heads = spectra.select(analysis=analysis, level="head", centring=centring)
     most = max((len(s.eigenvalues) for s in heads), default=1)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for s in heads:
         found = s.dimension(share)
         rows.append({"layer": f"{s.stack} {s.layer}", "order": s.layer, "head": s.head,

@@ -69,7 +69,8 @@ class RowAnalysis:
                 if basis is None:
                     continue
                 scatter = row_scatter(sums, centring, basis.mean)
-                energy = ((scatter @ basis.vectors) * basis.vectors).sum(1)  # (h, S)
+                vectors = basis.vectors.float()  # float32 is enough for a share, and n³ a head is much in float64
+                energy = ((scatter.float() @ vectors) * vectors).sum(1, dtype=torch.float64)  # (h, S)
                 total = scatter.diagonal(dim1=1, dim2=2).sum(1)
                 found[place, centring] = Energies(energy.clamp_min(0), total.clamp_min(0))
         return found

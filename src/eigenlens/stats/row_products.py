@@ -54,10 +54,8 @@ class RowSums:
     def plus(self, other: RowSums) -> RowSums:
         if self.masked != other.masked:
             return self.as_masked().plus(other.as_masked())
-        count = self.count + other.count  # per head where one of them is
-        less = None if self.second_less_mean is None else self.second_less_mean + other.second_less_mean
-        first_less = None if self.first_less_mean is None else self.first_less_mean + other.first_less_mean
-        return RowSums(self.rows + other.rows, self.second + other.second, self.first + other.first, count, less, first_less)
+        mine, theirs = self.tensors(), other.tensors()
+        return RowSums(**{name: x + theirs[name] for name, x in mine.items()})  # count becomes one per head where either is
 
     def add_(self, other: RowSums) -> RowSums:
         """`plus` in place where the layouts agree: the pass over the data allocates nothing."""

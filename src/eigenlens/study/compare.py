@@ -28,12 +28,13 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, of equal places and of the best partner of each; chance, captured variance, angles."""
+        """One row: mean overlap of all pairs, equal places and best partners; chance, captured variance, angles."""
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
         record = {
             "left": self.forward.left, "right": self.forward.right, "level": self.level, "rank": self.rank,
-            "overlap": float(self.forward.matrix.mean()), "same_place": float(self.forward.matrix.diagonal().mean()) if same else None,
+            "overlap": float(self.forward.matrix.mean()),
+            "same_place": float(self.forward.matrix.diagonal().mean()) if same else None,
             "best_partner": float(best), "chance": self.forward.chance,
             "captured_right_by_left": None if self.forward.captured is None else float(self.forward.captured.mean()),
             "captured_left_by_right": None if self.backward.captured is None else float(self.backward.captured.mean()),

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ from ..sources.models import Model, load
 from .options import STATISTICS, Options
 from .probe import matrix_form, probe
 from .recorder import Recorder
-from .study import Study
+from .study import FILES, Study
 
 Data = str | Path | Sequence[str | Path] | np.ndarray | Tensor
 
@@ -66,30 +67,44 @@ def study(
     """
     keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if out is None else None
     folder = Path(keep.name if keep else out)  # type: ignore[arg-type]
-    loaded = None
-    if not keep:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
         _check_place(folder, resume, force)
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+        if existed := folder.is_dir():
+            stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
-        names = _names(data, loaded, Path(scratch))
+        with disk_errors(Path(scratch)):
+            names = _names(data, loaded, Path(scratch))
         request = Request(names, length, inputs, held_out, seed, pad)
-        options = Options(request, tuple(only), of, before_rope, rank, matrix_gigabytes=matrix_gigabytes, batch=batch)
+        asked = Options(request, tuple(only), of, before_rope, rank, matrix_gigabytes=matrix_gigabytes, batch=batch)
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()
         if goes_on:
-            _check_same(unfinished, loaded, options)
+            _check_same(unfinished, loaded, asked)
         spool = Path(scratch) / "spool"
         spool.mkdir()
-        ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
-        sites = probe(loaded, ready, options)
-        matrix, note = matrix_form(sites, ready, options)
+        with disk_errors(spool):
+            ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
+        sites = probe(loaded, ready, asked)
+        matrix, note = matrix_form(sites, ready, asked)
+        options = asked
         if matrix is None:
-            options = replace(options, only=tuple(name for name in options.only if name != "matrices"))
+            options = replace(asked, only=tuple(name for name in asked.only if name != "matrices"))
+        if not existed:
+            with disk_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder))
+            _check_place(folder, resume, force)  # another process may have been here since
         if not goes_on:
             del ready  # the inputs move with their folder
-            _begin(folder, force, spool, loaded, options)
+            try:
+                _begin(folder, spool, _identity(loaded, asked))
+            except BaseException:
+                if not existed:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
             ready = prepare(loaded, request, unfinished, resume=True)
-        with locked(unfinished):
+        with disk_errors(unfinished):
             _record(folder, loaded, ready, options, matrix, sites, [note] if note else [], report)
         shutil.rmtree(unfinished)
     made = Study.open(folder)
@@ -157,7 +172,7 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
             else "open it, name another folder, or overwrite it with --force"
         )
         raise EigenlensError(f"{folder} already holds a study; {hint}")
-    if (folder / "unfinished").is_dir():
+    if any(folder.glob("unfinished*")):
         if resume or force:
             return
         raise EigenlensError(f"{folder} holds a study that was interrupted; go on with --resume or begin anew with --force")
@@ -179,30 +194,35 @@ def _identity(model: Model, options: Options) -> dict[str, Any]:
     """What must not change between the parts of a study, as JSON gives it back."""
     record = options.record()
     request = record.pop("request")
-    record.pop("only")
+    record["only"] = list(record["only"])
     request["data"] = [Path(name).name for name in request["data"]]
     facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": _versions()["eigenlens"]}
     return {**facts, **request, **record, "threads": torch.get_num_threads()}
 
 
-def _begin(folder: Path, force: bool, spool: Path, model: Model, options: Options) -> None:
-    """Create the folder with the inputs and the request; everything that could be wrong has been checked by now."""
+def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:
+    """Put the inputs and the request into the folder; everything that could be wrong has been checked by now.
+
+    Killed at any moment it leaves what was there before, or what `--resume` begins anew.
+    """
+    part, unfinished = folder / "unfinished.part", folder / "unfinished"
     with disk_errors(folder):
-        if force:
-            for name in ("study.json", "unfinished", "pictures"):  # study.json first: without it there is no study
-                path = folder / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        created = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
         try:
-            part = folder / "unfinished.part"
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(spool, part)
-            write_json(part / "request.json", _identity(model, options))
-            part.rename(folder / "unfinished")
+            part.mkdir()
+            for file in spool.iterdir():
+                shutil.copyfile(file, part / file.name)
+            write_json(part / "request.json", identity)
         except BaseException:
-            shutil.rmtree(folder if created else folder / "unfinished.part", ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
             raise
+        (folder / "study.json").unlink(missing_ok=True)  # from here on there is no old study
+        (unfinished / "request.json").unlink(missing_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        part.rename(unfinished)
+        shutil.rmtree(folder / "pictures", ignore_errors=True)
+        for name in FILES:
+            (folder / f"{name}.safetensors").unlink(missing_ok=True)
 
 
 def _versions() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +24,7 @@ from ..stats import Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from .recorder import Recording
 
 FORMAT = 1
+FILES = ("spectra", "rows", "moments", "matrices")
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
 
@@ -45,7 +48,7 @@ class Study:
         if not folder.is_dir():
             raise EigenlensError(f"no such study: {folder} is no folder")
         if not (folder / "study.json").is_file():
-            if (folder / "unfinished").is_dir():
+            if any(folder.glob("unfinished*")):
                 raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
             raise EigenlensError(f"{folder} is no study: it holds no study.json")
         facts = read_json(folder / "study.json")
@@ -54,6 +57,8 @@ class Study:
             raise EigenlensError(
                 f"the study in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
             )
+        if facts.pop("seal", None) != _seal(facts):
+            raise EigenlensError(f"the study in {folder} is damaged: study.json has changed since it was written")
         for name, entry in facts["files"].items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
@@ -77,7 +82,8 @@ class Study:
             path = folder / f"{name}.safetensors"
             write_tensors(path, content)
             files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-        write_json(folder / "study.json", {"format": FORMAT, **facts, "files": files})
+        record = {"format": FORMAT, **facts, "files": files}
+        write_json(folder / "study.json", {**record, "seal": _seal(record)})
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
@@ -225,6 +231,12 @@ class Study:
         return f"<h4>{self.name}</h4>" + html_table(summary_rows(self))
 
 
+def _seal(record: dict[str, Any]) -> str:
+    """A digest of a study's record, as JSON gives it back."""
+    plain = json.loads(json.dumps(record))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
 def _same(vectors: list[Tensor]) -> list[Tensor]:
     if len({v.shape for v in vectors}) > 1:
         raise EigenlensError("the layers of this model see different numbers of keys; their eigenspaces cannot be compared")
@@ -285,7 +297,8 @@ def _read_spectra(tensors: dict[str, Tensor]) -> list[Spectrum]:
 
 def _matrix_tensors(recording: Recording) -> dict[str, Tensor]:
     """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside them."""
-    analysis, tensors = recording.matrices, {}
+    analysis = recording.matrices
+    tensors: dict[str, Tensor] = {}
     assert analysis is not None
     for site, sums in recording.fit["matrices"].result().items():
         if site not in analysis.pairs:

@@ -1,0 +1,94 @@
+"""Runs a study that is killed again and again, and resumed until it is finished.
+
+`python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a child that saves a
+checkpoint after every batch. MOMENTS is JSON. A list of numbers: shares of the time of a whole run, one for each attempt
+that is killed. The name of the last stage: every attempt dies before a change of the folder (a file about to be opened,
+renamed, made or removed), each two changes further than the one before, and once more from the first change on when the
+last checkpoint is reached. Prints how many attempts were killed and the stages they had reached, as JSON.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from eigenlens import load, study
+from eigenlens.run.local import Checkpoints
+
+WATCHED = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
+
+
+def attempt(model, data, folder, options, event):
+    """The child: runs the study; dies by itself before the given event in the folder."""
+    seen = 0
+
+    def hook(name, args):
+        nonlocal seen
+        if name in WATCHED and isinstance(args[0], str | os.PathLike) and str(args[0]).startswith(str(folder)):
+            seen += 1
+            if seen == event:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    if event:
+        sys.addaudithook(hook)
+    Checkpoints.due = lambda _: True
+    study(model, data, folder, **options, resume=True)
+
+
+def run(model, data, folder, options, event=0, seconds=None):
+    """One attempt in a child, killed before an event or after some seconds; returns whether it was killed."""
+    child = os.fork()
+    if not child:
+        try:
+            attempt(model, data, folder, options, event)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        sys.exit(f"the attempt that was to be killed at event {event} or after {seconds} s failed by itself")
+    return os.WIFSIGNALED(status)
+
+
+def stage_of(folder):
+    progress = folder / "unfinished" / "progress.json"
+    return json.loads(progress.read_text())["stage"] if progress.is_file() else None
+
+
+def main():
+    name, data, folder, options, moments = sys.argv[1:]
+    torch.set_num_threads(1)
+    model, options, folder, moments = load(name), json.loads(options), Path(folder), json.loads(moments)
+    begin = time.monotonic()
+    run(model, data, folder, options)
+    whole = time.monotonic() - begin
+    shutil.rmtree(folder)
+    stages = []
+    if isinstance(moments, list):
+        for moment in moments:
+            if (folder / "study.json").is_file() or not run(model, data, folder, options, seconds=moment * whole):
+                break
+            stages.append(stage_of(folder))
+    else:
+        event, at_the_end = 1, False
+        while not (folder / "study.json").is_file() and run(model, data, folder, options, event):
+            stages.append(stage_of(folder))
+            event += 2
+            if stages[-1] == moments and not at_the_end:
+                event, at_the_end = 1, True
+    if not (folder / "study.json").is_file():
+        run(model, data, folder, options)
+    print(json.dumps({"kills": len(stages), "stages": stages}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""A study that is killed goes on and ends with the identical numbers; what is there is never lost, never half."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import some_text, tiny_bert
+from transformers import BertConfig, BertModel
+
+from eigenlens import EigenlensError, Study, load, study
+from eigenlens.run.local import Checkpoints
+
+EXACT = {"length": 8, "inputs": 40, "batch": 4, "rank": 16}
+SKETCH = {"length": 8, "inputs": 110, "batch": 8, "rank": 2}  # 88 fit inputs, over twice the 2 + 32 columns
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("resume")
+
+
+@pytest.fixture(scope="module")
+def model(place):
+    return load(tiny_bert(place / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def data(place):
+    return some_text(place / "a.txt")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place, model, data):
+    """The studies that nobody killed."""
+    made = {name: study(model, data, place / name, **o) for name, o in (("gram", EXACT), ("sketch", SKETCH))}
+    assert {name: s.facts["options"]["matrices_by"] for name, s in made.items()} == {"gram": "gram", "sketch": "sketch"}
+    return made
+
+
+def assert_identical(one, two):
+    """Bit by bit, file by file, with nothing left over from the work."""
+    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
+    for file in one.glob("*.safetensors"):
+        a, b = load_file(file), load_file(two / file.name)
+        assert a.keys() == b.keys()
+        for name in a:
+            assert a[name].numpy().tobytes() == b[name].numpy().tobytes(), (file.name, name)
+    facts = [{k: v for k, v in Study.open(f).facts.items() if k not in ("seconds", "created")} for f in (one, two)]
+    assert facts[0] == facts[1]
+
+
+def die(place, data, folder, options, moments):
+    driver = Path(__file__).with_name("killed.py")
+    command = [sys.executable, driver, place / "tiny", data, folder, json.dumps(options), json.dumps(moments)]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("form", "options"), [("gram", EXACT), ("sketch", SKETCH)])
+def test_killed_at_random_moments_it_ends_with_the_identical_numbers(place, data, undisturbed, tmp_path, form, options):
+    rng = random.Random(form)
+    moments = [rng.uniform(0.1, 0.9) for _ in range(10)]
+    died = die(place, data, tmp_path / "s", options, moments)
+    assert died["kills"] >= 3
+    assert_identical(undisturbed[form].folder, tmp_path / "s")
+
+
+def test_killed_before_any_change_of_the_folder_it_goes_on(place, data, undisturbed, tmp_path):
+    """From the empty folder to the last file that is removed, every change is a moment to die at."""
+    last = "held 8"  # after all eight groups of held-out documents
+    died = die(place, data, tmp_path / "s", SKETCH, last)
+    assert died["kills"] >= 30
+    assert {None, "pilot", "fit", last} <= set(died["stages"])
+    assert died["stages"].count(last) >= 10
+    finished = tmp_path / "s"
+    shutil.rmtree(finished / "unfinished", ignore_errors=True)  # the last one may have died while tidying up
+    assert_identical(undisturbed["sketch"].folder, finished)
+
+
+class Stop(Exception):
+    """The work ends here."""
+
+
+def stopped(model, data, folder, options, after=12, **changes):
+    """A study that ends in the middle with checkpoints written, like one that was killed."""
+
+    def report(_what, done, _total):
+        if done > after:
+            raise Stop
+
+    with pytest.raises(Stop):
+        study(model, data, folder, **{**options, **changes}, report=report)
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A checkpoint after every batch."""
+    monkeypatch.setattr(Checkpoints, "due", lambda _: True)
+
+
+def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, often):
+    folder = tmp_path / "s"
+    stopped(model, data, folder, EXACT)
+    with pytest.raises(EigenlensError, match="was interrupted before it was finished"):
+        Study.open(folder)
+    with pytest.raises(EigenlensError, match="interrupted; go on with --resume"):
+        study(model, data, folder, **EXACT)
+    study(model, data, folder, **EXACT, resume=True)
+    assert_identical(undisturbed["gram"].folder, folder)
+
+
+def test_all_files_but_the_record_are_no_study(undisturbed, tmp_path):
+    for file in undisturbed["gram"].folder.glob("*.safetensors"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(EigenlensError, match=r"no study\.json"):
+        Study.open(tmp_path)
+
+
+def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path):
+    folder = tmp_path / "s"
+    study(model, data, folder, **EXACT)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    for options in ({}, {"resume": True}):
+        with pytest.raises(EigenlensError, match="already holds a study"):
+            study(model, data, folder, **EXACT, **options)
+    with pytest.raises(EigenlensError, match="over the maximum"):
+        study(model, data, folder, **{**EXACT, "length": 999}, force=True)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], force=True)
+    assert Study.open(folder).facts["options"]["request"]["seed"] == 1
+    assert {p.name for p in folder.iterdir()} == {"study.json", "spectra.safetensors", "rows.safetensors"}
+
+
+def test_an_interrupted_study_is_begun_anew_by_force(model, data, undisturbed, tmp_path, often):
+    folder = tmp_path / "s"
+    stopped(model, data, folder, EXACT, seed=5)
+    study(model, data, folder, **EXACT, force=True)
+    assert_identical(undisturbed["gram"].folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seed": 1}, r"another seed \(0 then, 1 now\)"),
+        ({"length": 9}, r"another length \(8 then, 9 now\)"),
+        ({"inputs": 41}, r"another inputs \(40 then, 41 now\)"),
+        ({"held_out": 0.3}, r"another held out \(0.2 then, 0.3 now\)"),
+        ({"rank": 15}, r"another rank \(16 then, 15 now\)"),
+        ({"only": ["rows"]}, r"another only .* then, \['rows'\] now"),
+        ({"of": "pattern"}, r"another of \(scores then, pattern now\)"),
+    ],
+)
+def test_a_resumed_study_must_be_the_same_study(model, data, tmp_path, often, changed, message):
+    folder = tmp_path / "s"
+    stopped(model, data, folder, EXACT)
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(EigenlensError, match=message):
+        study(model, data, folder, **{**EXACT, **changed}, resume=True)
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_other_weights_cannot_go_on(data, tmp_path, often):
+    def live(seed):
+        torch.manual_seed(seed)
+        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "hidden_size": 16}
+        return BertModel(BertConfig(vocab_size=100, **sizes))
+
+    ids = torch.randint(100, (40, 8))
+    stopped(live(0), ids, tmp_path / "s", EXACT)
+    with pytest.raises(EigenlensError, match="another weights"):
+        study(live(1), ids, tmp_path / "s", **EXACT, resume=True)
+    study(live(0), ids, tmp_path / "s", **EXACT, resume=True)
+
+
+def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data, undisturbed, tmp_path):
+    folder = tmp_path / "s"
+    stopped(model, data, folder, EXACT)
+    assert not (folder / "unfinished" / "progress.json").exists()
+    study(model, "gone/a.txt", folder, **EXACT, resume=True)  # the text itself is not read again
+    assert_identical(undisturbed["gram"].folder, folder)
+
+
+@pytest.mark.parametrize("second", [{"resume": True}, {"force": True}])
+def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp_path, second):
+    """A second study in the folder of a running one is refused, and the first one ends undisturbed."""
+    folder = tmp_path / "s"
+    begun, go_on, failed = threading.Event(), threading.Event(), []
+
+    def report(_what, done, _total):
+        begun.set()
+        go_on.wait(60)
+
+    def first():
+        try:
+            study(load(place / "tiny"), data, folder, **EXACT, report=report)
+        except Exception as error:
+            failed.append(error)
+
+    running = threading.Thread(target=first)
+    running.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(EigenlensError, match="another process is at work"):
+            study(model, data, folder, **EXACT, **second)
+    finally:
+        go_on.set()
+        running.join()
+    assert not failed
+    assert_identical(undisturbed["gram"].folder, folder)
