@@ -5,6 +5,7 @@ import json
 import math
 import wave
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from transformers import AutoTokenizer
 
 from eigenlens.errors import EigenlensError
 from eigenlens.sources import catalogue
-from eigenlens.sources.datasets import images
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.sources.models import load
 from eigenlens.sources.split import FIT
@@ -127,7 +127,7 @@ def test_padded_inputs_are_what_the_tokenizer_makes(minilm, marked, tmp_path, si
     tokenizer = copy.deepcopy(minilm.tokenizer)
     tokenizer.padding_side = side
     inputs = make(replace(minilm, tokenizer=tokenizer), marked, tmp_path / "w", length=40, inputs=60, pad=True)
-    texts = [json.loads(line)["text"] for line in open(marked)]
+    texts = [json.loads(line)["text"] for line in Path(marked).read_text().splitlines()]
     expected = tokenizer(texts, padding="max_length", truncation=True, max_length=40, return_tensors="pt")
     batch = everything(inputs)
     assert torch.equal(batch["input_ids"], expected["input_ids"][inputs.documents])
@@ -282,7 +282,7 @@ def test_every_picture_of_a_folder_is_used(dinov2, tmp_path, number):
 
 
 def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path):
-    with pytest.raises(EigenlensError, match="20 tokens are no square of patches.*17 and 26"):
+    with pytest.raises(EigenlensError, match=r"20 tokens are no square of patches.*17 and 26"):
         make(dinov2, "photos", tmp_path / "w", length=20, inputs=8)
     most = (dinov2.module.config.image_size // dinov2.module.config.patch_size) ** 2 + 1
     over = (math.isqrt(most) + 3) ** 2 + 1

@@ -3,8 +3,8 @@
 `python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a child that saves a
 checkpoint after every batch. MOMENTS is JSON. A list of numbers: shares of the time of a whole run, one for each attempt
 that is killed. The name of the last stage: every attempt dies before a change of the folder (a file about to be opened,
-renamed, made or removed), each two changes further than the one before, and once more from the first change on when the
-last checkpoint is reached. Prints how many attempts were killed and the stages they had reached, as JSON.
+renamed, made or removed), two changes further on than the attempt before if that came to no new checkpoint; from the
+last checkpoint on once more from the first change to the very end. Prints how many attempts were killed and the stages they had reached, as JSON.
 """
 
 import json
@@ -59,9 +59,9 @@ def run(model, data, folder, options, event=0, seconds=None):
     return os.WIFSIGNALED(status)
 
 
-def stage_of(folder):
+def standing_of(folder):
     progress = folder / "unfinished" / "progress.json"
-    return json.loads(progress.read_text())["stage"] if progress.is_file() else None
+    return json.loads(progress.read_text()) if progress.is_file() else None
 
 
 def main():
@@ -77,12 +77,16 @@ def main():
         for moment in moments:
             if (folder / "study.json").is_file() or not run(model, data, folder, options, seconds=moment * whole):
                 break
-            stages.append(stage_of(folder))
+            standing = standing_of(folder)
+            stages.append(standing and standing["stage"])
     else:
-        event, at_the_end = 1, False
+        event, standing, at_the_end = 1, None, False
         while not (folder / "study.json").is_file() and run(model, data, folder, options, event):
-            stages.append(stage_of(folder))
-            event += 2
+            if len(stages) > 200:
+                sys.exit(f"no attempt gets further than {stages[-1]}")
+            before, standing = standing, standing_of(folder)
+            stages.append(standing and standing["stage"])
+            event += 2 if standing == before else 0
             if stages[-1] == moments and not at_the_end:
                 event, at_the_end = 1, True
     if not (folder / "study.json").is_file():

