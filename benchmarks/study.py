@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from eigenlens.spectra.rows import RowAnalysis
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
 from eigenlens.study.probe import forward_of
 
-RANK, COLUMNS = 64, 96
+RANK, COLUMNS = 64, 80
 
 
 def data(model: Model, length: int, number: int, source: str = "wikipedia") -> Inputs:
@@ -75,7 +76,7 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
                 begin = time.perf_counter()
                 analysis = RowAnalysis(fit["rows"].result())
                 matrices = MatrixAnalysis(fit["matrices"], RANK) if "matrices" in only else None
-                bases = matrices.projection_bases() if matrices else {}
+                bases = matrices.projection_bases if matrices else {}
                 eigen = time.perf_counter() - begin
             if bucket != FIT:
                 current = {"rows": RowMoments()}
@@ -84,7 +85,8 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
                 if "matrices" in only:
                     current["matrices"] = MatrixProjection(bases)
             done = 0
-            for count, batch in inputs.batches(bucket, size):
+            stages = [inputs.batches(bucket, size, 0, COLUMNS), inputs.batches(bucket, size, COLUMNS)]
+            for count, batch in chain(*stages):
                 if bucket == FIT and "matrices" in only and done == COLUMNS:
                     begin = time.perf_counter()
                     current["matrices"] = fit["matrices"] = MatrixSketch.from_pilot(fit["matrices"])
@@ -254,7 +256,7 @@ def run_accuracy(number: int) -> list[dict[str, Any]]:
     current = [gram, pilot]
     done = 0
     with torch.no_grad(), capture(model.backbone, sink):
-        for count, batch in inputs.batches(FIT, 32):
+        for count, batch in chain(inputs.batches(FIT, 32, 0, COLUMNS), inputs.batches(FIT, 32, COLUMNS)):
             if done == COLUMNS:
                 current[1] = MatrixSketch.from_pilot(pilot)
             forward_of(model)(batch)
@@ -263,7 +265,7 @@ def run_accuracy(number: int) -> list[dict[str, Any]]:
     energies = []
     for analysis in analyses:
         groups = []
-        bases = analysis.projection_bases()
+        bases = analysis.projection_bases
         for bucket in inputs.groups[1:]:
             current = [MatrixProjection(bases)]
             with torch.no_grad(), capture(model.backbone, sink):

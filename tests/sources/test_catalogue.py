@@ -293,9 +293,7 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     recipe.convert = incomplete
-    with pytest.raises(
-        EigenlensError, match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed"
-    ):
+    with pytest.raises(EigenlensError, match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed"):
         catalogue.folder("toy")
     assert not catalogue.installed("toy")
     assert {path.name for path in (cache_folder() / "models").iterdir()} == {".toy.lock"}

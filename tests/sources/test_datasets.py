@@ -35,9 +35,7 @@ def test_python_docs_are_the_default_and_need_no_download() -> None:
 
 def test_wikipedia_articles_are_readable() -> None:
     documents = list(islice(text(available("wikipedia")), 200))
-    assert documents[0].startswith(
-        "Anarchism originated as a term of abuse first used against early working class radicals"
-    )
+    assert documents[0].startswith("Anarchism originated as a term of abuse first used against early working class radicals")
     whole = "\n".join(documents)
     assert len(whole) > 1_000_000
     for markup in (r"\[\[", r"\{\{", r"\{\|", r"</?ref", "'''", "&nbsp;", "#REDIRECT"):
@@ -85,9 +83,7 @@ def test_only_whole_articles_of_the_main_namespace_are_kept() -> None:
         return f"  <page>\n<title>{title}</title>\n<text xml:space='preserve'>{content}</text>\n  </page>\n"
 
     export = '<namespace key="0" />\n<namespace key="1">Talk</namespace>\n'
-    export += (
-        page("A: a study", "first") + page("Talk:A", "chat") + page("B", "#REDIRECT [[A]]") + page("C", "&lt;i&gt;x")
-    )
+    export += page("A: a study", "first") + page("Talk:A", "chat") + page("B", "#REDIRECT [[A]]") + page("C", "&lt;i&gt;x")
     export += page("D", "cut short").partition("</page>")[0]
     assert list(articles(export.splitlines(keepends=True))) == ["first", "x"]
 

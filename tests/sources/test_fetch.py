@@ -128,9 +128,7 @@ def test_a_wheel_comes_through_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         # A dependency that exists nowhere: it must not be looked for.
         metadata = "Metadata-Version: 2.1\nName: demo-pkg\nVersion: 1.2\nRequires-Dist: no-such-dependency\n"
         archive.writestr("demo_pkg-1.2.dist-info/METADATA", metadata)
-        archive.writestr(
-            "demo_pkg-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        archive.writestr("demo_pkg-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("demo_pkg-1.2.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))

@@ -14,7 +14,7 @@ MODELS = [("minilm", "encoder/1"), ("smollm2", "self/1"), ("flan-t5-small", "dec
 
 def analysed(statistic, held, rank):
     analysis = MatrixAnalysis(statistic, rank)
-    bases = analysis.projection_bases()
+    bases = analysis.projection_bases
     groups = [analysis.energies(seen(MatrixProjection(bases), calls).result()) for calls in held]
     return Spectra(tuple(analysis.spectra(groups)))
 

@@ -173,21 +173,33 @@ class AttentionCall:
         return self.v if self.heads == G else self.v[:, :, None].expand(B, G, self.heads // G, S, E).reshape(B, -1, S, E)
 
     @cached_property
+    def head_queries(self) -> Tensor:
+        """The scaled queries by head, contiguous, with padding rows at zero, `(H, B, T, D)`."""
+        rows = self.mask_shape.queries if self.mask_shape.form == "rectangle" else self.query_valid
+        q = torch.empty_like(self.q.transpose(0, 1), memory_format=torch.contiguous_format)
+        torch.mul(self.q.transpose(0, 1), self.scale, out=q)
+        return q if rows is None else q.mul_(rows[None, :, :, None])
+
+    @cached_property
+    def head_keys(self) -> Tensor:
+        """The keys by key-value head, contiguous, `(G, B, S, D)`."""
+        return self.k.transpose(0, 1).contiguous()
+
+    @property
+    def keys_by_head(self) -> Tensor:
+        """The keys that each query head reads, contiguous, `(H, B, S, D)`."""
+        group = self.heads // self.k.shape[1]
+        return self.head_keys if group == 1 else self.head_keys.repeat_interleave(group, 0)
+
+    @cached_property
     def query_gram(self) -> Tensor:
-        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(B, H, D, D)`, over valid queries."""
-        q = self.valid_queries
-        return (q.transpose(2, 3) @ q).mul_(self.scale**2)
+        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(H, B, D, D)`, over valid queries."""
+        return self.head_queries.transpose(2, 3) @ self.head_queries
 
     @cached_property
     def query_sum(self) -> Tensor:
-        """`Σ_i q_i` of the scaled queries of each input, `(B, H, D)`, over valid queries."""
-        return self.valid_queries.sum(2).mul_(self.scale)
-
-    @cached_property
-    def valid_queries(self) -> Tensor:
-        """The queries, not yet scaled, with padding rows at zero, `(B, H, T, D)`."""
-        rows = self.mask_shape.queries if self.mask_shape.form == "rectangle" else self.query_valid
-        return self.q if rows is None else self.q * rows[:, None, :, None]
+        """`Σ_i q_i` of the scaled queries of each input, `(H, B, D)`, over valid queries."""
+        return self.head_queries.sum(2)
 
     def raw_scores(self) -> Tensor:
         """Scores of all pairs, masked ones included, `(B, H, T, S)`."""

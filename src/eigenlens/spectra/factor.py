@@ -10,6 +10,9 @@ from torch import Tensor
 from ..stats import MatrixSums, Pairs
 
 
+CHUNK = 4096
+
+
 @dataclass
 class Half:
     """`vectors` (N, r), float32, orthonormal, and `values` (r,) of a scatter, falling; zero where there are fewer than r."""
@@ -38,13 +41,18 @@ def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, rank: int)
     """
     number, first = float(sums.number), sums.first[head]
     mean = first / number
-    omega = omega.double()
-    y = sums.sketch[head].double() - torch.outer(mean, first @ omega)  # (N, ℓ)
-    core = omega.T @ y
+    omega = omega.float()
+    weights = first.float() @ omega  # (Σx)ᵀ Ω: (ℓ,)
+    y = sums.sketch[head].float() - torch.outer(mean, weights.double()).float()  # (N, ℓ)
+    core, square = (torch.zeros(len(weights), len(weights), dtype=torch.float64) for _ in range(2))
+    for start in range(0, len(y), CHUNK):  # float64 where it matters, without copies of the whole
+        part, test = y[start : start + CHUNK].double(), omega[start : start + CHUNK].double()
+        core += test.T @ part
+        square += part.T @ part
     inner, v = torch.linalg.eigh((core + core.T) / 2)
     kept = inner > inner[-1].clamp_min(1e-30) * len(inner) * torch.finfo(torch.float32).eps
     root = v[:, kept] / inner[kept].sqrt()  # V E^{-1/2}
-    return _factor(y.float() @ root.float(), root.T @ (y.T @ y) @ root, mean, number, sums, head, pairs, rank)
+    return _factor(y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, rank)
 
 
 def exact(sums: MatrixSums, head: int, pairs: Pairs, rank: int) -> Factor:

@@ -16,7 +16,7 @@ def explained_with_interval(
     group there is no interval (NaN).
     """
     curves, totals = energy.cumsum(-1), total[..., None]
-    share = _ratio(curves.sum(0), totals.sum(0))
+    share = np.clip(_ratio(curves.sum(0), totals.sum(0)), 0, 1)
     used = int((total.reshape(len(total), -1).sum(1) > 0).sum())
     if used < 2:
         return share, np.full_like(share, np.nan), np.full_like(share, np.nan)

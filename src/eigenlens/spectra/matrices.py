@@ -22,18 +22,20 @@ class MatrixBasis:
     are `W D^½ y` for eigenvectors y of `D^½ (WᵀW) D^½`.
     """
 
-    def __init__(self, factor: Factor, pairs: Pairs) -> None:
-        self.number = factor.number
+    def __init__(self, factor: Factor, pairs: Pairs, basis: Tensor) -> None:
+        self.number, self.basis = factor.number, basis  # basis (N, 2r+2) is filled here
         less = pairs.less_row_means(factor.mean)
         self.lengths = {"centred": factor.mean.norm(), "row-centred": less.norm()}  # ‖μ‖, ‖Pμ‖
         halves = {"centred": (factor.centred, factor.mean), "row-centred": (factor.row_centred, less)}
-        parts = []
+        column = 0
         self.means: dict[str, Tensor] = {}  # Wᵀμ and [U, …]ᵀPμ
         for name, (half, mean) in halves.items():
             unit = mean / self.lengths[name].clamp_min(1e-300)
-            parts += [half.vectors, unit.float()[:, None]]
+            size = half.vectors.shape[1]
+            basis[:, column : column + size] = half.vectors
+            basis[:, column + size] = unit
+            column += size + 1
             self.means[name] = torch.cat([half.vectors.T.double() @ mean, self.lengths[name][None]])
-        self.basis = torch.cat(parts, 1)  # (N, 2r+2)
         n, values = factor.number, factor.centred.values
         gram = torch.eye(len(values) + 1, dtype=torch.float64)
         gram[:-1, -1] = gram[-1, :-1] = self.means["centred"][:-1] / self.lengths["centred"].clamp_min(1e-300)
@@ -84,6 +86,7 @@ class MatrixAnalysis:
     def __init__(self, fit: MatrixSketch | MatrixGram, rank: int = 64) -> None:
         self.pairs: dict[str, Pairs] = {}
         self.bases: dict[Place, list[MatrixBasis]] = {}
+        self.projection_bases: dict[str, Tensor] = {}  # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
         layers: dict[str, list[tuple[str, Factor]]] = {}
         for site, sums in fit.result().items():
             if float(sums.number) < 2:
@@ -95,22 +98,19 @@ class MatrixAnalysis:
             else:
                 factors = [exact(sums, h, pairs, rank) for h in heads]
             layer = pooled(factors, pairs, rank)
-            self.bases[Place.of(site, "head")] = [MatrixBasis(factor, pairs) for factor in factors]
-            self.bases[Place.of(site, "layer")] = [MatrixBasis(layer, pairs)]
+            self._add(Place.of(site, "head"), factors, pairs)
+            self._add(Place.of(site, "layer"), [layer], pairs)
             layers.setdefault(Place.of(site, "stack").stack, []).append((site, layer))
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
-                whole = pooled([factor for _, factor in parts], first, rank)
-                self.bases[Place("stack", stack)] = [MatrixBasis(whole, first)]
+                self._add(Place("stack", stack), [pooled([factor for _, factor in parts], first, rank)], first)
 
-    def projection_bases(self) -> dict[str, Tensor]:
-        """The bases under the names that `MatrixProjection` looks for: (H, N, m) by head, (N, m) of a layer or stack."""
-        named: dict[str, Tensor] = {}
-        for place, bases in self.bases.items():
-            together = torch.stack([b.basis for b in bases])
-            named[_name(place)] = together if place.level == "head" else together[0]
-        return named
+    def _add(self, place: Place, factors: list[Factor], pairs: Pairs) -> None:
+        vectors = factors[0].centred.vectors
+        together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
+        self.bases[place] = [MatrixBasis(factor, pairs, basis) for factor, basis in zip(factors, together)]
+        self.projection_bases[_name(place)] = together if place.level == "head" else together[0]
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
         """What the held-out inputs of one group showed along every eigenvector."""

@@ -72,10 +72,10 @@ class MatrixSketch:
         if found is None:
             return
         samples, sums = found
-        x, omega = samples.transpose(0, 1), self.tests[site]  # (H, B, N), (H, N, ℓ)
+        omega = self.tests[site]  # (H, N, ℓ)
         if not sums.sketch.numel():
             sums.sketch = torch.zeros_like(omega)
-        sums.sketch.baddbmm_(x.transpose(1, 2), x @ omega)
+        sums.sketch.baddbmm_(samples.transpose(1, 2), samples @ omega)
         self.sites[site] = sums
 
     def merge(self, other: Self) -> None:
@@ -114,8 +114,7 @@ class MatrixGram:
                 f"the exact matrix spectra hold at most {self.most} inputs in memory; "
                 "use the sketch, fewer inputs, or a larger limit"
             )
-        rows = samples.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        self._batches.setdefault(site, []).append(rows)
+        self._batches.setdefault(site, []).append(samples.clone())
 
     def _join(self) -> None:
         for site, batches in self._batches.items():
@@ -149,21 +148,19 @@ class MatrixGram:
 
 
 def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace) -> tuple[Tensor, MatrixSums] | None:
-    """The complete inputs of a call as vectors (B, H, N), and the sums of its site with all but the sketch added.
+    """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the sketch added.
 
     None where every input is padded.
     """
     mask, whole = complete_inputs(call)
     if mask is None:
         return None
-    if of == "pattern":
-        values = call.pattern()  # (B, H, T, S)
-    elif call.linear:
-        values = space.matmul("scores", call.scaled_q, call.keys.transpose(2, 3))
+    if of == "scores" and call.linear:
+        values = space.matmul("scores", call.head_queries, call.keys_by_head.transpose(2, 3))  # (H, B, T, S)
     else:
-        values = call.raw_scores()
+        values = (call.pattern() if of == "pattern" else call.raw_scores()).transpose(0, 1).contiguous()
     if whole is not None:
-        values = values[whole]
+        values = values[:, whole]
     if sums is None:
         H, N = call.heads, int(mask.sum())
         sizes: dict[str, tuple[int, ...]] = {"number": (), "first": (H, N), "squares": (H, N), "row_energy": (H,)}
@@ -174,13 +171,13 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space:
         raise EigenlensError(f"{call.site} was seen with two different masks; matrix spectra need one")
     pairs = Pairs(sums.valid)
     samples = pairs.vectors(values)
-    sums.number += len(samples)
-    sums.first += samples.sum(0)
-    squares = space.take("squares", tuple(samples.shape[1:]), samples).zero_()
-    for sample in samples:  # one after the other is contiguous, and faster than a reduction over the batch
-        squares.addcmul_(sample, sample)
+    sums.number += samples.shape[1]
+    sums.first += samples.sum(1)
+    squares = space.take("squares", (samples.shape[0], samples.shape[2]), samples).zero_()
+    for index in range(samples.shape[1]):  # one after the other is contiguous, and faster than a reduction over the batch
+        squares.addcmul_(samples[:, index], samples[:, index])
     sums.squares += squares
-    sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((0, 2))
+    sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((1, 2))
     return samples, sums
 
 

@@ -52,16 +52,15 @@ class MatrixProjection:
         if found is None or found[0].shape[2] != self.bases[site].shape[1]:
             return
         samples, site_sums = found
-        x = samples.transpose(0, 1)  # (H, B, N)
         energy, row_energy = site_sums.squares.sum(1), site_sums.row_energy
         for name in (site, f"{site}/layer", f"{Site.parse(site).stack}/stack"):
             basis = self.bases.get(name)
             if basis is None:
                 continue
             pooled = basis.ndim == 2
-            a = samples.reshape(1, -1, samples.shape[2]) @ basis if pooled else x @ basis  # (h, B, m)
+            a = (samples.view(1, -1, samples.shape[2]) if pooled else samples) @ basis  # (h, B, m)
             new = ProjectionSums(
-                number=site_sums.number * (len(x) if pooled else 1),
+                number=site_sums.number * (len(samples) if pooled else 1),
                 energy=energy.sum(0, keepdim=True) if pooled else energy,
                 row_energy=row_energy.sum(0, keepdim=True) if pooled else row_energy,
                 first=a.sum(1, dtype=torch.float64),

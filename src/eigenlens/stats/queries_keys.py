@@ -46,12 +46,12 @@ class QueryKeyMoments:
         keys = shape.keys if shape.form == "rectangle" else None
         if shape.form == "varied" and shape.valid is not None:
             keys = shape.valid.any(1).any(1)  # (B, S)
-        k = call.k if keys is None else call.k * keys[:, None, :, None]
-        flat = k.transpose(0, 1).reshape(G, -1, D)  # (G, B·S, D)
+        k = call.head_keys if keys is None else call.head_keys * keys[None, :, :, None]
+        flat = k.view(G, B * S, D)
         sums = VectorSums(
             query_number=torch.tensor(float(B * T)) if queries is None else queries.sum().float(),
-            query_first=call.query_sum.sum(0),
-            query_second=call.query_gram.sum(0),
+            query_first=call.query_sum.sum(1),
+            query_second=call.query_gram.sum(1),
             key_number=torch.tensor(float(B * S)) if keys is None else keys.sum().float(),
             key_first=flat.sum(1),
             key_second=flat.transpose(1, 2) @ flat,

@@ -154,9 +154,9 @@ def row_sums(call: AttentionCall, of: str = "scores", space: Workspace | None = 
 
 
 def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
-    """(B, H, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over both."""
-    B, H, m, c = x.shape
-    return space.copy(name, x.permute(1, 2, 0, 3)).view(H, m, B * c)
+    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over both."""
+    H, B, m, c = x.shape
+    return space.copy(name, x.transpose(1, 2)).view(H, m, B * c)
 
 
 def _gram(z: Tensor) -> Tensor:
@@ -183,33 +183,33 @@ def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
 
 def _factorised(call: AttentionCall, k: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
     """`Σ_b K (QᵀQ) Kᵀ`, n²d instead of n³ with no score formed, and the keys joined over the batch (H, S, B·D)."""
-    turned = space.matmul("turned", space.copy("keys", k), call.query_gram)  # K QᵀQ: (B, H, S, D)
+    turned = space.matmul("turned", k, call.query_gram)  # K QᵀQ: (H, B, S, D)
     joined = _joined(k, "joined", space)
     return _symmetric(_joined(turned, "left", space), joined, space), joined
 
 
 def _full(call: AttentionCall, space: Workspace) -> RowSums:
     """No mask: the factorised form as it is."""
-    second, joined = _factorised(call, call.keys, space)
+    second, joined = _factorised(call, call.keys_by_head, space)
     B, H, T, _ = call.q.shape
-    total = call.query_sum.transpose(0, 1).reshape(H, -1, 1)  # (H, B·D, 1)
     rows = torch.tensor(float(B * T))
-    return RowSums(rows, second, joined @ total, rows.reshape(1, 1, 1))  # first = Σ_b K_b Σ_i q_i
+    return RowSums(rows, second, joined @ call.query_sum.reshape(H, -1, 1), rows.reshape(1, 1, 1))  # first = Σ_b K_b Σ_i q_i
 
 
 def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
     """Padding: the same with the rows of padded queries and keys at zero; row means taken over the valid keys."""
     shape = call.mask_shape
-    assert shape.queries is not None and shape.keys is not None
+    assert shape.queries is not None
+    assert shape.keys is not None
     valid = shape.keys.to(call.q.dtype)  # (B, S)
     number = shape.queries.to(call.q.dtype).sum(1)  # (B,) valid queries
-    k = call.keys * valid[:, None, :, None]
-    centre = k.sum(2, keepdim=True) / valid.sum(1).clamp_min(1)[:, None, None, None]
-    less = (k - centre) * valid[:, None, :, None]  # s'_ij = q_i · (k_j − mean k)
+    k = call.keys_by_head * valid[None, :, :, None]
+    centre = k.sum(2, keepdim=True) / valid.sum(1).clamp_min(1)[None, :, None, None]
+    less = (k - centre) * valid[None, :, :, None]  # s'_ij = q_i · (k_j − mean k)
 
     def sums(keys: Tensor) -> tuple[Tensor, Tensor]:
-        column = (keys * call.query_sum[:, :, None]).sum(3)  # (B, H, S)
-        return _factorised(call, keys, space)[0].clone(), torch.einsum("bhj,bk->hjk", column, valid)
+        column = (keys * call.query_sum[:, :, None]).sum(3)  # (H, B, S)
+        return _factorised(call, keys, space)[0].clone(), torch.einsum("hbj,bk->hjk", column, valid)
 
     (second, first), (second_less, first_less) = sums(k), sums(less)
     count = torch.einsum("b,bj,bk->jk", number, valid, valid)[None]
@@ -223,22 +223,22 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
 
     Both terms are sums of products, over (b, d) and over (b, i), so a block is one GEMM.
     """
-    q, k = space.copy("queries", call.scaled_q), space.copy("keys", call.keys)
-    B, H, n, D = q.shape
+    q, k = call.head_queries, call.keys_by_head
+    H, B, n, D = q.shape
     seen = torch.arange(1, n + 1, device=q.device, dtype=q.dtype)[:, None]
-    mean = (q * (k.cumsum(2) / seen)).sum(3)  # r_i: (B, H, n)
+    mean = (q * (k.cumsum(2) / seen)).sum(3)  # r_i: (H, B, n)
     joined, plain = _joined(k, "joined", space), _joined(q, "plain", space)  # (H, n, B·D)
     weighted = _joined(q * mean[..., None], "weighted", space)  # r_i q_i
     second = space.take("second", (H, n, n), q)
     maps = space.take("maps", (2, H, n, n), q).zero_()
-    later = q.new_zeros(B, H, D, D)  # Σ_{i ≥ e} q_i q_iᵀ
+    later = q.new_zeros(H, B, D, D)  # Σ_{i ≥ e} q_i q_iᵀ
     for start in reversed(range(0, n, BLOCK)):
         end = min(start + BLOCK, n)
         width, block, before = end - start, q[:, :, start:end], k[:, :, :end]
         both = space.take(f"both {end}", (H, end, B, D + width), q)  # [K Σqqᵀ, Sᵀ of the block] beside each other
-        both[..., :D] = space.matmul(f"turned {end}", before, later).permute(1, 2, 0, 3)
-        scores = space.matmul(f"scores {end}", before, block.transpose(2, 3)).triu_(-start)  # (B, H, e, width): s_ij at [j, i]
-        both[..., D:] = scores.permute(1, 2, 0, 3)
+        both[..., :D] = space.matmul(f"turned {end}", before, later).transpose(1, 2)
+        scores = space.matmul(f"scores {end}", before, block.transpose(2, 3)).triu_(-start)  # (H, B, e, width): s_ij at [j, i]
+        both[..., D:] = scores.transpose(1, 2)
         right = space.take(f"right {width}", (H, width, B, D + width), q)
         right[..., :D] = joined.view(H, n, B, D)[:, start:end]
         right[..., D:] = both[:, start:end, :, D:]
@@ -250,7 +250,7 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
         later = later + block.transpose(2, 3) @ block
     valid = torch.ones(1, n, n, dtype=torch.bool, device=q.device).tril()
     maps.tril_()
-    return MapSums(torch.tensor(float(B)), valid, second, maps[0], maps[1], mean.sum(0), mean.square().sum(0))
+    return MapSums(torch.tensor(float(B)), valid, second, maps[0], maps[1], mean.sum(1), mean.square().sum(1))
 
 
 def _fixed(z: Tensor, valid: Tensor) -> MapSums:

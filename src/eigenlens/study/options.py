@@ -20,7 +20,7 @@ class Options:
     of: Literal["scores", "pattern"] = "scores"
     before_rope: bool = False
     rank: int = 64
-    oversample: int = 32
+    oversample: int = 16
     matrix_gigabytes: float = 4.0
     batch: int | None = None
 

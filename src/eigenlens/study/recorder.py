@@ -136,7 +136,7 @@ class Recorder:
         if "moments" in self.options.only:
             total["moments"] = QueryKeyMoments.from_state(parts["total moments"])
         groups = _unpack_energies(parts["energies"])
-        bases = matrices.projection_bases() if matrices is not None else {}
+        bases = matrices.projection_bases if matrices is not None else {}
         buckets = self.inputs.groups[1:]
         before = self.inputs.number(FIT) + sum(self.inputs.number(bucket) for bucket in buckets[:first])
         for index in range(first, len(buckets)):
