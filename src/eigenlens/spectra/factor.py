@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..stats import MatrixSums, Pairs
 
-
 CHUNK = 4096
 
 
@@ -43,11 +42,11 @@ def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, rank: int)
     mean = first / number
     omega = omega.float()
     weights = first.float() @ omega  # (Σx)ᵀ Ω: (ℓ,)
-    y = sums.sketch[head].float() - torch.outer(mean, weights.double()).float()  # (N, ℓ)
-    core, square = (torch.zeros(len(weights), len(weights), dtype=torch.float64) for _ in range(2))
-    for start in range(0, len(y), CHUNK):  # float64 where it matters, without copies of the whole
-        part, test = y[start : start + CHUNK].double(), omega[start : start + CHUNK].double()
-        core += test.T @ part
+    y = torch.addr(sums.sketch[head].float(), mean.float(), weights, alpha=-1)  # (N, ℓ)
+    core = (omega.T @ y).double()
+    square = torch.zeros(len(weights), len(weights), dtype=torch.float64)
+    for start in range(0, len(y), CHUNK):  # YᵀY has the squares of the eigenvalues: float64, without a copy of the whole
+        part = y[start : start + CHUNK].double()
         square += part.T @ part
     inner, v = torch.linalg.eigh((core + core.T) / 2)
     kept = inner > inner[-1].clamp_min(1e-30) * len(inner) * torch.finfo(torch.float32).eps
@@ -107,6 +106,7 @@ def _half(columns: Tensor, gram: Tensor | None, rank: int) -> Half:
     values, w = values.flip(0)[:rank], w.flip(1)[:, :rank]
     real = values > values[:1].clamp_min(1e-30) * 1e-10
     scaled = torch.where(real, w / values.clamp_min(1e-300).sqrt(), 0.0)
-    missing = rank - len(values)
-    vectors = torch.nn.functional.pad(columns @ scaled.float(), (0, missing))
-    return Half(vectors, torch.nn.functional.pad(torch.where(real, values, 0.0), (0, missing)))
+    vectors, values = columns @ scaled.float(), torch.where(real, values, 0.0)
+    if (missing := rank - len(values)) > 0:
+        vectors, values = torch.nn.functional.pad(vectors, (0, missing)), torch.nn.functional.pad(values, (0, missing))
+    return Half(vectors, values)

@@ -35,7 +35,7 @@ class MatrixBasis:
             basis[:, column : column + size] = half.vectors
             basis[:, column + size] = unit
             column += size + 1
-            self.means[name] = torch.cat([half.vectors.T.double() @ mean, self.lengths[name][None]])
+            self.means[name] = torch.cat([(mean.float() @ half.vectors).double(), self.lengths[name][None]])
         n, values = factor.number, factor.centred.values
         gram = torch.eye(len(values) + 1, dtype=torch.float64)
         gram[:-1, -1] = gram[-1, :-1] = self.means["centred"][:-1] / self.lengths["centred"].clamp_min(1e-300)
