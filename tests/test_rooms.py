@@ -13,7 +13,7 @@ BELOW = {  # each room may import itself and these; errors belong to everyone
     "capture": set(),
     "stats": {"capture"},
     "run": {"stats"},
-    "spectra": {"stats", "capture"},
+    "spectra": {"stats"},
     "study": {"spectra", "run", "stats", "capture", "sources", "__init__"},
 }
 

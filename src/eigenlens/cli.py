@@ -157,7 +157,7 @@ def show(
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Two or more folders of studies of one length.")],
     centring: Annotated[str, typer.Option(help="raw, centred or row-centred.")] = "centred",
-    ranks: Annotated[str, typer.Option(help="Ranks of the eigenspaces, with commas.")] = "4,16",
+    ranks: Annotated[str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")] = None,
     as_json: Json = False,
 ) -> None:
     """Print how far the eigenspaces of studies overlap, and what variance of one the other captures."""
@@ -167,10 +167,10 @@ def compare(
     if centring not in CENTRINGS:
         raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
     try:
-        numbers = [int(rank) for rank in ranks.split(",")]
+        numbers = None if ranks is None else [int(rank) for rank in ranks.split(",")]
     except ValueError as error:
         raise EigenlensError(f"ranks are whole numbers with commas, not {ranks!r}") from error
-    if min(numbers) < 1:
+    if numbers is not None and min(numbers) < 1:
         raise EigenlensError(f"a rank is at least 1, not {min(numbers)}")
     found = compare_studies(*folders, ranks=numbers, centring=centring)
     if as_json:
@@ -193,14 +193,13 @@ def _study(*args: Any, **options: Any) -> Any:
 def _show(made: Any) -> None:
     from .study.tables import layer_rows, sentence, summary_rows
 
-    facts = made.facts
+    facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
     where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
     documents = f"{facts['data']['documents_held_out']} of {facts['data']['documents']} documents"
     print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
     for note in facts["notes"]:
         print(f"Note: {note}.")
     _table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
-    kinds = {s.analysis for s in made.spectra}
     if "rows" in kinds:
         _table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
     if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
@@ -244,9 +243,6 @@ def main() -> None:
     except EigenlensError as error:
         print(f"eigenlens: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
-        sys.exit(0)
 
 
 if __name__ == "__main__":

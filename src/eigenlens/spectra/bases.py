@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..capture import Site
 from .centring import Centring
 from .intervals import explained_with_interval
 from .spectrum import Analysis, Level, Spectrum
@@ -24,8 +23,9 @@ class Place:
 
     @classmethod
     def of(cls, site: str, level: Level) -> Place:
-        parsed = Site.parse(site)
-        return cls(level, parsed.stack, None if level == "stack" else parsed.layer)
+        """The place of a site such as `encoder/3`."""
+        stack, _, layer = site.rpartition("/")
+        return cls(level, stack, None if level == "stack" else int(layer))
 
 
 @dataclass

@@ -69,10 +69,11 @@ class Comparison:
         return html_table(self.rows())
 
 
-def compare(*studies: Study | str | Path, ranks: Sequence[int] = (4, 16), centring: Centring = "centred") -> Comparison:
+def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, centring: Centring = "centred") -> Comparison:
     """Compare the row eigenspaces of two or more studies of the same length: other data, another model, a fine-tune.
 
-    The overlap `‖U_AᵀU_B‖²/r` of two spaces is 1 when they are equal and about r/n by chance.
+    The overlap `‖U_AᵀU_B‖²/r` of two spaces is 1 when they are equal and about r/n by chance. `ranks` are 4 and 16, or
+    less where the inputs are that short.
     """
     opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
     if len(opened) < 2:
@@ -82,6 +83,9 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] = (4, 16), centri
     if len(lengths) > 1:
         listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
         raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
+    if ranks is None:
+        shortest = min(site["keys"] for s in opened for site in s.sites.values())
+        ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
     pairs = []
     levels: tuple[Level, ...] = ("head", "layer", "stack")
     for level in levels:
