@@ -95,12 +95,10 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
         for name, x in extras.items()
     }
     call = AttentionCall(Site("", 0), "self", "", q[:1], k[:1], v[:1], scale, **first)
-    floor = torch.finfo(q.dtype).min
     mask = first["mask"]
-    if call.causal:
-        mask = torch.where(call._tril()[..., : k.shape[2]], 0.0, floor).to(q.dtype)
-    elif mask is not None and mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, floor).to(q.dtype)
+    allowed = call._tril() if call.causal else mask if mask is not None and mask.dtype == torch.bool else None
+    if allowed is not None:
+        mask = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min)
     named = {"position_bias": first["bias"], "softcap": call.softcap, "s_aux": call.sinks}
     try:
         theirs = eager(

@@ -91,6 +91,11 @@ class MatrixSketch:
     def result(self) -> dict[str, MatrixSums]:
         return self.sites
 
+    def forget(self) -> None:
+        """Let go of Y and Ω when their analysis is made; means and variances stay."""
+        self.tests.clear()
+        _forget(self.sites)
+
 
 @dataclass
 class MatrixGram:
@@ -146,6 +151,11 @@ class MatrixGram:
         self._join()
         return self.sites
 
+    def forget(self) -> None:
+        """Let go of the samples when their analysis is made; means and variances stay."""
+        self._join()
+        _forget(self.sites)
+
 
 def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace) -> tuple[Tensor, MatrixSums] | None:
     """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the sketch added.
@@ -179,6 +189,11 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space:
     sums.squares += squares
     sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((1, 2))
     return samples, sums
+
+
+def _forget(sites: dict[str, MatrixSums]) -> None:
+    for sums in sites.values():
+        sums.sketch = sums.sketch.new_zeros(0)
 
 
 def _copy_add(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:

@@ -53,6 +53,8 @@ class Recorder:
         fit = self._fit(standing)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
         matrices = MatrixAnalysis(fit["matrices"], self.options.rank) if "matrices" in fit else None  # type: ignore[arg-type]
+        if matrices is not None and not self._ahead:
+            fit["matrices"].forget()  # type: ignore[attr-defined]
         held, groups = self._held(standing, rows, matrices)
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
@@ -122,6 +124,8 @@ class Recorder:
         if stage != "fitted":
             self._pass("fit", FIT, number, done, 0, statistics, {})
             self._ahead[fitted.name] = lambda: pack_states(statistics)
+            if self.checkpoints.due() or self.checkpoints.path.is_file():  # a long run: on disk before the bases take its place
+                self._save("held 0", 0, {})
         return statistics
 
     def _held(
