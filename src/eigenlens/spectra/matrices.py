@@ -81,9 +81,12 @@ class MatrixBasis:
 
 
 class MatrixAnalysis:
-    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected on them."""
+    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected on them.
 
-    def __init__(self, fit: MatrixSketch | MatrixGram, rank: int = 64) -> None:
+    With `release`, `fit` lets go of its sketch or samples site by site as the bases take their place in memory.
+    """
+
+    def __init__(self, fit: MatrixSketch | MatrixGram, rank: int = 64, release: bool = False) -> None:
         self.pairs: dict[str, Pairs] = {}
         self.bases: dict[Place, list[MatrixBasis]] = {}
         self.projection_bases: dict[str, Tensor] = {}  # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
@@ -97,6 +100,8 @@ class MatrixAnalysis:
                 factors = [nystrom(sums, h, fit.tests[site][h], pairs, rank) for h in heads]
             else:
                 factors = [exact(sums, h, pairs, rank) for h in heads]
+            if release:
+                fit.forget(site)
             layer = pooled(factors, pairs, rank)
             self._add(Place.of(site, "head"), factors, pairs)
             self._add(Place.of(site, "layer"), [layer], pairs)

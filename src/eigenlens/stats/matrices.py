@@ -91,10 +91,10 @@ class MatrixSketch:
     def result(self) -> dict[str, MatrixSums]:
         return self.sites
 
-    def forget(self) -> None:
-        """Let go of Y and Ω when their analysis is made; means and variances stay."""
-        self.tests.clear()
-        _forget(self.sites)
+    def forget(self, site: str) -> None:
+        """Let go of Y and Ω of a site when their analysis is made; means and variances stay."""
+        self.tests.pop(site, None)
+        self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
 
 @dataclass
@@ -151,10 +151,9 @@ class MatrixGram:
         self._join()
         return self.sites
 
-    def forget(self) -> None:
-        """Let go of the samples when their analysis is made; means and variances stay."""
-        self._join()
-        _forget(self.sites)
+    def forget(self, site: str) -> None:
+        """Let go of the samples of a site when their analysis is made; means and variances stay."""
+        self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
 
 def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace) -> tuple[Tensor, MatrixSums] | None:
@@ -189,11 +188,6 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space:
     sums.squares += squares
     sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((1, 2))
     return samples, sums
-
-
-def _forget(sites: dict[str, MatrixSums]) -> None:
-    for sums in sites.values():
-        sums.sketch = sums.sketch.new_zeros(0)
 
 
 def _copy_add(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:

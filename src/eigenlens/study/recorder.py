@@ -52,9 +52,10 @@ class Recorder:
         standing = self.checkpoints.load()
         fit = self._fit(standing)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
-        matrices = MatrixAnalysis(fit["matrices"], self.options.rank) if "matrices" in fit else None  # type: ignore[arg-type]
-        if matrices is not None and not self._ahead:
-            fit["matrices"].forget()  # type: ignore[attr-defined]
+        matrices = None
+        if "matrices" in fit:
+            saved = not self._ahead  # what the bases are made from is on disk, and needs no place in memory
+            matrices = MatrixAnalysis(fit["matrices"], self.options.rank, release=saved)  # type: ignore[arg-type]
         held, groups = self._held(standing, rows, matrices)
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
