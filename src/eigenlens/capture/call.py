@@ -83,6 +83,11 @@ class AttentionCall:
         return self.q.shape[1]
 
     @property
+    def group(self) -> int:
+        """Query heads that share a key-value head."""
+        return self.heads // self.k.shape[1]
+
+    @property
     def linear(self) -> bool:
         """The scores are the plain products `scale · q kᵀ`: no cap, no bias."""
         return self.softcap is None and self.bias is None and not self._additive
@@ -160,17 +165,15 @@ class AttentionCall:
         """`scale · q` (B, H, T, D)."""
         return self.q * self.scale
 
-    @cached_property
+    @property
     def keys(self) -> Tensor:
-        """The keys each query head reads, `(B, H, S, D)`; a view where heads are grouped."""
-        B, G, S, D = self.k.shape
-        return self.k if self.heads == G else self.k[:, :, None].expand(B, G, self.heads // G, S, D).reshape(B, -1, S, D)
+        """The keys each query head reads, `(B, H, S, D)`."""
+        return self.k.repeat_interleave(self.group, 1) if self.group > 1 else self.k
 
     @property
     def values(self) -> Tensor:
         """The values each query head reads, `(B, H, S, E)`."""
-        B, G, S, E = self.v.shape
-        return self.v if self.heads == G else self.v[:, :, None].expand(B, G, self.heads // G, S, E).reshape(B, -1, S, E)
+        return self.v.repeat_interleave(self.group, 1) if self.group > 1 else self.v
 
     @cached_property
     def head_queries(self) -> Tensor:
@@ -185,11 +188,10 @@ class AttentionCall:
         """The keys by key-value head, contiguous, `(G, B, S, D)`."""
         return self.k.transpose(0, 1).contiguous()
 
-    @property
+    @cached_property
     def keys_by_head(self) -> Tensor:
         """The keys that each query head reads, contiguous, `(H, B, S, D)`."""
-        group = self.heads // self.k.shape[1]
-        return self.head_keys if group == 1 else self.head_keys.repeat_interleave(group, 0)
+        return self.head_keys.repeat_interleave(self.group, 0) if self.group > 1 else self.head_keys
 
     @cached_property
     def query_gram(self) -> Tensor:
