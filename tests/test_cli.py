@@ -247,7 +247,7 @@ def cut(content):
 
 
 def other_format(content):
-    return content.replace(b'"format": 1', b'"format": 99')
+    return content.replace(b'"format": 2', b'"format": 99')
 
 
 BAD = {
@@ -327,7 +327,7 @@ BAD = {
     ),
     "show a record cut short": (lambda w, t: ("show", damaged(w, t, "study.json", cut)), r"study\.json cannot be read"),
     "show a record of nothing": (
-        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 1}')),
+        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 2}')),
         r"is damaged: study\.json",
     ),
     "draw over a file": (lambda w, t: ("show", w.study, "--pictures", text_of(t, b"x")), "cannot be written"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -91,6 +92,24 @@ class AttentionCall:
     def linear(self) -> bool:
         """The scores are the plain products `scale · q kᵀ`: no cap, no bias."""
         return self.softcap is None and self.bias is None and not self._additive
+
+    def of_heads(self, heads: Sequence[int] | Tensor) -> AttentionCall:
+        """The call of some query heads `(h,)` alone, each with the keys and values it reads: q, k, v become `(B, h, …)`."""
+        index = torch.as_tensor(heads, dtype=torch.long, device=self.q.device)
+
+        def chosen(x: Tensor | None) -> Tensor | None:
+            return x[..., index, :, :] if x is not None and x.ndim >= 3 and x.shape[-3] > 1 else x
+
+        return replace(
+            self,
+            q=self.q[:, index],
+            k=self.k[:, index // self.group],
+            v=self.v[:, index // self.group],
+            mask=(mask := chosen(self.mask)),
+            bias=chosen(self.bias),
+            sinks=None if self.sinks is None else self.sinks[index],
+            shapes=self.shapes if mask is self.mask else {},  # mask shapes are found by the identity of the mask
+        )
 
     @cached_property
     def _additive(self) -> bool:
@@ -205,7 +224,11 @@ class AttentionCall:
 
     def raw_scores(self) -> Tensor:
         """Scores of all pairs, masked ones included, `(B, H, T, S)`."""
-        scores = self.scaled_q @ self.keys.transpose(2, 3)
+        return self.shaped(self.scaled_q @ self.keys.transpose(2, 3))
+
+    def shaped(self, products: Tensor) -> Tensor:
+        """Cap, position bias and additive mask on plain products `scale · q kᵀ (B, H, T, S)`, exact or estimated."""
+        scores = products
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
         if self.bias is not None:
@@ -217,14 +240,19 @@ class AttentionCall:
 
     def scores(self, fill: float = -torch.inf) -> Tensor:
         """The true pre-softmax scores, `(B, H, T, S)`; pairs that do not count hold `fill`."""
-        scores = self.raw_scores()
-        if self.mask_shape.form == "full":
-            return scores
-        return scores.masked_fill(~self.valid(), fill)
+        return self.masked(self.raw_scores(), fill)
+
+    def masked(self, scores: Tensor, fill: float = -torch.inf) -> Tensor:
+        """`scores (B, H, T, S)` with `fill` in the pairs that do not count."""
+        return scores if self.mask_shape.form == "full" else scores.masked_fill(~self.valid(), fill)
 
     def pattern(self) -> Tensor:
         """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits), padding rows are zero."""
-        scores = self.scores()
+        return self.pattern_of(self.raw_scores())
+
+    def pattern_of(self, scores: Tensor) -> Tensor:
+        """The probabilities that other scores `(B, H, T, S)` than its own would give this call."""
+        scores = self.masked(scores)
         if self.sinks is not None:
             sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, sink], dim=-1)

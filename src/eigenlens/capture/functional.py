@@ -33,8 +33,8 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if func is _SDPA:
-            self._see(*args, **kwargs)
-        elif func is F.multi_head_attention_forward:
+            return self._spy(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
         return func(*args, **kwargs)
 
@@ -48,9 +48,9 @@ class _Watch(TorchFunctionMode):
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> None:
+    ) -> Tensor | None:
         if not self.stack:
-            return  # called by the user's own code, outside any module
+            return None  # called by the user's own code, outside any module
         q, k, v = (_four(x) for x in (query, key, value))
         mask = attn_mask
         if mask is not None and mask.ndim > 4:
@@ -58,11 +58,13 @@ class _Watch(TorchFunctionMode):
         elif mask is not None and mask.ndim == 3 and query.ndim == 3:
             mask = mask[None]
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        self.last = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=bool(is_causal) and q.shape[2] > 1)
+        causal = bool(is_causal) and q.shape[2] > 1
+        self.last, output = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=causal)
+        return None if output is None else output.reshape(*query.shape[:-1], output.shape[-1]).to(query.dtype)
 
     def _spy(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._see(*args, **kwargs)
-        return _SDPA(*args, **kwargs)
+        output = self._see(*args, **kwargs)
+        return _SDPA(*args, **kwargs) if output is None else output
 
     def _multi_head(self, args: tuple, kwargs: dict) -> Any:
         """`need_weights=True` takes a path of its own past SDPA: ask for none, and make them from the captured call."""

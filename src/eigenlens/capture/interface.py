@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,13 +36,16 @@ class _Door:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
 
-    def see(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict) -> None:
+    def see(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
+    ) -> Tensor | None:
+        """Show the call; the output to use instead, or None."""
         if module not in _checked:
             _checked.add(module)
             _check_against_eager(module, q, k, v, scale, kwargs, extras)
         if self.rotary is not None:
             q, k = self.rotary.undo(module, q, k)
-        self.session.see(module, q, k, v, scale, **extras)
+        return self.session.see(module, q, k, v, scale, **extras)[1]
 
 
 def _attention(
@@ -56,9 +60,11 @@ def _attention(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    doors: list[_Door] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model calls while a door is open: attends as `sdpa` would, and shows the call to the doors it belongs to."""
+    """What a model calls while a door is open: shows the call to the doors it belongs to, and attends as `sdpa` would
+    unless one of them gives the output."""
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
@@ -69,9 +75,13 @@ def _attention(
         "softcap": softcap,
         "sinks": s_aux,
     }
-    for door in _open:
+    output = None
+    for door in _open if doors is None else doors:
         if module in door.session.names:
-            door.see(module, query, key, value, scale, kwargs, extras)
+            given = door.see(module, query, key, value, scale, kwargs, extras)
+            output = given if given is not None else output
+    if output is not None:
+        return output.to(query.dtype).transpose(1, 2).contiguous(), None
     if softcap is None and s_aux is None:
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
             module, query, key, value, attention_mask, dropout=dropout, scaling=scale, is_causal=is_causal,
@@ -115,6 +125,18 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
             f"{type(module).__name__} adds something to its scores that the attention interface does not show "
             f"(outputs differ by {gap.item():.2g}); its scores cannot be captured truly"
         )
+
+
+def mechanism(
+    model: nn.Module, attend: Callable[[AttentionCall], Tensor | None]
+) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """`attend(call)` for the modules of `model`, as a function that the attention interface takes under a name of its own.
+
+    It stays with the model: a hook on its forward tells where a pass begins.
+    """
+    session = Session(model, attend, replaces=True)
+    model.register_forward_pre_hook(session.start_pass)
+    return functools.partial(_attention, doors=[_Door(session)])
 
 
 @contextlib.contextmanager

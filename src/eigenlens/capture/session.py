@@ -18,11 +18,18 @@ class AttentionNotSeen(EigenlensError):
 
 
 class Session:
-    """Collects the attention calls of one model while a door is open; hands each to `sink` as it happens."""
+    """The attention calls of one model while a door is open; `sink` gets each as it happens.
 
-    def __init__(self, model: nn.Module, sink: Callable[[AttentionCall], None], before_rope: bool) -> None:
+    With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's own attention; None
+    lets the model attend as before.
+    """
+
+    def __init__(
+        self, model: nn.Module, sink: Callable[[AttentionCall], Any], before_rope: bool = False, replaces: bool = False
+    ) -> None:
         self.model = model
         self.sink = sink
+        self.replaces = replaces
         self.before_rope = before_rope
         self.names = SiteNames(model)
         self.seen = 0
@@ -37,8 +44,10 @@ class Session:
         self._shapes.clear()
         self._last_valid = None
 
-    def see(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any) -> AttentionCall:
-        """Build the call of this module and pass it on."""
+    def see(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
+    ) -> tuple[AttentionCall, Tensor | None]:
+        """Build the call of this module and pass it on; the output to use instead of the model's own, or None."""
         kind = self.names.kind(module)
         call = AttentionCall(
             site=self.names.site(module), kind=kind, name=self.names.path(module),
@@ -46,8 +55,8 @@ class Session:
         )  # fmt: skip
         call.query_valid = self._query_valid(call)
         self.seen += 1
-        self.sink(call)
-        return call
+        output = self.sink(call)
+        return call, output if self.replaces else None
 
     def _query_valid(self, call: AttentionCall) -> Tensor | None:
         """Which queries are tokens and not padding, (B, T), or None where all are.
@@ -103,20 +112,46 @@ def capture(
     attention interface where the model uses it, else torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
     Raises `AttentionNotSeen` when the block ends without a single call.
     """
+    calls: list[AttentionCall] = []
+    with _opened(Session(_module(model), sink or calls.append, before_rope), door):
+        yield calls
+
+
+@contextlib.contextmanager
+def replaced(
+    model: Any,
+    attend: Callable[[AttentionCall], Tensor | None],
+    *,
+    door: Literal["auto", "interface", "functional"] = "auto",
+) -> Iterator[None]:
+    """Let `attend` do the attention of `model` while the block runs.
+
+    `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as before.
+
+    >>> with replaced(model, lambda call: call.pattern() @ call.values):
+    ...     model(**inputs)                                          # as without, to rounding
+    """
+    with _opened(Session(_module(model), attend, replaces=True), door):
+        yield
+
+
+def _module(model: Any) -> nn.Module:
+    return model if isinstance(model, nn.Module) else getattr(model, "module", model)
+
+
+@contextlib.contextmanager
+def _opened(session: Session, door: Literal["auto", "interface", "functional"]) -> Iterator[None]:
     from . import functional, interface
 
-    module: nn.Module = getattr(model, "module", model) if not isinstance(model, nn.Module) else model
-    calls: list[AttentionCall] = []
-    session = Session(module, sink or calls.append, before_rope)
     if door == "auto":
-        door = "interface" if interface.reaches(module) else "functional"
-    if before_rope and door == "functional":
+        door = "interface" if interface.reaches(session.model) else "functional"
+    if session.before_rope and door == "functional":
         raise EigenlensError("scores before the rotary embedding can only be had from models of the transformers library")
     opened = interface.opened(session) if door == "interface" else functional.opened(session)
-    hook = module.register_forward_pre_hook(session.start_pass)
+    hook = session.model.register_forward_pre_hook(session.start_pass)
     try:
         with opened:
-            yield calls
+            yield
     finally:
         hook.remove()
     session.finish()

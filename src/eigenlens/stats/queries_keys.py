@@ -14,24 +14,32 @@ from .statistic import State, add_sites, by_site, same_shape
 
 @dataclass
 class VectorSums:
-    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value head, queries scaled."""
+    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value head, queries scaled.
+
+    `positions` (H, n, D) are the sums of each position over the inputs, `counts` (n,) how many inputs reach it.
+    """
 
     query_number: Tensor
     query_first: Tensor
     query_second: Tensor
+    query_positions: Tensor
+    query_counts: Tensor
     key_number: Tensor
     key_first: Tensor
     key_second: Tensor
+    key_positions: Tensor
+    key_counts: Tensor
 
     def plus(self, other: VectorSums) -> VectorSums:
         return VectorSums(**{name: x + getattr(other, name) for name, x in vars(self).items()})
 
 
 class QueryKeyMoments:
-    """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head: what the best static subspace for `QKᵀ` is made from.
+    """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head, and `Σ q`, `Σ k` of every position.
 
-    Queries carry the score scale, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of the scores.
-    Cost: `T·D² + S·D²` a head and input. Memory: `8·D²` bytes a query head and key-value head.
+    What the best static subspace for `QKᵀ` is made from, and the mean of what it leaves out. Queries carry the score scale,
+    so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of the scores. Cost: `T·D² + S·D²` a head and input.
+    Memory: `8·D·(D + n)` bytes a query head and key-value head.
     """
 
     def __init__(self) -> None:
@@ -52,14 +60,18 @@ class QueryKeyMoments:
             query_number=torch.tensor(float(B * T)) if queries is None else queries.sum().float(),
             query_first=call.query_sum.sum(1),
             query_second=call.query_gram.sum(1),
+            query_positions=call.head_queries.sum(1),
+            query_counts=torch.full((T,), float(B)) if queries is None else queries.sum(0).float(),
             key_number=torch.tensor(float(B * S)) if keys is None else keys.sum().float(),
             key_first=flat.sum(1),
             key_second=flat.transpose(1, 2) @ flat,
+            key_positions=k.sum(1),
+            key_counts=torch.full((S,), float(B)) if keys is None else keys.sum(0).float(),
         )
         sums = VectorSums(**{name: x.to(torch.float64) for name, x in vars(sums).items()})
         site = str(call.site)
         if site in self.sites:
-            same_shape(site, tuple(self.sites[site].query_second.shape), tuple(sums.query_second.shape))
+            same_shape(site, tuple(self.sites[site].query_positions.shape), tuple(sums.query_positions.shape))
             sums = self.sites[site].plus(sums)
         self.sites[site] = sums
 

@@ -23,7 +23,7 @@ from ..spectra.spectrum import Level, Spectra, Spectrum
 from ..stats import Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from .recorder import Recording
 
-FORMAT = 1
+FORMAT = 2
 FILES = ("spectra", "rows", "moments", "matrices")
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
