@@ -116,6 +116,8 @@ def _from_place(name: str) -> Model:
         "parameters": _parameters(module),
         "fingerprint": _fingerprint(module),
     }
+    if source != "catalogue":
+        facts["place"] = name
     if source == "catalogue" and catalogue.MODELS[name].note:
         facts["note"] = catalogue.MODELS[name].note
     label = name if source != "folder" else Path(name).resolve().name

@@ -74,7 +74,7 @@ def study(
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
         with disk_errors(Path(scratch)):
-            names = _names(data, loaded, Path(scratch))
+            names = data_names(data, loaded, Path(scratch))
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(request, tuple(only), of, before_rope, rank, matrix_gigabytes=matrix_gigabytes, batch=batch)
         unfinished = folder / "unfinished"
@@ -141,7 +141,7 @@ def _record(
     Study.write(folder, facts, recording)
 
 
-def _names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
+def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
     """The data as names that `prepare` understands; arrays in memory become a file."""
     if data is None:
         defaults = {"vision": "photos", "audio": None, "module": None}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ..run.files import disk_errors
+from ..run.charts import save_charts
 from ..spectra.plots import dimension_map, map_pictures, overlap_map, spectrum_curves
 from .study import Study
 
@@ -30,12 +30,4 @@ def draw(study: Study, folder: Path) -> list[Path]:
         maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
         titles = [f"{leader.name}: mean score", *(f"eigenvector {i + 1}" for i in range(len(maps) - 1))]
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
-    written = []
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, chart in charts.items():
-            for kind in ("png",) if name == "eigenvectors-matrices" else ("png", "svg"):
-                path = folder / f"{name}.{kind}"
-                chart.save(str(path), **({"ppi": 120} if kind == "png" else {}))
-                written.append(path)
-    return written
+    return save_charts(charts, folder, only_png={"eigenvectors-matrices"})

@@ -1,0 +1,7 @@
+"""Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
+
+from .evaluate import Evaluation, evaluate
+from .make import plan
+from .plan import Choice, Plan
+
+__all__ = ["Choice", "Evaluation", "Plan", "evaluate", "plan"]

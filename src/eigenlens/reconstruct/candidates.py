@@ -1,0 +1,85 @@
+"""Every estimator at every budget: what a plan chooses from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import EigenlensError
+from .adaptive import Cascade, default_ranks
+from .estimator import Estimator, SiteStatistics
+from .exact import Exact
+from .landmarks import Landmarks
+from .matrices import MatrixConditional
+from .rows import MeanOnly, RowConditional, RowLeastSquares
+from .subspace import JointSubspace, KeySubspace
+
+ESTIMATORS: dict[str, type[Estimator]] = {
+    kind.name: kind
+    for kind in (
+        MeanOnly, RowLeastSquares, RowConditional, MatrixConditional, Landmarks, KeySubspace, JointSubspace, Cascade, Exact,
+    )
+}  # fmt: skip
+BUDGETS = (0.05, 0.10, 0.25, 0.50)
+"""Shares at which every estimator is measured: of the pairs where pairs are chosen, of the coordinates elsewhere."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An estimator at a nominal budget (None: it has no choice); `fit` gives it for a site."""
+
+    name: str
+    budget: float | None
+    fit: Callable[[SiteStatistics], Estimator]
+
+
+def static_candidates(names: Iterable[str], budgets: Sequence[float], seed: int) -> list[Candidate]:
+    """The estimators whose cost is known before an input is seen, at each budget."""
+    found = []
+    for name in names:
+        if name in {MeanOnly.name, Exact.name}:
+            found.append(Candidate(name, None, ESTIMATORS[name].fit))
+        elif name != Cascade.name:
+            found += [Candidate(name, budget, _at(ESTIMATORS[name], budget, seed)) for budget in budgets]
+    return found
+
+
+def _at(kind: type[Estimator], budget: float, seed: int) -> Callable[[SiteStatistics], Estimator]:
+    def fit(statistics: SiteStatistics) -> Estimator:
+        return kind.fit(statistics, **settings_at(kind, budget, statistics, seed))
+
+    return fit
+
+
+def settings_at(kind: type[Estimator], budget: float, statistics: SiteStatistics, seed: int) -> dict[str, Any]:
+    """The settings that spend a budget: keys, pairs or landmarks of their number, coordinates of the head dimension."""
+    if kind in {JointSubspace, KeySubspace}:
+        return {"rank": max(1, round(budget * statistics.dimension))}
+    if kind is Landmarks:  # m rows and m columns hold 1 − (1 − m/n)² of the pairs
+        return {"landmarks": max(1, round(statistics.keys * (1 - math.sqrt(1 - min(budget, 1.0))))), "seed": seed}
+    if kind is MatrixConditional:  # greedy rules on n² pairs take seconds a layer, and gain little with 16 eigenvectors
+        return {"share": budget, "rule": "random", "seed": seed}
+    return {"share": budget, "seed": seed}
+
+
+def cascade(statistics: SiteStatistics, budget: float) -> Cascade:
+    """The coordinates of a site's cascade; a small budget begins with fewer of them."""
+    D = statistics.dimension
+    ranks = default_ranks(D)
+    if ranks and budget < 1.6 * ranks[0] / D:
+        ranks = tuple(sorted({max(1, D // 32), *ranks[1:]}))
+    if not ranks:
+        raise EigenlensError(f"a head dimension of {D} leaves nothing for a cascade")
+    return Cascade.fit(statistics, ranks=ranks)
+
+
+def chosen_names(names: Sequence[str] | None) -> list[str]:
+    """The estimators asked for, all of them by default."""
+    if names is None:
+        return list(ESTIMATORS)
+    for name in names:
+        if name not in ESTIMATORS:
+            raise EigenlensError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}")
+    return list(names)

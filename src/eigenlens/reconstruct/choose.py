@@ -1,0 +1,52 @@
+"""The cheapest estimator of every head that serves, or the best use of a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndarray:
+    """For each of N heads the cheapest of C candidates whose error is at most `target`. (C, N), (C, N) → (N,).
+
+    One candidate at least must reach every target: exact scores, of error 0, are among them.
+    """
+    return np.where(errors <= target, work, np.inf).argmin(0)
+
+
+def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
+    """The candidates that make the summed error of N heads smallest at a mean work of at most `budget`. → (N,).
+
+    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work fits the budget, which
+    is the optimum on the lower convex hulls of the heads. What is left over then buys the single steps that lower the error
+    most for their work, as far as it goes. O(CN log) and O(CN) a step.
+    """
+    columns = np.arange(errors.shape[1])
+    if work.min(0).mean() > budget:
+        return work.argmin(0)
+    low, high = 0.0, 1e6
+    chosen = _at_price(errors, work, high)
+    for _ in range(80):
+        price = (low + high) / 2 if low else high / 2
+        trial = _at_price(errors, work, price)
+        if work[trial, columns].mean() <= budget:
+            chosen, high = trial, price
+        else:
+            low = price
+        if high - low < 1e-9 * high or high < 1e-9:
+            break
+    left = budget * len(columns) - work[chosen, columns].sum()
+    while True:
+        more = work - work[chosen, columns]
+        gain = errors[chosen, columns] - errors
+        worth = np.divide(gain, more, out=np.zeros_like(gain), where=(gain > 0) & (more > 1e-12) & (more <= left))
+        best = int(worth.argmax())
+        if worth.flat[best] <= 0:
+            return chosen
+        candidate, head = np.unravel_index(best, worth.shape)
+        left -= more[candidate, head]
+        chosen = chosen.copy()
+        chosen[head] = candidate
+
+
+def _at_price(errors: np.ndarray, work: np.ndarray, price: float) -> np.ndarray:
+    return (errors + price * work).argmin(0)

@@ -1,0 +1,198 @@
+"""A model with a plan beside the model without."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..capture import AttentionCall, Site
+from ..errors import EigenlensError
+from ..run.progress import Report, silent
+from ..sources.inputs import Inputs, Request, prepare
+from ..sources.models import Model, load
+from ..study.make import data_names
+from .held_out import HeldOut
+from .measures import Errors, Truth
+from .plan import Plan
+from .tasks import task_of, whole_forward
+
+MEASURES = {
+    "score_error": "score error (squared, of the variance)",
+    "total_variation": "total variation of the patterns",
+    "kl": "KL of the patterns",
+    "top_1": "top-1 agreement of the patterns",
+    "output_error": "relative error of the attention output",
+    "pairs": "share of the pairs computed exactly",
+    "work": "share of the multiply-adds for pairs",
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a plan changes: `summary` has one row a measure, plain beside planned; `heads` one row a head."""
+
+    facts: dict[str, Any]
+    summary: list[dict[str, Any]]
+    heads: list[dict[str, Any]]
+
+    def value(self, measure: str) -> float:
+        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
+        return next(row["planned"] for row in self.summary if row["measure"] == measure)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.summary
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it."""
+        return {**self.facts, "summary": self.summary, "heads": self.heads}
+
+    def plot(self) -> Any:
+        """Total variation of every head, layers × heads (an altair chart)."""
+        from .plots import head_map
+
+        return head_map(self.heads)
+
+    def _repr_html_(self) -> str:
+        from ..spectra.plots import html_table
+
+        return html_table(self.summary)
+
+
+def evaluate(
+    model: str | Path | nn.Module | Model,
+    data: Any = None,
+    *,
+    plan: Plan | str | Path,
+    inputs: int = 48,
+    length: int | None = None,
+    pad: bool = False,
+    device: str = "cpu",
+    tokenizer: Any = None,
+    report: Report = silent,
+) -> Evaluation:
+    """Measure a plan on `data`, beside the unchanged model.
+
+    Patterns are compared call by call on the queries and keys of the unchanged model; the task's measure and the seconds
+    come from whole passes, in which every layer sees what the planned layers below it made. On the data of the study only
+    documents are used that neither the study nor the choice of the plan has seen.
+
+    >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
+    """
+    opened = plan if isinstance(plan, Plan) else Plan.open(plan)
+    loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
+    if inputs < 1:
+        raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
+    if length is not None and loaded.kind not in {"vision", "audio"} and length > opened.length:
+        raise EigenlensError(
+            f"the plan is for inputs of up to {opened.length} tokens and {length} are asked for; make a plan of that length"
+        )
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+        held = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
+        errors: dict[str, Errors] = {}
+
+        def compare(call: AttentionCall) -> None:
+            errors.setdefault(str(call.site), Errors()).add(Truth(call), opened.scores(call))
+
+        used = held.run(compare, inputs, report=report, what="patterns")
+        rows = _passes(opened, held, inputs, report)
+        first = held.inputs.length
+    heads = [row for site, found in errors.items() for row in _heads(site, found)]
+    summary = _means(heads) + _multiply_adds(opened, errors) + rows
+    facts = {
+        "model": loaded.name, "data": held.inputs.facts["name"], "length": first, "inputs": used,
+        "plan": {"target": opened.facts["target"], "model": opened.facts["model"], "study": opened.facts["study"]["name"]},
+    }  # fmt: skip
+    return Evaluation(facts, summary, heads)
+
+
+def _held(plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path) -> HeldOut:
+    stored = plan.facts["study"]["request"]
+    names = tuple(stored["data"]) if data is None else data_names(data, model, scratch)
+    heads = max(sum(len(part.heads) for part in parts) for parts in plan.parts.values())
+    if "-" in names and data is None:
+        raise EigenlensError("the study was made from standard input, which is gone; give the data")
+    asked = stored["length"] if length is None else length
+    same = list(names) == list(stored["data"]) and asked == stored["length"] and pad == stored["pad"]
+    if same:
+        inputs = prepare(model, Request(**{**stored, "data": names}), scratch)
+        unseen = [group for group in inputs.groups[1:] if group not in plan.facts["groups"]]
+        return HeldOut(model, inputs, unseen or inputs.groups[1:], heads)
+    if asked is None and model.kind not in {"vision", "audio"}:
+        asked = plan.length
+    inputs = prepare(model, Request(names, asked, max(number, 3), 0.5, stored["seed"], pad), scratch)
+    _check_other(plan, inputs)
+    return HeldOut(model, inputs, inputs.groups, heads)
+
+
+def _check_other(plan: Plan, inputs: Inputs) -> None:
+    if inputs.facts.get("fingerprint") and inputs.facts["fingerprint"] == plan.facts["study"]["data"].get("fingerprint"):
+        raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
+
+
+def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict[str, Any]]:
+    """The task's measure and the seconds of whole passes, plain and planned in turn."""
+    forward, task, seconds, done = whole_forward(held.model), None, [0.0, 0.0], 0
+    batches = held.batches(number)
+    total = sum(len(next(iter(batch.values()))) for batch in batches)
+    with torch.no_grad():
+        forward(batches[0])  # the first pass of a process is slower
+        for batch in batches:
+            begin = time.perf_counter()
+            plain = forward(batch)
+            middle = time.perf_counter()
+            with plan.applied(held.model):
+                planned = forward(batch)
+            seconds = [seconds[0] + middle - begin, seconds[1] + time.perf_counter() - middle]
+            task = task or task_of(held.model, plain)
+            task.add(batch, plain, planned)
+            done += len(next(iter(batch.values())))
+            report("whole passes", done, total)
+    assert task is not None
+    return [*task.result(), {"measure": "seconds of the whole passes", "plain": seconds[0], "planned": seconds[1]}]
+
+
+def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
+    place = Site.parse(site)
+    columns = {name: getattr(errors, name).tolist() for name in MEASURES}
+    number = len(columns["work"])
+    return [
+        {"stack": place.stack, "layer": place.layer, "head": head, **{name: x[head] for name, x in columns.items()}}
+        for head in range(number)
+    ]
+
+
+def _means(heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0}
+    return [
+        {
+            "measure": label,
+            "plain": plain.get(name, 0.0),
+            "planned": float(np.mean([head[name] for head in heads])),
+        }
+        for name, label in MEASURES.items()
+    ]
+
+
+def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]]:
+    """Millions for the scores of one input, all heads: pairs alone, and with the projections of queries and keys."""
+    exact = pairs = tokens = 0.0
+    for site, parts in plan.parts.items():
+        if site not in errors:
+            continue
+        n, d = plan.facts["shapes"][site]["keys"], plan.facts["shapes"][site]["head_dimension"]
+        whole = plan.facts["shapes"][site]["pairs"] * d
+        for part in parts:
+            exact += whole * len(part.heads)
+            pairs += whole * float(errors[site].work[list(part.heads)].sum())
+            tokens += part.estimator.cost(n, d).per_token * len(part.heads)
+    return [
+        {"measure": "million multiply-adds for pairs", "plain": exact / 1e6, "planned": pairs / 1e6},
+        {"measure": "the same with projections", "plain": exact / 1e6, "planned": (pairs + tokens) / 1e6},
+    ]

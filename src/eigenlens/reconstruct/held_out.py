@@ -1,0 +1,108 @@
+"""The inputs on which candidates and plans are measured: documents that no statistic was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..capture import AttentionCall, capture
+from ..errors import EigenlensError
+from ..run.progress import Report, silent
+from ..sources.inputs import Batch, Inputs, Request, prepare
+from ..sources.models import Model, load
+from ..sources.split import FIT
+from ..study import Study
+from ..study.make import data_names
+from ..study.probe import forward_of
+
+ENTRIES = 2_000_000
+"""Score entries of one call that are looked at together: what follows stays in the caches."""
+
+
+@dataclass
+class HeldOut:
+    """A model with inputs; `groups` are the held-out groups of documents that are used."""
+
+    model: Model
+    inputs: Inputs
+    groups: list[int]
+    heads: int
+
+    def batches(self, number: int, fit: bool = False) -> list[Batch]:
+        """At most `number` inputs, taken in turn from the groups, in small batches."""
+        size = max(1, ENTRIES // (self.heads * self.inputs.length**2))
+        groups = [FIT] if fit else self.groups
+        turns = sorted((turn, group) for group in groups for turn in range(self.inputs.number(group)))[:number]
+        taken = {group: sum(other == group for _, other in turns) for group in groups}
+        return [batch for group in groups for _, batch in self.inputs.batches(group, size, stop=taken[group])]
+
+    def run(
+        self, sink: Callable[[AttentionCall], None], number: int, fit: bool = False, report: Report = silent, what: str = ""
+    ) -> int:
+        """Show every attention call of the model on these inputs to `sink`; returns how many inputs there were."""
+        forward, done = forward_of(self.model), 0
+        batches = self.batches(number, fit)
+        total = sum(len(next(iter(batch.values()))) for batch in batches)
+        with torch.no_grad(), capture(self.model.backbone, sink):
+            for batch in batches:
+                forward(batch)
+                done += len(next(iter(batch.values())))
+                report(what, done, total)
+        return done
+
+
+def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str = "cpu") -> HeldOut:
+    """The model of a study with the inputs it held out (every second group of documents: the others are left for an
+    evaluation), or with other `data`."""
+    loaded = _same_model(study, model, device)
+    stored = study.facts["options"]["request"]
+    if data is None:
+        request = Request(**{**stored, "data": tuple(stored["data"])})
+        inputs = _again(study, loaded, request, scratch)
+        groups = inputs.groups[1:]
+        groups = groups[::2] if len(groups) > 1 else groups
+    else:
+        names = data_names(data, loaded, scratch)
+        length = stored["length"] if loaded.kind == "vision" else study.length
+        request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
+        inputs = prepare(loaded, request, _spool(scratch))
+        groups = inputs.groups[1:]
+    return HeldOut(loaded, inputs, groups, max(site["heads"] for site in study.sites.values()))
+
+
+def _same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str) -> Model:
+    mine = study.facts["model"]
+    if model is None and mine["source"] == "module":
+        raise EigenlensError(f"the study is of a module in memory, {mine['name']}; give that module again as the model")
+    loaded = load(mine.get("place", mine["name"]) if model is None else model, device=device)
+    if loaded.facts["fingerprint"] != mine["fingerprint"]:
+        raise EigenlensError(
+            f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name} has weights "
+            f"{loaded.facts['fingerprint']}; study this model first"
+        )
+    return loaded
+
+
+def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
+    where = ", ".join(request.data)
+    if "-" in request.data:
+        raise EigenlensError("the study was made from standard input, which is gone; give the data again")
+    try:
+        inputs = prepare(model, request, _spool(scratch))
+    except EigenlensError as error:
+        raise EigenlensError(f"the data of the study ({where}) cannot be read again: {error}; give the data") from error
+    then, now = study.facts["data"].get("fingerprint"), inputs.facts.get("fingerprint")
+    if then != now:
+        raise EigenlensError(f"the data of the study ({where}) has changed since; make the study anew, or give other data")
+    return inputs
+
+
+def _spool(scratch: Path) -> Path:
+    folder = scratch / "spool"
+    folder.mkdir(exist_ok=True)
+    return folder

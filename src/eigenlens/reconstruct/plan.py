@@ -1,0 +1,204 @@
+"""A plan: which estimator every head gets, in a folder that can be read without the model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..capture import AttentionCall, replaced
+from ..capture.interface import mechanism, reaches
+from ..errors import EigenlensError
+from ..run.files import disk_errors, read_json, read_tensors, sha256, write_json, write_tensors
+from ..sources.models import Model, load
+from .candidates import ESTIMATORS
+from .estimator import Estimate, Estimator
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some heads of a site that share an estimator and its settings."""
+
+    heads: tuple[int, ...]
+    estimator: Estimator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one head got, what it costs and loses on held-out inputs, and why."""
+
+    stack: str
+    layer: int
+    head: int
+    estimator: str
+    settings: dict[str, Any]
+    work: float
+    pairs: float
+    total_variation: float
+    score_error: float
+    why: str
+
+
+class Plan:
+    """An estimator for every head of a model.
+
+    >>> plan = Plan.open("PLAN")
+    >>> with plan.applied(model):            # any model the study could capture
+    ...     model(**inputs)
+    >>> el.attention.register("planned", plan.mechanism(model))        # or for good, in a transformers model
+    >>> model.set_attn_implementation("planned")
+    """
+
+    def __init__(self, facts: dict[str, Any], choices: tuple[Choice, ...], parts: dict[str, list[Part]]) -> None:
+        self.facts, self.choices, self.parts = facts, choices, parts
+
+    @property
+    def length(self) -> int:
+        return self.facts["length"]
+
+    @property
+    def work(self) -> float:
+        """Mean share of the multiply-adds of exact scores, on the inputs it was chosen with."""
+        return sum(choice.work for choice in self.choices) / len(self.choices)
+
+    @property
+    def total_variation(self) -> float:
+        """Mean over heads, on the inputs it was chosen with."""
+        return sum(choice.total_variation for choice in self.choices) / len(self.choices)
+
+    def scores(self, call: AttentionCall) -> Estimate:
+        """Estimated scores of all heads of a call, `(B, H, T, S)`, each head by its own estimator."""
+        parts = self.parts.get(str(call.site))
+        if parts is None:
+            raise EigenlensError(f"the plan knows nothing of {call.site}; it was made for {', '.join(self.parts)}")
+        planned = sum(len(part.heads) for part in parts)
+        if planned != call.heads:
+            raise EigenlensError(
+                f"the plan has {planned} heads at {call.site}, the model {call.heads}: it is for another model"
+            )
+        if len(parts) == 1:
+            return parts[0].estimator.estimate(call)
+        (B, H, T, _), S = call.q.shape, call.k.shape[2]
+        scores = call.q.new_empty(B, H, T, S)
+        pairs, work = torch.empty(H, device=call.q.device), torch.empty(H, device=call.q.device)
+        for part in parts:
+            index = torch.tensor(part.heads, device=call.q.device)
+            found = part.estimator.estimate(call.of_heads(index))
+            scores[:, index], pairs[index], work[index] = found.scores.to(scores.dtype), found.pairs, found.work
+        return Estimate(scores, pairs, work)
+
+    def attend(self, call: AttentionCall) -> Tensor | None:
+        """The output `(B, H, T, E)` with estimated scores; None, and so exact, for the steps of a decoder with a cache."""
+        if call.kind == "self" and call.q.shape[2] != call.k.shape[2]:
+            return None
+        return call.pattern_of(self.scores(call).scores) @ call.values
+
+    @contextlib.contextmanager
+    def applied(self, model: nn.Module | Model) -> Iterator[None]:
+        """The model attends by the plan while the block runs."""
+        loaded = self.check(model)
+        with replaced(loaded.backbone, self.attend):
+            yield
+
+    def mechanism(self, model: nn.Module | Model) -> Callable[..., tuple[Tensor, Tensor | None]]:
+        """The plan as a function of the attention interface, for `el.attention.register`."""
+        loaded = self.check(model)
+        if not reaches(loaded.backbone):
+            raise EigenlensError(
+                f"{loaded.name} does not use transformers' attention interface; apply the plan with `with plan.applied(model):`"
+            )
+        return mechanism(loaded.backbone, self.attend)
+
+    def check(self, model: nn.Module | Model) -> Model:
+        """The model, loaded; a plan is for the weights it was made with."""
+        loaded = load(model)
+        mine, theirs = self.facts["model"], loaded.facts
+        if mine["fingerprint"] != theirs["fingerprint"]:
+            raise EigenlensError(
+                f"the plan was made for {mine['name']} with weights {mine['fingerprint']}, and this is {loaded.name} with "
+                f"weights {theirs['fingerprint']}; make a study and a plan of this model"
+            )
+        return loaded
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `plan.json` and `plan.safetensors` into a folder."""
+        folder = Path(folder)
+        tensors = {
+            f"{site}|{i}|{name}": x
+            for site, parts in self.parts.items()
+            for i, part in enumerate(parts)
+            for name, x in part.estimator.tensors.items()
+        }
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / "plan.safetensors", tensors)
+        write_json(folder / "plan.json", {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")})
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Plan:
+        """Open a plan; a damaged or foreign folder is refused with the reason."""
+        folder = Path(folder)
+        if not (folder / "plan.json").is_file():
+            raise EigenlensError(f"{folder} is no plan: it holds no plan.json")
+        record = read_json(folder / "plan.json")
+        found = record.get("format") if isinstance(record, dict) else None
+        if found != FORMAT:
+            raise EigenlensError(
+                f"the plan in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
+            )
+        path = folder / "plan.safetensors"
+        if not path.is_file() or sha256(path) != record["sha256"]:
+            raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")
+        tensors = read_tensors(path)
+        try:
+            parts = {
+                site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
+                for site, entries in record["parts"].items()
+            }
+            choices = tuple(Choice(**head) for head in record["heads"])
+            facts = {key: record[key] for key in record if key not in {"format", "parts", "heads", "sha256"}}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
+        return cls(facts, choices, parts)
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the tensors as plain data, as `--json` prints it."""
+        parts = {
+            site: [{"heads": list(p.heads), "estimator": p.estimator.name, "settings": p.estimator.settings} for p in parts]
+            for site, parts in self.parts.items()
+        }
+        return {**self.facts, "heads": self.rows(), "parts": parts}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [dict(vars(choice)) for choice in self.choices]
+
+    def plot(self) -> Any:
+        """Error against budget for every estimator (an altair chart)."""
+        from .plots import budget_curves
+
+        point = {"work": self.work, "total_variation": self.total_variation}
+        return budget_curves(self.facts["curve"], point)
+
+    def _repr_html_(self) -> str:
+        from ..spectra.plots import html_table
+        from .tables import choice_rows
+
+        return f"<h4>{self.facts['model']['name']}</h4>" + html_table(choice_rows(self))
+
+
+def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Part:
+    kind = ESTIMATORS.get(entry["estimator"])
+    if kind is None:
+        raise EigenlensError(f"the plan uses an estimator {entry['estimator']!r} that this version of eigenlens does not have")
+    mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+    if any(len(x) != len(entry["heads"]) for x in mine.values()):
+        raise EigenlensError(f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads")
+    return Part(tuple(entry["heads"]), kind(entry["settings"], mine))

@@ -1,0 +1,57 @@
+"""Pictures of plans and evaluations, as altair charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "adaptive", "plan"]
+
+
+def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None = None) -> alt.HConcatChart:
+    """Mean total variation of every estimator against its budget, and against the multiply-adds it really takes.
+
+    `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of the mean alone is dashed.
+    """
+    rows = [row for row in curve if row["budget"] is not None]
+    if chosen is not None:
+        rows = [*rows, {"estimator": "plan", "budget": chosen["work"], **chosen}]
+    rows = [{**row, "shown": max(row["total_variation"], 1e-4)} for row in rows]
+    floor = [row for row in curve if row["estimator"] == "mean"]
+    left = _panel(rows, floor, "budget", "budget: share of pairs, or of coordinates")
+    right = _panel(rows, floor, "work", "multiply-adds for pairs, share of exact scores")
+    return (left | right).properties(title="What is left of the patterns at a budget")
+
+
+def _panel(rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, title: str) -> alt.LayerChart:
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X(f"{x}:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="%")),
+        y=alt.Y("shown:Q", title="mean total variation", scale=alt.Scale(type="log")),
+        color=alt.Color("estimator:N", sort=ORDER, scale=alt.Scale(scheme="tableau10")),
+        tooltip=["estimator:N", "budget:Q", "work:Q", "pairs:Q", "total_variation:Q", "score_error:Q"],
+    )
+    layers = base.mark_line(strokeWidth=1.5) + base.mark_point(filled=True, size=45, opacity=1)
+    if floor:
+        line = alt.Chart(alt.Data(values=[{"y": floor[0]["total_variation"]}])).mark_rule(strokeDash=[4, 3], color="gray")
+        layers += line.encode(y="y:Q")
+    return layers.properties(width=330, height=260)
+
+
+def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", title: str = "") -> alt.LayerChart:
+    """Layers × heads, coloured by one number of each head, which stands in its cell."""
+    rows = [{**h, "place": f"{h['stack']} {h['layer']}", "label": f"{h[value]:.2f}".lstrip("0")} for h in heads]
+    layers = list(dict.fromkeys(row["place"] for row in rows))
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("place:N", title="layer", sort=layers),
+    )
+    most = max((row[value] for row in rows), default=0.0)
+    cells = base.mark_rect().encode(
+        color=alt.Color(f"{value}:Q", scale=alt.Scale(scheme="tealblues"), title=value.replace("_", " "))
+    )
+    dark = alt.condition(f"datum.{value} > {most / 2}", alt.value("white"), alt.value("black"))
+    text = base.mark_text(fontSize=10).encode(text="label:N", color=dark)
+    shown = title or f"{value.replace('_', ' ')} of each head".capitalize()
+    return (cells + text).properties(title=shown, width=alt.Step(34), height=alt.Step(24))

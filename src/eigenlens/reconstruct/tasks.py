@@ -1,0 +1,128 @@
+"""The task's own measure: what a user of the model would notice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..sources.inputs import Batch
+from ..sources.models import Model
+
+
+class Task(Protocol):
+    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has one row a measure."""
+
+    def add(self, batch: Batch, plain: Any, planned: Any) -> None: ...
+
+    def result(self) -> list[dict[str, Any]]: ...
+
+
+def whole_forward(model: Model) -> Callable[[Mapping[str, Tensor]], Any]:
+    """The call that runs the whole model, its task's head included."""
+    module = model.module
+    if model.kind == "module":
+        return lambda batch: module(next(iter(batch.values())))
+    fixed = {"use_cache": False} if getattr(module.config, "use_cache", None) is not None else {}
+    return lambda batch: module(**batch, **fixed)
+
+
+def task_of(model: Model, output: Any) -> Task:
+    """Perplexity for a language model, agreement of the classes for a classifier, the embeddings for everything else."""
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        return Embeddings(first_token=model.kind == "vision")
+    if model.kind in {"decoder", "encoder-decoder"}:
+        return Perplexity()
+    return Classes()
+
+
+class Perplexity:
+    """`exp` of the mean loss of the next token, over tokens that are no padding."""
+
+    def __init__(self) -> None:
+        self.loss, self.same, self.number = [0.0, 0.0], 0, 0
+
+    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
+        ids = batch.get("decoder_input_ids", batch["input_ids"])  # (B, T)
+        mask = batch.get("decoder_attention_mask", batch.get("attention_mask") if "decoder_input_ids" not in batch else None)
+        labels = ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
+        for i, output in enumerate((plain, planned)):
+            logits = output.logits[:, :-1].flatten(0, 1).float()
+            self.loss[i] += float(F.cross_entropy(logits, labels.flatten(), reduction="sum"))
+        seen = labels != -100
+        self.same += int(((plain.logits[:, :-1].argmax(-1) == planned.logits[:, :-1].argmax(-1)) & seen).sum())
+        self.number += int(seen.sum())
+
+    def result(self) -> list[dict[str, Any]]:
+        before, after = (math.exp(min(loss / max(self.number, 1), 700)) for loss in self.loss)
+        return [
+            {"measure": "perplexity", "plain": before, "planned": after, "change": after / before - 1},
+            {"measure": "agreement of the likeliest next token", "plain": 1.0, "planned": self.same / max(self.number, 1)},
+        ]
+
+
+class Classes:
+    """How often the likeliest class is the same, over inputs or tokens."""
+
+    def __init__(self) -> None:
+        self.same, self.number = 0, 0
+
+    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
+        same = plain.logits.argmax(-1) == planned.logits.argmax(-1)
+        if same.ndim == 2 and "attention_mask" in batch:
+            same = same[batch["attention_mask"].bool()]
+        self.same, self.number = self.same + int(same.sum()), self.number + same.numel()
+
+    def result(self) -> list[dict[str, Any]]:
+        return [{"measure": "top-1 agreement", "plain": 1.0, "planned": self.same / max(self.number, 1)}]
+
+
+class Embeddings:
+    """Cosine of the embeddings with and without the plan, and whether the nearest other input stays the same.
+
+    The embedding is the mean of the last hidden states over real tokens, for a vision model the first token.
+    """
+
+    def __init__(self, first_token: bool = False) -> None:
+        self.first_token = first_token
+        self.found: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
+        for kept, output in zip(self.found, (plain, planned)):
+            hidden = _hidden(output)
+            kept.append(F.normalize(self._pooled(hidden, batch.get("attention_mask")).float(), dim=-1).cpu())
+
+    def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        if hidden.ndim < 3:
+            return hidden.reshape(len(hidden), -1)
+        if self.first_token:
+            return hidden[:, 0]
+        if mask is None or mask.shape != hidden.shape[:2]:
+            return hidden.mean(1)
+        weights = mask[..., None].to(hidden)
+        return (hidden * weights).sum(1) / weights.sum(1).clamp_min(1)
+
+    def result(self) -> list[dict[str, Any]]:
+        plain, planned = (torch.cat(kept) for kept in self.found)  # (N, E)
+        cosine = (plain * planned).sum(1)
+        rows = [
+            {"measure": "cosine of the embeddings", "plain": 1.0, "planned": float(cosine.mean())},
+            {"measure": "least cosine", "plain": 1.0, "planned": float(cosine.min())},
+        ]
+        if len(plain) > 1:
+            nearest = [(a @ plain.T).fill_diagonal_(-2).argmax(1) for a in (plain, planned)]
+            agreement = float((nearest[0] == nearest[1]).float().mean())
+            rows.append({"measure": "retrieval agreement (nearest other input)", "plain": 1.0, "planned": agreement})
+        return rows
+
+
+def _hidden(output: Any) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    found = getattr(output, "last_hidden_state", None)
+    return found if found is not None else next(x for x in (output.values() if isinstance(output, Mapping) else output))

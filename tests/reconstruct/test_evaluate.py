@@ -1,0 +1,122 @@
+"""A model with a plan beside the model without."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import eigenlens as el
+from eigenlens.reconstruct.tasks import Perplexity
+from eigenlens.sources.inputs import Request, prepare
+from eigenlens.sources.models import load
+from tiny import some_text, tiny_bert
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("evaluate")
+
+
+@pytest.fixture(scope="module")
+def encoder(place):
+    """A random BERT, its study and its plan."""
+    bert = tiny_bert(place / "bert")
+    text = some_text(place / "text.txt", documents=30)
+    study = el.study(bert, text, place / "study", length=24, inputs=120, rank=8)
+    return bert, text, el.plan(study, budget=0.3, inputs=12, out=place / "plan")
+
+
+def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path):
+    bert, _, plan = encoder
+    other = some_text(place / "other.txt", documents=5)
+    found = el.evaluate(bert, other, plan=place / "plan", inputs=10)
+    model = el.load(bert)
+    inputs = prepare(model, Request((str(other),), 24, 10, 0.5, 0, False), tmp_path)
+    batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 100)]
+    ids = torch.cat([batch["input_ids"] for batch in batches])
+    with torch.no_grad():
+        plain = model.module(ids).last_hidden_state.mean(1)
+        with plan.applied(model):
+            planned = model.module(ids).last_hidden_state.mean(1)
+    cosine = F.cosine_similarity(plain, planned)
+    assert found.value("cosine of the embeddings") == pytest.approx(float(cosine.mean()), abs=1e-5)
+    assert found.value("least cosine") == pytest.approx(float(cosine.min()), abs=1e-5)
+    a, b = F.normalize(plain, dim=1), F.normalize(planned, dim=1)
+    agree = 0
+    for i in range(len(a)):
+        others = [j for j in range(len(a)) if j != i]
+        agree += max(others, key=lambda j: float(a[i] @ a[j])) == max(others, key=lambda j: float(b[i] @ a[j]))
+    assert found.value("retrieval agreement (nearest other input)") == pytest.approx(agree / len(a))
+    assert found.facts["inputs"] == len(ids)
+
+
+def test_on_the_data_of_the_study_it_uses_documents_nothing_has_seen(encoder):
+    bert, text, plan = encoder
+    found = el.evaluate(bert, text, plan=plan)
+    request = plan.facts["study"]["request"]
+    assert found.facts["inputs"] < request["inputs"] * request["held_out"]
+    assert len(found.heads) == 4 and {"total_variation", "kl", "top_1", "output_error", "score_error"} <= set(found.heads[0])
+    assert found.value("share of the multiply-adds for pairs") == pytest.approx(plan.work, abs=0.08)
+
+
+def test_multiply_adds_are_counted(encoder):
+    bert, _, plan = encoder
+    rows = {row["measure"]: row for row in el.evaluate(bert, plan=plan, inputs=6).rows()}
+    exact = 2 * 2 * 24 * 24 * 16 / 1e6
+    assert rows["million multiply-adds for pairs"]["plain"] == pytest.approx(exact)
+    share = rows["share of the multiply-adds for pairs"]["planned"]
+    assert rows["million multiply-adds for pairs"]["planned"] == pytest.approx(exact * share, rel=1e-6)
+    assert rows["the same with projections"]["planned"] > rows["million multiply-adds for pairs"]["planned"]
+
+
+def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
+    """Real weights, causal, rotary: a study, a plan and its evaluation, held against losses worked out by hand."""
+    model = load("stories15m")
+    text = some_text(place / "stories.txt", documents=20)
+    study = el.study(model, text, length=32, inputs=40, only=["rows", "moments"])
+    plan = el.plan(study, budget=0.3, model=model, inputs=6, estimators=["joint", "adaptive"])
+    found = el.evaluate(model, text, plan=plan, inputs=4)
+    rows = {row["measure"]: row for row in found.rows()}
+    assert rows["perplexity"]["plain"] > 1
+    assert rows["perplexity"]["change"] == pytest.approx(rows["perplexity"]["planned"] / rows["perplexity"]["plain"] - 1)
+    assert 0 < rows["total variation of the patterns"]["planned"] < 0.3
+    ids = torch.tensor([model.tokenizer("Once upon a time there was a little girl who lived in a house.")["input_ids"]])
+    with torch.no_grad():
+        plain = model.module(ids)
+        with plan.applied(model):
+            planned = model.module(ids)
+    task = Perplexity()
+    task.add({"input_ids": ids}, plain, planned)
+    for key, output in (("plain", plain), ("planned", planned)):
+        losses = [-math.log(float(output.logits[0, i].softmax(-1)[ids[0, i + 1]])) for i in range(ids.shape[1] - 1)]
+        assert task.result()[0][key] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
+
+
+def test_generation_with_a_cache_attends_exactly_after_the_prompt(place):
+    model = load("stories15m")
+    study = el.study(model, some_text(place / "more.txt"), length=32, inputs=24, only=["rows", "moments"])
+    plan = el.plan(study, budget=0.9, model=model, inputs=2, estimators=["joint"])
+    ids = torch.tensor([model.tokenizer("Once upon a time")["input_ids"]])
+    with torch.no_grad(), plan.applied(model):
+        out = model.module.generate(ids, max_new_tokens=8, do_sample=False)
+    assert out.shape[1] == ids.shape[1] + 8
+
+
+def test_padded_inputs_are_evaluated_without_their_padding(encoder):
+    bert, text, plan = encoder
+    found = el.evaluate(bert, text, plan=plan, pad=True, inputs=8)
+    assert 0 < found.value("total variation of the patterns") < 1
+
+
+def test_a_shorter_length_is_served_and_a_longer_one_refused(encoder):
+    bert, text, plan = encoder
+    assert el.evaluate(bert, text, plan=plan, length=12, inputs=6).facts["length"] == 12
+    with pytest.raises(el.EigenlensError, match="up to 24 tokens and 40 are asked for"):
+        el.evaluate(bert, text, plan=plan, length=40)
+
+
+def test_an_evaluation_shows_itself(encoder):
+    found = el.evaluate(encoder[0], plan=encoder[2], inputs=4)
+    assert "<table>" in found._repr_html_()
+    found.plot().to_dict()
