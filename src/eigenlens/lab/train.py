@@ -1,0 +1,193 @@
+"""The training loop of every experiment: deterministic, measured, and going on where it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import EigenlensError
+from .model import Transformer
+from .tasks import IGNORED, MaskedBytes
+
+Report = Callable[[str, int, int], None]
+"""Called with what is being done, how many steps are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """AdamW with a linear warm-up and a cosine down to a tenth of `rate`; gradients clipped to norm 1.
+
+    `patience` stops a run after that many measurements without a better held-out loss; None runs all steps.
+    """
+
+    steps: int
+    batch: int = 16
+    rate: float = 1e-3
+    warmup: int = 50
+    decay: float = 0.01
+    measure: int = 100
+    patience: int | None = None
+    seed: int = 0
+
+    def rate_at(self, step: int) -> float:
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        share = (step - self.warmup) / max(self.steps - self.warmup, 1)
+        return self.rate * (0.55 + 0.45 * float(torch.cos(torch.tensor(share * torch.pi))))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Held-out `loss` in nats a masked byte and `accuracy`, after `step` steps and `seconds` of training."""
+
+    step: int
+    loss: float
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run came to. `flops` count two for a multiply-add and three forward passes for a training step."""
+
+    curve: tuple[Point, ...]
+    steps: int
+    seconds: float
+    flops: float
+
+    @property
+    def loss(self) -> float:
+        return self.curve[-1].loss
+
+    @property
+    def accuracy(self) -> float:
+        return self.curve[-1].accuracy
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [asdict(point) for point in self.curve]
+
+
+@torch.no_grad()
+def evaluate(model: Transformer, task: MaskedBytes) -> tuple[float, float]:
+    """Held-out loss in nats a masked byte, and the share of masked bytes that were guessed."""
+    loss = right = number = 0.0
+    for batch in task.held_out():
+        logits, targets = _asked(model(batch.inputs), batch.targets)
+        loss += float(F.cross_entropy(logits, targets, reduction="sum"))
+        right += float((logits.argmax(1) == targets).sum())
+        number += len(targets)
+    return loss / number, right / number
+
+
+def train(
+    model: Transformer,
+    task: MaskedBytes,
+    settings: Settings,
+    *,
+    report: Report | None = None,
+    label: str = "training",
+    before: Callable[[int], None] | None = None,
+    checkpoint: Path | None = None,
+    every: float = 60.0,
+) -> Trained:
+    """Train in place. `before(step)` is called before each step, so that a mechanism can be refitted.
+
+    With a `checkpoint` file the state is kept there at least `every` seconds, and a run that finds one goes on from it to
+    the identical end; the file is left when the run is over.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay)
+    step, seconds = 0, 0.0
+    curve: list[Point] = []
+    if checkpoint is not None and checkpoint.is_file():
+        step, seconds, curve = _resume(checkpoint, model, optimiser, settings)
+    saved = time.monotonic()
+    while step < settings.steps and not _stalled(curve, settings.patience):
+        begin = time.perf_counter()
+        if before is not None:
+            before(step)
+        for group in optimiser.param_groups:
+            group["lr"] = settings.rate_at(step)
+        batch = task.batch(settings.batch, settings.seed, step)
+        loss = F.cross_entropy(*_asked(model(batch.inputs), batch.targets))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+        step += 1
+        seconds += time.perf_counter() - begin
+        if step % settings.measure == 0 or step == settings.steps:
+            curve.append(Point(step, *evaluate(model, task), seconds))
+        if report is not None:
+            report(label, step, settings.steps)
+        if checkpoint is not None and (time.monotonic() - saved > every or step == settings.steps):
+            _save(checkpoint, model, optimiser, settings, step, seconds, curve)
+            saved = time.monotonic()
+    if not curve:
+        curve = [Point(step, *evaluate(model, task), seconds)]
+    return Trained(tuple(curve), step, seconds, 6.0 * model.cost(task.length) * settings.batch * step)
+
+
+def _asked(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Only the masked places: logits (N, vocabulary) and targets (N,)."""
+    chosen = targets != IGNORED
+    return logits[chosen], targets[chosen]
+
+
+def _stalled(curve: list[Point], patience: int | None) -> bool:
+    if patience is None or len(curve) <= patience:
+        return False
+    return min(p.loss for p in curve[-patience:]) >= min(p.loss for p in curve[:-patience])
+
+
+def _save(
+    path: Path, model: Transformer, optimiser: torch.optim.Optimizer, settings: Settings, step: int, seconds: float,
+    curve: list[Point],
+) -> None:  # fmt: skip
+    """Weights, optimiser and curve in one file, which is whole or absent."""
+    tensors = {f"model/{name}": x.contiguous() for name, x in model.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser/{index}/{name}": x.contiguous() for name, x in state.items()}
+    facts = {"settings": asdict(settings), "step": step, "seconds": seconds, "curve": [asdict(p) for p in curve]}
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, part, metadata={"facts": json.dumps(facts)})
+        os.replace(part, path)
+    except (OSError, SafetensorError) as error:
+        raise EigenlensError(f"the checkpoint {path} cannot be written: {error}") from error
+
+
+def _resume(
+    path: Path, model: Transformer, optimiser: torch.optim.Optimizer, settings: Settings
+) -> tuple[int, float, list[Point]]:
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["facts"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise EigenlensError(f"the checkpoint {path} cannot be read: {error}; delete it to begin anew") from error
+    if facts["settings"] != asdict(settings):
+        raise EigenlensError(f"the checkpoint {path} belongs to a run with other settings; delete it to begin anew")
+    try:
+        model.load_state_dict({name[6:]: x for name, x in tensors.items() if name.startswith("model/")})
+    except RuntimeError as error:
+        raise EigenlensError(f"the checkpoint {path} is of another model; delete it to begin anew") from error
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, x in tensors.items():
+        if name.startswith("optimiser/"):
+            _, index, key = name.split("/")
+            states.setdefault(int(index), {})[key] = x
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+    return facts["step"], facts["seconds"], [Point(**p) for p in facts["curve"]]

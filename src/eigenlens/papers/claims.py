@@ -1,0 +1,89 @@
+"""What a paper claims, what was measured here, and the verdict."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from ..errors import EigenlensError
+from ..spectra.plots import html_table
+
+Verdict = Literal["reproduced", "not reproduced", "out of reach"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: what was `published`, what was `measured` with its `interval`, and whether the one bears out the other.
+
+    `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim is out of reach,
+    `measured` is the nearest miniature, or None.
+    """
+
+    claim: str
+    published: str
+    measured: float | None
+    interval: tuple[float, float] | None
+    verdict: Verdict
+    note: str
+
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(Verdict):
+            raise EigenlensError(f"no verdict {self.verdict!r}; there are {', '.join(get_args(Verdict))}")
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}
+
+
+def judged(
+    claim: str, published: str, measured: float, interval: tuple[float, float] | None, note: str,
+    *, at_most: float | None = None, at_least: float | None = None,
+) -> Claim:  # fmt: skip
+    """A claim whose verdict follows from a bound on what was measured; NaN meets no bound."""
+    if (at_most is None) == (at_least is None):
+        raise EigenlensError("a verdict rests on one bound, from above or from below")
+    holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
+    return Claim(claim, published, measured, interval, "reproduced" if holds else "not reproduced", note)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All claims of a paper, the tables behind them, and what was left out."""
+
+    paper: str
+    title: str
+    claims: tuple[Claim, ...]
+    tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [claim.record() for claim in self.claims]
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "paper": self.paper, "title": self.title, "claims": self.rows(),
+            "tables": {name: list(rows) for name, rows in self.tables.items()},
+            "notes": list(self.notes), "settings": dict(self.settings),
+        }  # fmt: skip
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Reproduction:
+        claims = (
+            Claim(**{**claim, "interval": tuple(claim["interval"]) if claim["interval"] else None})
+            for claim in record["claims"]
+        )
+        return cls(
+            record["paper"], record["title"], tuple(claims), record["tables"], tuple(record["notes"]), record["settings"]
+        )
+
+    def plot(self) -> Any:
+        """Quality against cost of the mechanisms trained (an altair chart)."""
+        from .pictures import quality_against_cost
+
+        return quality_against_cost(list(self.tables["training"]))
+
+    def _repr_html_(self) -> str:
+        return f"<h4>{html.escape(self.title)}</h4>{html_table(self.rows())}"
