@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from eigenlens import Study, cli, study
+from eigenlens import Study, cli, plan, study
 from eigenlens.sources.catalogue import MODELS
 from eigenlens.sources.datasets import DATASETS
 from tiny import some_text, tiny_bert
@@ -62,6 +62,10 @@ def world(tmp_path_factory):
     for name, length in (("study", 16), ("shorter", 12)):
         found = study(made.model, made.text, home / name, inputs=24, length=length)
         setattr(made, name, found.folder)
+    made.plan = home / "plan"
+    plan(made.study, budget=0.3, inputs=4, out=made.plan)
+    made.bare = study(made.model, made.text, home / "bare", inputs=24, length=16, only=["rows"]).folder
+    made.other = tiny_bert(home / "other", seed=1)
     made.record = strict(json.dumps(Study.open(made.study).record()))
     return made
 
@@ -115,6 +119,21 @@ def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
         start = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<svg"}[file.suffix]
         assert file.read_bytes().startswith(start)
         assert file.stat().st_size > 1000
+
+
+def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
+    made = run("plan", world.study, "--budget", 0.4, "-o", tmp_path / "plan", "--inputs", 4, "--json")
+    assert made.code == 0
+    record = strict(made.out)
+    assert {"model", "length", "target", "heads", "curve", "parts", "pictures"} <= set(record)
+    assert [(h["layer"], h["head"]) for h in record["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(Path(path).stat().st_size > 1000 for path in record["pictures"])
+    shown = run("plan", world.study, "--error", 0.1, "-o", tmp_path / "plan", "--inputs", 4, "--force").out
+    assert re.search(r"4 heads \(.*\) take \S+% of the work of exact scores", shown)
+    found = strict(run("evaluate", world.model, world.text, "--plan", tmp_path / "plan", "--json").out)
+    assert {row["measure"] for row in found["summary"]} >= {"cosine of the embeddings", "KL of the patterns"}
+    table = run("evaluate", world.model, "--plan", tmp_path / "plan").out
+    assert "total variation of the patterns" in table and "seconds of the whole passes" in table
 
 
 def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, tmp_path):
@@ -250,6 +269,12 @@ def other_format(content):
     return content.replace(b'"format": 2', b'"format": 99')
 
 
+def other_plan(world, tmp_path):
+    folder = shutil.copytree(world.plan, tmp_path / "plan")
+    (folder / "plan.json").write_text((folder / "plan.json").read_text().replace('"format": 1', '"format": 99'))
+    return folder
+
+
 BAD = {
     "no such model": (lambda w, t: ("study", "no-such-model", w.text), "no such model: 'no-such-model'"),
     "no such hub id": (lambda w, t: ("study", "nobody/nothing", w.text), "no such model: 'nobody/nothing'"),
@@ -315,7 +340,7 @@ BAD = {
     "show an interrupted study": (lambda w, t: ("show", interrupted(t)), "was interrupted before it was finished"),
     "show another version": (
         lambda w, t: ("show", damaged(w, t, "study.json", other_format)),
-        "has format 99, and this version of eigenlens reads format 1",
+        "has format 99, and this version of eigenlens reads format 2",
     ),
     "show a flipped byte": (
         lambda w, t: ("show", damaged(w, t, "spectra.safetensors", flipped)),
@@ -346,6 +371,28 @@ BAD = {
     ),
     "compare too much": (lambda w, t: ("compare", w.study, w.study, "--ranks", "17"), "17 is more than the 16"),
     "compare nothing": (lambda w, t: ("compare", w.study, w.study, "--ranks", "4,x"), "whole numbers"),
+    "budget of 0": (lambda w, t: ("plan", w.study, "--budget", 0), "budget must lie above 0 and at most at 1, not 0"),
+    "budget of 1.5": (lambda w, t: ("plan", w.study, "--budget", 1.5), "at most at 1, not 1.5"),
+    "budget of nothing": (lambda w, t: ("plan", w.study), "either a budget or an error"),
+    "budget and error": (lambda w, t: ("plan", w.study, "--budget", 0.5, "--error", 0.1), "either a budget or an error"),
+    "plan without moments": (lambda w, t: ("plan", w.bare, "--budget", 0.5), "was made without moments"),
+    "plan of nothing": (lambda w, t: ("plan", t / "nowhere", "--budget", 0.5), "no such study"),
+    "plan for another model": (
+        lambda w, t: ("plan", w.study, "--budget", 0.5, "--model", w.other),
+        "and other has weights",
+    ),
+    "plan over a plan": (lambda w, t: ("plan", w.study, "--budget", 0.5, "-o", w.plan), "already exists"),
+    "plan by magic": (lambda w, t: ("plan", w.study, "--budget", 0.5, "--estimators", "magic"), "no estimator 'magic'"),
+    "evaluate nothing": (lambda w, t: ("evaluate", w.model, "--plan", t / "nowhere"), "is no plan"),
+    "evaluate another model": (lambda w, t: ("evaluate", w.other, "--plan", w.plan), "the plan was made for tiny"),
+    "evaluate another length": (
+        lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--length", 20),
+        "up to 16 tokens and 20 are asked for",
+    ),
+    "evaluate another version": (
+        lambda w, t: ("evaluate", w.model, "--plan", other_plan(w, t)),
+        "has format 99, and this version of eigenlens reads format 1",
+    ),
     "compare somehow": (lambda w, t: ("compare", w.study, w.study, "--centring", "off"), "no centring 'off'"),
 }
 
@@ -357,6 +404,8 @@ def contents(*folders):
 def command_of(case, world, tmp_path):
     """The arguments of a case; a study that names no place gets one that is not there."""
     args = BAD[case][0](world, tmp_path)
+    if args[0] == "plan" and "-o" not in args:
+        args = (*args, "-o", tmp_path / "out")
     if args[0] == "study":
         place = () if "-o" in args else ("-o", tmp_path / "out")
         args = (*args, *place, *(() if "--length" in args else SMALL))

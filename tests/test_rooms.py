@@ -15,6 +15,10 @@ BELOW = {  # each room may import itself and these; errors belong to everyone
     "run": {"stats"},
     "spectra": {"stats"},
     "study": {"spectra", "run", "stats", "capture", "sources", "__init__"},
+    "attention": set(),
+    "lab": {"attention"},
+    "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
+    "papers": {"reconstruct", "lab", "attention", "study", "spectra", "run", "stats", "capture", "sources"},
 }
 
 

@@ -1,10 +1,11 @@
 """A model small enough to be studied in a blink: two layers at random init, with a real tokenizer."""
 
+import json
 import shutil
 from itertools import islice
 
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from eigenlens.sources import catalogue
 from eigenlens.sources.datasets import text
@@ -27,6 +28,28 @@ def tiny_bert(folder, seed=0):
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(catalogue.folder("minilm") / name, folder)
+    return folder
+
+
+def tiny_llama(folder, seed=0):
+    """Save a Llama of 2 layers × 4 heads (2 for keys) with minilm's tokenizer, at most 2,048 tokens; returns its folder."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=2048,
+        initializer_range=0.2,
+        bos_token_id=101,
+        eos_token_id=102,
+    )
+    torch.manual_seed(seed)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    shutil.copy(catalogue.folder("minilm") / "tokenizer.json", folder)
+    settings = json.loads((catalogue.folder("minilm") / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 2048}))
     return folder
 
 

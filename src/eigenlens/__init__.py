@@ -7,8 +7,10 @@
 
 __version__ = "0.1.0"
 
-from .capture import AttentionCall, AttentionNotSeen, capture
+from . import attention
+from .capture import AttentionCall, AttentionNotSeen, capture, replaced
 from .errors import EigenlensError
+from .reconstruct import Evaluation, Plan, evaluate, plan, plan_blocks
 from .sources.models import Model, load
 from .study import Comparison, Study, compare, study
 
@@ -17,10 +19,17 @@ __all__ = [
     "AttentionNotSeen",
     "Comparison",
     "EigenlensError",
+    "Evaluation",
     "Model",
+    "Plan",
     "Study",
+    "attention",
     "capture",
     "compare",
+    "evaluate",
     "load",
+    "plan",
+    "plan_blocks",
+    "replaced",
     "study",
 ]

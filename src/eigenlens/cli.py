@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from .errors import EigenlensError
+from .terminal import print_claims, print_plan, print_study, print_table
 
 app = typer.Typer(
     help="How low-dimensional is the attention of a transformer?",
@@ -54,16 +55,29 @@ def demo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Study the default model on the default text, print what was found and draw it."""
+    """Study the default model on the default text, plan a quarter of its scores' work, measure that, and draw it all."""
+    from .reconstruct import evaluate as measure
+    from .reconstruct import plan as make
+    from .reconstruct.tables import curve_rows, sentence
+    from .run.charts import save_charts
+    from .run.progress import bar
     from .study.pictures import draw
 
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
-    pictures = draw(made, out / "pictures")
+    with bar() as report:
+        planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
+        found = measure("minilm", plan=planned, report=report)
+    pictures = [*draw(made, out / "pictures"), *save_charts({"budgets": planned.plot()}, out / "pictures")]
     if as_json:
-        print(json.dumps({**made.record(), "pictures": [str(path) for path in pictures]}))
+        more = {"plan": planned.record(), "evaluation": found.record(), "pictures": [str(path) for path in pictures]}
+        print(json.dumps({**made.record(), **more}))
         return
-    _show(made)
-    print(f"\nThe study is in {made.folder}, {len(pictures)} pictures are in {out / 'pictures'}.")
+    print_study(made)
+    print_table("Scores from a part of the work: every estimator at every budget, mean of the heads", curve_rows(planned))
+    print(sentence(planned) + "\n")
+    print_table("The model with that plan, on documents that neither study nor plan has seen", found.rows())
+    where = f"The study is in {made.folder}, the plan in {out / 'plan'}"
+    print(f"{where}, {len(pictures)} pictures are in {out / 'pictures'}.")
 
 
 @app.command()
@@ -91,8 +105,8 @@ def models(as_json: Json = False) -> None:
         }
         for m in listed
     ]  # fmt: skip
-    _table("Models", rows)
-    _table("Data", data)
+    print_table("Models", rows)
+    print_table("Data", data)
 
 
 @app.command()
@@ -129,7 +143,7 @@ def study(
     if as_json:
         print(json.dumps(made.record()))
     else:
-        _show(made)
+        print_study(made)
         print(f"\nThe study is in {made.folder}; see it again with: eigenlens show {made.folder}")
 
 
@@ -148,7 +162,7 @@ def show(
     if as_json:
         print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
         return
-    _show(opened)
+    print_study(opened)
     if drawn:
         print(f"\n{len(drawn)} pictures are in {pictures}.")
 
@@ -176,7 +190,115 @@ def compare(
     if as_json:
         print(json.dumps(found.record()))
     else:
-        _table(f"Row eigenspaces, {centring}", found.rows())
+        print_table(f"Row eigenspaces, {centring}", found.rows())
+
+
+@app.command()
+def plan(
+    folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(help="Data to choose on (default: what the study held out of its own).")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25.")] = None,
+    error: Annotated[float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the plan.")] = Path("plan"),
+    estimators: Annotated[str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Block-adaptive attention for long inputs of a language model.")
+    ] = False,
+    length: Annotated[int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")] = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, where it is no longer where the study found it.")] = None,
+    seed: Annotated[int, typer.Option(help="Random choices of pairs and landmarks.")] = 0,
+    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing plan.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Choose an estimator for every head of a studied model, within a budget or an error."""
+    from .reconstruct import plan as make
+    from .reconstruct import plan_blocks
+    from .run.charts import save_charts
+    from .run.progress import bar
+
+    shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
+    if blocks and (budget is None or error is not None or estimators is not None):
+        raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
+    if not blocks and length is not None:
+        raise EigenlensError("the length of a plan is that of its study; only a plan of --blocks has its own")
+    names = None if estimators is None else [name.strip() for name in estimators.split(",") if name.strip()]
+    with bar() as report:
+        if blocks and budget is not None:
+            made = plan_blocks(folder, budget=budget, length=length or 4096, inputs=inputs or 1, report=report, **shared)
+        else:
+            made = make(
+                folder, budget=budget, error=error, estimators=names, inputs=inputs or 16, seed=seed, report=report, **shared
+            )  # fmt: skip
+    drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
+    if as_json:
+        print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
+        return
+    print_plan(made)
+    print(f"\nThe plan is in {out}; measure it with: eigenlens evaluate {made.facts['model']['name']} --plan {out}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
+    plan: Annotated[Path, typer.Option(help="The folder of the plan.")] = Path("plan"),
+    inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
+    length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan).")] = None,
+    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Measure a plan: quality and cost of the model with it, beside the model without."""
+    from .reconstruct import evaluate as measure
+    from .run.progress import bar
+
+    with bar() as report:
+        found = measure(
+            model, data or None, plan=plan, inputs=inputs, length=length, pad=pad, device=device, report=report
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.record()))
+        return
+    facts = found.facts
+    print_table(f"{facts['model']} on {facts['data']}: {facts['inputs']} inputs of {facts['length']}", found.rows())
+
+
+@app.command()
+def reproduce(
+    papers: Annotated[list[str] | None, typer.Argument(help="Papers by name (default: all).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each paper.")] = Path(
+        "reproduction"
+    ),
+    seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing reproduction.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the claims of papers: what was published, what is measured here, and the verdict."""
+    from .papers import PAPERS, paper
+    from .papers.pictures import draw
+    from .run.progress import bar
+
+    chosen = {name: paper(name) for name in papers or PAPERS}
+    records = []
+    for name, run in chosen.items():
+        try:
+            with bar() as report:
+                done = run(quick, out / name, seed, report, resume=resume, force=force)
+        except KeyboardInterrupt:
+            raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+        drawn = draw(done, out / name / "pictures")
+        records.append({**done.record(), "pictures": [str(path) for path in drawn]})
+        if not as_json:
+            print_claims(done)
+            print(f"Everything is in {out / name}, the picture is {drawn[0]}.")
+    if as_json:
+        print(json.dumps(records[0] if len(records) == 1 else records))
 
 
 def _study(*args: Any, **options: Any) -> Any:
@@ -188,51 +310,6 @@ def _study(*args: Any, **options: Any) -> Any:
             return make(*args, **options, report=report)
     except KeyboardInterrupt:
         raise EigenlensError("interrupted; the same command with --resume goes on from the last checkpoint") from None
-
-
-def _show(made: Any) -> None:
-    from .study.tables import layer_rows, sentence, summary_rows
-
-    facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
-    where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
-    documents = f"{facts['data']['documents_held_out']} of {facts['data']['documents']} documents"
-    print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
-    for note in facts["notes"]:
-        print(f"Note: {note}.")
-    _table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
-    if "rows" in kinds:
-        _table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
-    if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
-        most = min(16, made.length - 1)
-        found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
-        shown = [{key: value for key, value in row.items() if key not in {"left", "right", "best"}} for row in found]
-        _table("Overlap of heads' row eigenspaces, centred", shown)
-    print(sentence(made))
-
-
-def _table(title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
-    for name in rows[0] if rows else []:
-        table.add_column(
-            name.replace("_", " "),
-            justify="left" if isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit() else "right",
-        )
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
-    console.print()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def main() -> None:

@@ -243,3 +243,12 @@ def test_a_plan_shows_itself(quarter):
 def test_an_existing_folder_is_not_overwritten(place, study, quarter):
     with pytest.raises(el.EigenlensError, match="already exists"):
         el.plan(study, budget=0.5, out=place / "quarter")
+
+
+def test_an_input_shorter_than_the_selected_keys_is_refused(study, bert):
+    plan = el.plan(study, budget=0.95, estimators=["rows-lmmse"], inputs=4)
+    most = max(choice.settings.get("keys", 0) for choice in plan.choices)
+    assert most > 3
+    model = el.load(bert).module
+    with pytest.raises(el.EigenlensError, match="3 "), torch.no_grad(), plan.applied(model):
+        model(ids(3))

@@ -19,6 +19,7 @@ from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..study.make import data_names
 from .held_out import HeldOut
+from .long import block_errors
 from .measures import Errors, Truth
 from .plan import Plan
 from .tasks import task_of, whole_forward
@@ -31,6 +32,10 @@ MEASURES = {
     "output_error": "relative error of the attention output",
     "pairs": "share of the pairs computed exactly",
     "work": "share of the multiply-adds for pairs",
+}
+BLOCK_MEASURES = {
+    "output_error": "relative error of the attention output",
+    "work": "share of the work of causal attention, at fitting",
 }
 
 
@@ -57,7 +62,7 @@ class Evaluation:
         """Total variation of every head, layers × heads (an altair chart)."""
         from .plots import head_map
 
-        return head_map(self.heads)
+        return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
 
     def _repr_html_(self) -> str:
         from ..spectra.plots import html_table
@@ -89,7 +94,8 @@ def evaluate(
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
-    if length is not None and loaded.kind not in {"vision", "audio"} and length > opened.length:
+    bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
+    if length is not None and bound and length > opened.length:
         raise EigenlensError(
             f"the plan is for inputs of up to {opened.length} tokens and {length} are asked for; make a plan of that length"
         )
@@ -100,11 +106,23 @@ def evaluate(
         def compare(call: AttentionCall) -> None:
             errors.setdefault(str(call.site), Errors()).add(Truth(call), opened.scores(call))
 
-        used = held.run(compare, inputs, report=report, what="patterns")
+        if opened.blocks is None:
+            used = held.run(compare, inputs, report=report, what="patterns")
+            heads = [row for site, found in errors.items() for row in _heads(site, found)]
+            local = _means(heads, MEASURES) + _multiply_adds(opened, errors)
+        else:
+            outputs: dict[str, torch.Tensor] = {}
+
+            def compare_outputs(call: AttentionCall) -> None:
+                site, found = str(call.site), block_errors(call, opened.attend(call))
+                outputs[site] = outputs[site] + found if site in outputs else found
+
+            used = held.run(compare_outputs, inputs, report=report, what="outputs")
+            heads = _block_heads(opened, outputs)
+            local = _means(heads, BLOCK_MEASURES)
         rows = _passes(opened, held, inputs, report)
         first = held.inputs.length
-    heads = [row for site, found in errors.items() for row in _heads(site, found)]
-    summary = _means(heads) + _multiply_adds(opened, errors) + rows
+    summary = [_with_change(row) for row in local + rows]
     facts = {
         "model": loaded.name, "data": held.inputs.facts["name"], "length": first, "inputs": used,
         "plan": {"target": opened.facts["target"], "model": opened.facts["model"], "study": opened.facts["study"]["name"]},
@@ -115,7 +133,7 @@ def evaluate(
 def _held(plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path) -> HeldOut:
     stored = plan.facts["study"]["request"]
     names = tuple(stored["data"]) if data is None else data_names(data, model, scratch)
-    heads = max(sum(len(part.heads) for part in parts) for parts in plan.parts.values())
+    heads = max((sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1)
     if "-" in names and data is None:
         raise EigenlensError("the study was made from standard input, which is gone; give the data")
     asked = stored["length"] if length is None else length
@@ -158,6 +176,12 @@ def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict
     return [*task.result(), {"measure": "seconds of the whole passes", "plain": seconds[0], "planned": seconds[1]}]
 
 
+def _with_change(row: dict[str, Any]) -> dict[str, Any]:
+    """What the planned figure is above the plain one, of that; none where the plain figure is 0 or 1 by definition."""
+    compares = row["plain"] not in {0.0, 1.0}
+    return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+
+
 def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
     place = Site.parse(site)
     columns = {name: getattr(errors, name).tolist() for name in MEASURES}
@@ -168,7 +192,18 @@ def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
     ]
 
 
-def _means(heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _block_heads(plan: Plan, outputs: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+    rows = []
+    for choice in plan.choices:
+        squared, squares = outputs[f"{choice.stack}/{choice.layer}"][:, choice.head].tolist()
+        error = (squared / max(squares, 1e-30)) ** 0.5
+        rows.append(
+            {"stack": choice.stack, "layer": choice.layer, "head": choice.head, "output_error": error, "work": choice.work}
+        )
+    return rows
+
+
+def _means(heads: list[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
     plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0}
     return [
         {
@@ -176,7 +211,7 @@ def _means(heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "plain": plain.get(name, 0.0),
             "planned": float(np.mean([head[name] for head in heads])),
         }
-        for name, label in MEASURES.items()
+        for name, label in measures.items()
     ]
 
 

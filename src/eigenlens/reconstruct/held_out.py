@@ -45,21 +45,23 @@ class HeldOut:
         self, sink: Callable[[AttentionCall], None], number: int, fit: bool = False, report: Report = silent, what: str = ""
     ) -> int:
         """Show every attention call of the model on these inputs to `sink`; returns how many inputs there were."""
-        forward, done = forward_of(self.model), 0
-        batches = self.batches(number, fit)
+        batches, done = self.batches(number, fit), 0
         total = sum(len(next(iter(batch.values()))) for batch in batches)
-        with torch.no_grad(), capture(self.model.backbone, sink):
-            for batch in batches:
-                forward(batch)
-                done += len(next(iter(batch.values())))
-                report(what, done, total)
+        for batch in batches:
+            self.run_batch(batch, sink)
+            done += len(next(iter(batch.values())))
+            report(what, done, total)
         return done
+
+    def run_batch(self, batch: Batch, sink: Callable[[AttentionCall], None]) -> None:
+        with torch.no_grad(), capture(self.model.backbone, sink):
+            forward_of(self.model)(batch)
 
 
 def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str = "cpu") -> HeldOut:
     """The model of a study with the inputs it held out (every second group of documents: the others are left for an
     evaluation), or with other `data`."""
-    loaded = _same_model(study, model, device)
+    loaded = same_model(study, model, device)
     stored = study.facts["options"]["request"]
     if data is None:
         request = Request(**{**stored, "data": tuple(stored["data"])})
@@ -75,7 +77,16 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
     return HeldOut(loaded, inputs, groups, max(site["heads"] for site in study.sites.values()))
 
 
-def _same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str) -> Model:
+def check_place(out: str | Path | None, force: bool) -> Path | None:
+    """The folder of a plan; one that is there is not overwritten unasked."""
+    folder = None if out is None else Path(out)
+    if folder is not None and folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
+        raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
+    return folder
+
+
+def same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str) -> Model:
+    """The model of a study, loaded again or given."""
     mine = study.facts["model"]
     if model is None and mine["source"] == "module":
         raise EigenlensError(f"the study is of a module in memory, {mine['name']}; give that module again as the model")

@@ -24,7 +24,7 @@ from .candidates import chosen_names
 from .choose import within_budget, within_error
 from .estimator import Estimator
 from .exact import Exact
-from .held_out import held_out_of
+from .held_out import check_place, held_out_of
 from .plan import Choice, Part, Plan
 from .statistics import NEEDED, site_statistics
 
@@ -61,9 +61,7 @@ def plan(
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
-    folder = None if out is None else Path(out)
-    if folder is not None and folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
+    folder = check_place(out, force)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)

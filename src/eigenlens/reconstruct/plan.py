@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..capture.interface import mechanism, reaches
 from ..errors import EigenlensError
 from ..run.files import disk_errors, read_json, read_tensors, sha256, write_json, write_tensors
 from ..sources.models import Model, load
+from .blocks import BlockPlan
 from .candidates import ESTIMATORS
 from .estimator import Estimate, Estimator
 
@@ -41,8 +43,8 @@ class Choice:
     settings: dict[str, Any]
     work: float
     pairs: float
-    total_variation: float
-    score_error: float
+    total_variation: float | None
+    score_error: float | None
     why: str
 
 
@@ -56,8 +58,16 @@ class Plan:
     >>> model.set_attn_implementation("planned")
     """
 
-    def __init__(self, facts: dict[str, Any], choices: tuple[Choice, ...], parts: dict[str, list[Part]]) -> None:
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        choices: tuple[Choice, ...],
+        parts: dict[str, list[Part]],
+        blocks: BlockPlan | None = None,
+    ) -> None:
         self.facts, self.choices, self.parts = facts, choices, parts
+        self.blocks = blocks
+        """Block-adaptive attention for long inputs, instead of estimators of scores."""
 
     @property
     def length(self) -> int:
@@ -70,8 +80,8 @@ class Plan:
 
     @property
     def total_variation(self) -> float:
-        """Mean over heads, on the inputs it was chosen with."""
-        return sum(choice.total_variation for choice in self.choices) / len(self.choices)
+        """Mean over heads, on the inputs it was chosen with; not a number for a plan of blocks, which has no estimates."""
+        return sum(math.nan if c.total_variation is None else c.total_variation for c in self.choices) / len(self.choices)
 
     def scores(self, call: AttentionCall) -> Estimate:
         """Estimated scores of all heads of a call, `(B, H, T, S)`, each head by its own estimator."""
@@ -96,6 +106,8 @@ class Plan:
 
     def attend(self, call: AttentionCall) -> Tensor | None:
         """The output `(B, H, T, E)` with estimated scores; None, and so exact, for the steps of a decoder with a cache."""
+        if self.blocks is not None:
+            return self.blocks.attend(call)
         if call.kind == "self" and call.q.shape[2] != call.k.shape[2]:
             return None
         return call.pattern_of(self.scores(call).scores) @ call.values
@@ -163,11 +175,12 @@ class Plan:
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
                 for site, entries in record["parts"].items()
             }
+            blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
             choices = tuple(Choice(**head) for head in record["heads"])
-            facts = {key: record[key] for key in record if key not in {"format", "parts", "heads", "sha256"}}
+            facts = {key: record[key] for key in record if key not in {"format", "parts", "heads", "sha256", "blocks"}}
         except (KeyError, TypeError, AttributeError) as error:
             raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
-        return cls(facts, choices, parts)
+        return cls(facts, choices, parts, blocks)
 
     def record(self) -> dict[str, Any]:
         """Everything but the tensors as plain data, as `--json` prints it."""
@@ -175,15 +188,18 @@ class Plan:
             site: [{"heads": list(p.heads), "estimator": p.estimator.name, "settings": p.estimator.settings} for p in parts]
             for site, parts in self.parts.items()
         }
-        return {**self.facts, "heads": self.rows(), "parts": parts}
+        blocks = None if self.blocks is None else self.blocks.record()
+        return {**self.facts, "heads": self.rows(), "parts": parts, "blocks": blocks}
 
     def rows(self) -> list[dict[str, Any]]:
         return [dict(vars(choice)) for choice in self.choices]
 
     def plot(self) -> Any:
-        """Error against budget for every estimator (an altair chart)."""
-        from .plots import budget_curves
+        """Error against budget for every estimator (an altair chart); of a plan of blocks, the share each head keeps."""
+        from .plots import budget_curves, head_map
 
+        if self.blocks is not None:
+            return head_map(self.rows(), "work", "Share of causal attention that each head keeps")
         point = {"work": self.work, "total_variation": self.total_variation}
         return budget_curves(self.facts["curve"], point)
 

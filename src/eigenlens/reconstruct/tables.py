@@ -36,7 +36,9 @@ def sentence(plan: Plan) -> str:
     for choice in plan.choices:
         count[choice.estimator] = count.get(choice.estimator, 0) + 1
     kinds = ", ".join(f"{number} × {name}" for name, number in sorted(count.items(), key=lambda item: -item[1]))
-    worst = max(plan.choices, key=lambda choice: choice.total_variation)
+    if plan.blocks is not None:
+        return f"{len(plan.choices)} heads ({kinds}) keep {plan.work:.1%} of the work of causal attention, selection included."
+    worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
     return (
         f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and on held-out inputs "
         f"lose {plan.total_variation:.3f} "

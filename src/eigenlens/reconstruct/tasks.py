@@ -61,7 +61,7 @@ class Perplexity:
     def result(self) -> list[dict[str, Any]]:
         before, after = (math.exp(min(loss / max(self.number, 1), 700)) for loss in self.loss)
         return [
-            {"measure": "perplexity", "plain": before, "planned": after, "change": after / before - 1},
+            {"measure": "perplexity", "plain": before, "planned": after},
             {"measure": "agreement of the likeliest next token", "plain": 1.0, "planned": self.same / max(self.number, 1)},
         ]
 
@@ -117,7 +117,8 @@ class Embeddings:
         if len(plain) > 1:
             nearest = [(a @ plain.T).fill_diagonal_(-2).argmax(1) for a in (plain, planned)]
             agreement = float((nearest[0] == nearest[1]).float().mean())
-            rows.append({"measure": "retrieval agreement (nearest other input)", "plain": 1.0, "planned": agreement})
+            what = "top-1" if self.first_token else "retrieval"
+            rows.append({"measure": f"{what} agreement (nearest other input)", "plain": 1.0, "planned": agreement})
         return rows
 
 

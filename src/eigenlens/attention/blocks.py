@@ -1,0 +1,168 @@
+"""Block-adaptive attention: exact on the keys a block of queries looks at, nothing on the rest.
+
+    out_i = Σ_{j ∈ P(I) ∪ I≤i} softmax(q_i·k_j/√d) v_j
+
+with the past keys `P(I)` chosen for the whole query block I by `block_selection`, and the block's own keys up to i. The two
+parts are ordinary attentions, joined through their log-sum-exp:
+
+    out = (1−w) o_own + w o_past,   w = σ(ℓ_past − ℓ_own).
+
+Three forms of one mechanism: `reference` (dense, masked, short), `plain` (gathers kept keys, batches of equal
+counts through the library's own attention) and `flex` (compiled `flex_attention`). All heads of a key-value head share a
+selection, so that gathered keys serve `R · query_block` rows.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from ..errors import EigenlensError
+from .block_selection import Batch, BlockSettings, block_mass, dense_mask, kept_pairs, select
+
+__all__ = ["Batch", "BlockSettings", "block_attention", "choose", "cost", "flex", "kept_pairs", "plain", "reference"]
+
+GATHERED = 4_000_000  # numbers gathered at once: larger fresh tensors cost more in page faults than they save in calls
+
+
+def block_attention(
+    q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float | None = None,
+    form: Literal["plain", "flex", "reference"] = "plain",
+) -> Tensor:  # fmt: skip
+    """Causal attention of `q (B,H,T,D)` over `k (B,G,T,D)`, `v (B,G,T,E)`: `(B, H, T, E)`.
+
+    Key-value heads with threshold 0 attend densely, as do inputs of at most four query blocks and decoding
+    steps (fewer queries than keys), where there is nothing to save. Padded inputs are not for this function: it knows no
+    mask, and `BlockPlan` hands calls with one to torch's attention. The plain form is the default: on a processor compiled
+    `flex_attention` takes about twice its density in time, where gathered keys take about their density.
+    """
+    (B, H, T, D), G = q.shape, k.shape[1]
+    if len(settings.thresholds) != G:
+        raise EigenlensError(f"{len(settings.thresholds)} thresholds given for {G} key-value heads")
+    scale = 1 / math.sqrt(D) if scale is None else scale
+    sparse = [g for g, threshold in enumerate(settings.thresholds) if threshold > 0]
+    if k.shape[2] != T or 4 * settings.query_block >= T or not sparse:
+        return exact(q, k, v, scale)
+    if len(sparse) == G:
+        return _sparse(q, k, v, settings, scale, form)
+    out = q.new_empty(B, G, H // G, T, v.shape[3])
+    grouped = q.unflatten(1, (G, H // G))
+    for heads, dense in ((sparse, False), ([g for g in range(G) if g not in sparse], True)):
+        x, y, z = grouped[:, heads].flatten(1, 2), k[:, heads], v[:, heads]
+        part = exact(x, y, z, scale) if dense else _sparse(x, y, z, settings.of_heads(heads), scale, form)
+        out[:, heads] = part.unflatten(1, (len(heads), -1))
+    return out.flatten(1, 2)
+
+
+def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Causal attention of the library; queries are the last ones where there are fewer than keys."""
+    T, S = q.shape[2], k.shape[2]
+    mask = None if T in (1, S) else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=T == S and T > 1, scale=scale, enable_gqa=True)
+
+
+def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[Batch]:
+    """The selection for whole blocks of queries, `T` a multiple of the query block."""
+    return select(block_mass(q, k, settings, scale), settings)
+
+
+def _sparse(q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float, form: str) -> Tensor:
+    T = q.shape[2]
+    short = -T % settings.query_block
+    if short:  # zeros after the end: no query sees them
+        q, k, v = (pad(x, (0, 0, 0, short)) for x in (q, k, v))
+    attend = {"plain": plain, "flex": flex, "reference": reference}[form]
+    return attend(q, k, v, choose(q, k, settings, scale), settings, scale)[:, :, :T]
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
+    """The dense masked formula, for comparison."""
+    (B, H, T, _), G = q.shape, k.shape[1]
+    mask = dense_mask(batches, (B, G, T // settings.query_block, T // settings.key_block), settings)
+    scores = q.unflatten(1, (G, H // G)) @ k[:, :, None].transpose(3, 4) * scale  # (B, G, R, T, T)
+    pattern = torch.softmax(scores.masked_fill(~mask[:, :, None].to(q.device), -torch.inf), -1)
+    return (pattern @ v[:, :, None]).flatten(1, 2)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
+    """Kept keys gathered; every query block of a batch meets its own keys in one call."""
+    (B, H, T, D), G, E, s = q.shape, k.shape[1], v.shape[3], settings
+    R, N = H // G, T // s.query_block
+    rows = q.view(B, G, R, N, s.query_block, D) if q.is_contiguous() else q.reshape(B, G, R, N, s.query_block, D)
+    units = rows.transpose(2, 3).reshape(B * G * N, R * s.query_block, D)
+    out, mass = _own(units, k, v, s, scale)  # (U, R·block, E), (U, R·block)
+    keys = k.reshape(B * G * T // s.key_block, s.key_block * D)
+    values = v.reshape(B * G * T // s.key_block, s.key_block * E)
+    for batch in batches:
+        U, count = batch.blocks.shape
+        size = max(1, GATHERED // (count * s.key_block * (D + E)))
+        for some, blocks in zip(batch.units.split(size), batch.blocks.split(size)):
+            index = (blocks + (some // N * (T // s.key_block))[:, None]).flatten()
+            past = keys.index_select(0, index).view(len(some), -1, D)
+            past_values = values.index_select(0, index).view(len(some), -1, E)
+            o, l = _attend(units[some][:, None], past[:, None], past_values[:, None], scale)
+            weight = torch.sigmoid(l[:, 0] - mass[some])[..., None]
+            out[some] = torch.lerp(out[some], o[:, 0], weight)
+    return out.view(B, G, N, R, s.query_block, E).transpose(2, 3).reshape(B, H, T, E)
+
+
+def _own(units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float) -> tuple[Tensor, Tensor]:
+    """Every query block over its own keys, causally; `units (U, R·block, D)`, one row of heads after the other."""
+    U, block = len(units), settings.query_block
+    q = units.unflatten(1, (-1, block))  # (U, R, block, D)
+    R = q.shape[1]
+    keys, values = (x.reshape(U, 1, block, -1).expand(U, R, block, x.shape[3]) for x in (k, v))
+    out, mass = _attend(q, keys, values, scale, causal=True)
+    return out.flatten(1, 2), mass.flatten(1, 2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
+    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its scores, `(U, R, P)`."""
+    if q.device.type == "cpu" and q.shape[3] == v.shape[3] and not (torch.is_grad_enabled() and q.requires_grad):
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, is_causal=causal, scale=scale)
+    scores = q @ k.transpose(2, 3) * scale
+    if causal:
+        later = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    l = scores.logsumexp(3)
+    return (scores - l[..., None]).exp() @ v, l
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
+    """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile masked one by one."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    (B, H, T, _), G = q.shape, k.shape[1]
+    mask = dense_mask(batches, (B, G, T // settings.query_block, T // settings.key_block), settings).to(q.device)
+    R = H // G
+
+    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return mask[b, h // R, i, j]
+
+    tiles = create_block_mask(allowed, B, H, T, T, device=str(q.device), BLOCK_SIZE=settings.query_block)
+    return _compiled()(q, k, v, block_mask=tiles, scale=scale, enable_gqa=R > 1)
+
+
+def cost(n: int, d: int, settings: BlockSettings, share: float, group: int = 1) -> float:
+    """Multiply-adds of one query head over `n` tokens with width `d`, selection included; dense causal is `n² d`.
+
+    `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples` rows a query block
+    against the past, for each head: `(samples / query_block) · n²/2 · d`, plus one addition for each of these
+    scores (the mean over rows and blocks; shared by the `group` heads of a key-value head from there on).
+    """
+    pairs = n * n / 2
+    sampled = settings.samples / settings.query_block * pairs
+    compared = n / settings.query_block * n / settings.key_block / 2 / group
+    return 2 * d * share * pairs + sampled * (d + 1) + compared

@@ -1,0 +1,73 @@
+"""What the commands print: tables and sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    for name in rows[0] if rows else []:
+        table.add_column(
+            name.replace("_", " "),
+            justify="left" if isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit() else "right",
+        )
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+    console.print()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def print_study(made: Any) -> None:
+    from .study.tables import layer_rows, sentence, summary_rows
+
+    facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
+    where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
+    documents = f"{facts['data']['documents_held_out']} of {facts['data']['documents']} documents"
+    print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
+    for note in facts["notes"]:
+        print(f"Note: {note}.")
+    print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
+    if "rows" in kinds:
+        print_table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
+    if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
+        most = min(16, made.length - 1)
+        found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
+        shown = [{key: value for key, value in row.items() if key not in {"left", "right", "best"}} for row in found]
+        print_table("Overlap of heads' row eigenspaces, centred", shown)
+    print(sentence(made))
+
+
+def print_plan(made: Any) -> None:
+    from .reconstruct.tables import choice_rows, curve_rows, sentence
+
+    if made.facts["curve"]:
+        print_table("Every estimator at every budget, mean of the heads", curve_rows(made))
+    print_table("What each head gets", choice_rows(made))
+    print(sentence(made))
+
+
+def print_claims(done: Any) -> None:
+    print(done.title)
+    for note in done.notes:
+        print(f"Note: {note}.")
+    rows = done.rows()
+    print_table("Claims", [{key: row[key] for key in ("claim", "published", "measured", "verdict")} for row in rows])
+    for number, row in enumerate(rows, 1):
+        print(f"{number}. {row['note']}.")
+    print()
+    left_out = {"seeds", "kept_low", "kept_high", "training_gigaflops"}
+    table = [{key: value for key, value in row.items() if key not in left_out} for row in done.tables["training"]]
+    print_table("Training: held-out loss in nats a masked byte; costs relative to full attention", table)

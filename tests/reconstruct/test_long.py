@@ -1,0 +1,116 @@
+"""Plans of blocks for long inputs: made from a study, kept, applied and evaluated."""
+
+import pytest
+import torch
+
+import eigenlens as el
+from tiny import some_text, tiny_bert, tiny_llama
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("long")
+
+
+@pytest.fixture(scope="module")
+def llama(place):
+    return tiny_llama(place / "llama")
+
+
+@pytest.fixture(scope="module")
+def study(place, llama):
+    return el.study(
+        llama, some_text(place / "text.txt", documents=40), place / "study", length=32, inputs=20, only=["moments", "rows"]
+    )
+
+
+@pytest.fixture(scope="module")
+def blocks(place, study):
+    return el.plan_blocks(study, budget=0.6, length=768, out=place / "blocks")
+
+
+def ids(length):
+    return torch.randint(1000, 20_000, (1, length), generator=torch.Generator().manual_seed(1))
+
+
+def test_every_head_has_a_bar_and_the_budget_is_kept(blocks):
+    assert len(blocks.choices) == 8 and blocks.work <= 0.6 + 1e-9
+    pairs = [(c.layer, c.head // 2, c.settings["bar"]) for c in blocks.choices]
+    assert len(set(pairs)) == 4  # one bar a key-value head
+
+
+def test_a_budget_for_everything_is_dense(study, llama):
+    dense = el.plan_blocks(study, budget=1.0, length=640)
+    assert {choice.estimator for choice in dense.choices} <= {"exact", "blocks"}
+    model = el.load(llama).module
+    with torch.no_grad():
+        before = model(ids(700)).logits
+        with dense.applied(model):
+            after = model(ids(700)).logits
+    assert (after - before).abs().max() < 0.05 * before.abs().max()
+
+
+def test_the_planned_model_is_the_block_attention_of_every_layer(place, blocks, llama):
+    """Against a forward in which every layer is the dense masked reference with the settings of the plan."""
+    from eigenlens.attention.blocks import block_attention
+
+    again, model = el.Plan.open(place / "blocks"), el.load(llama).module
+    assert again.blocks == blocks.blocks and again.rows() == blocks.rows()
+
+    def reference(call):
+        return block_attention(call.q, call.k, call.v, again.blocks.sites[str(call.site)], call.scale, form="reference")
+
+    with torch.no_grad():
+        plain = model(ids(768)).logits
+        with el.replaced(model.model, reference):
+            expected = model(ids(768)).logits
+        with again.applied(model):
+            planned = model(ids(768)).logits
+        short = model(ids(100)).logits
+        with again.applied(model):
+            torch.testing.assert_close(model(ids(100)).logits, short)  # nothing to save there
+    torch.testing.assert_close(planned, expected, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(planned, plain, atol=1e-3)
+
+
+def test_registered_it_stays_with_the_model(blocks, llama):
+    model = el.load(llama).module
+    with torch.no_grad():
+        with blocks.applied(model):
+            expected = model(ids(768)).logits
+        el.attention.register("blocks-in-a-test", blocks.mechanism(model))
+        model.set_attn_implementation("blocks-in-a-test")
+        assert torch.equal(model(ids(768)).logits, expected)
+        padded = torch.ones(1, 768, dtype=torch.long)
+        padded[:, :9] = 0
+        masked = model(ids(768), attention_mask=padded).logits
+        model.set_attn_implementation("sdpa")
+        torch.testing.assert_close(masked[:, 9:], model(ids(768), attention_mask=padded).logits[:, 9:])  # a mask: exact
+
+
+def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
+    found = el.evaluate(llama, plan=place / "blocks", inputs=1)
+    rows = {row["measure"]: row for row in found.rows()}
+    assert 0 < rows["relative error of the attention output"]["planned"] < 1
+    assert rows["perplexity"]["plain"] > 1 and rows["perplexity"]["change"] is not None
+    assert found.facts["length"] == 768 and len(found.heads) == 8
+    found.plot().to_dict()
+    blocks.plot().to_dict()
+
+
+def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
+    model = el.load(llama).module
+    with torch.no_grad(), blocks.applied(model):
+        out = model.generate(ids(600), max_new_tokens=3, do_sample=False)
+    assert out.shape[1] == 603
+
+
+def test_what_cannot_be_planned_is_refused(place, study):
+    with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
+        el.plan_blocks(study, budget=0.5, length=512)
+    with pytest.raises(el.EigenlensError, match="must lie above 0"):
+        el.plan_blocks(study, budget=0.0)
+    bert = tiny_bert(place / "bert")
+    encoder = el.study(bert, place / "text.txt", length=24, inputs=20, only=["rows", "moments"])
+    with pytest.raises(el.EigenlensError, match="causal language models, and bert is none"):
+        el.plan_blocks(encoder, budget=0.5)
