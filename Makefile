@@ -25,6 +25,8 @@ $(VENV)/demo-ready: pyproject.toml constraints.txt
 
 $(VENV)/test-ready: $(VENV)/demo-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	command -v g++ >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet g++; } \
+	  || echo "no compiler could be installed: the compiled form of block attention goes untested"
 	touch $@
 
 clean:

@@ -3,6 +3,7 @@
     python benchmarks/attention.py fit                      plans for several budgets, from one calibration document
     python benchmarks/attention.py speed --length 8192      attention of all layers, ours beside torch's, in one run
     python benchmarks/attention.py frontier --length 4096   perplexity of plans and of other selections, on held-out documents
+    python benchmarks/attention.py far                      dropped keys estimated by their moments instead of left out
     python benchmarks/attention.py picture                  what `speed` and `frontier` measured, as one picture
 
 SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file (`--results`).
@@ -15,6 +16,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,7 +29,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import eigenlens as el
 from eigenlens.attention import register
-from eigenlens.attention.blocks import block_attention, exact
+from eigenlens.attention.block_selection import dense_mask
+from eigenlens.attention.blocks import block_attention, choose, exact
 from eigenlens.capture.call import AttentionCall, Site
 from eigenlens.reconstruct.blocks import BlockPlan, BlockSettings, Curves, allocate, loss_gradients, measure
 from eigenlens.sources.datasets import text
@@ -276,6 +279,54 @@ def summary(found: dict[str, Any], length: int) -> list[dict[str, Any]]:
          "each": ", ".join(f"{100 * r:+.2f}" for r in rises), "times faster": faster.get(share, "") if way == "plan" else ""}
         for (way, share), rises in rows.items()
     ]  # fmt: skip
+
+
+@app.command()
+def far(length: int = 2048, document: int = 4, budget: str = "0.25", step: int = 3, results: Path = RESULTS) -> None:
+    """Error of every head's output when the dropped keys of a query block are left out, or replaced by one summary of them.
+
+    mean: `N exp(q·k̄)` of mass with value `v̄`. Gaussian: `N exp(q·k̄ + qᵀΣq/2)` with value `v̄ + C q`, exact for normal keys.
+    """
+    loaded, found = el.load("smollm2"), load_results(results)
+    plan = BlockPlan.from_record(found["plans"][budget])
+    errors: dict[str, list[float]] = {"dropped": [], "mean": [], "Gaussian": []}
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        true = exact(q, k, v, scale_of(q))
+        if layer % step:
+            return true
+        settings = plan.sites[f"self/{layer}"]
+        settings = replace(settings, thresholds=tuple(max(t, 1e-4) for t in settings.thresholds))
+        shape = (1, k.shape[1], length // settings.query_block, length // settings.key_block)
+        keep = dense_mask(choose(q, k, settings, scale_of(q)), shape, settings)[0]
+        causal, R = torch.ones(length, length, dtype=torch.bool).tril(), q.shape[1] // k.shape[1]
+        for h in range(q.shape[1]):
+            x, y, z, kept = q[0, h] * scale_of(q), k[0, h // R], v[0, h // R], keep[h // R]
+            scores = (x @ y.T).masked_fill_(~kept, -torch.inf)
+            mass, out = scores.logsumexp(1), torch.softmax(scores, 1) @ z
+            outs = {"dropped": out, "mean": out.clone(), "Gaussian": out.clone()}
+            for begin in range(settings.query_block, length, settings.query_block):
+                rows, left = slice(begin, begin + settings.query_block), causal[begin] & ~kept[begin]
+                if not (number := int(left.sum())):
+                    continue
+                centre, value = y[left].mean(0), z[left].mean(0)
+                spread = y[left] - centre
+                log = math.log(number) + x[rows] @ centre
+                curve = (x[rows] @ (spread.T @ spread / number) * x[rows]).sum(1).clamp_max(16) / 2
+                tilt = x[rows] @ ((z[left] - value).T @ spread / number).T
+                for name, l, o in (("mean", log, value.expand_as(tilt)), ("Gaussian", log + curve, value + tilt)):
+                    outs[name][rows] = torch.lerp(out[rows], o, torch.sigmoid(l - mass[rows])[:, None])
+            for name, o in outs.items():
+                errors[name].append(float((o - true[0, h]).norm() / true[0, h].norm()))
+        return true
+
+    attending(loaded.module.eval(), attend)
+    with torch.no_grad():
+        loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
+    table([
+        {"far field": name, "mean error": sum(e) / len(e), "median": median(e),
+         "heads it helps": f"{sum(a < b for a, b in zip(e, errors['dropped']))} of {len(e)}"} for name, e in errors.items()
+    ])  # fmt: skip
 
 
 @app.command()
