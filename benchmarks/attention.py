@@ -341,7 +341,7 @@ def picture(results: Path = RESULTS, output: Path = PICTURE) -> None:
     chart = (
         alt.Chart(alt.Data(values=points)).mark_line(point=True).encode(
             x=alt.X("share:Q", title="share of causal pairs (plan: selection included, at fitting)"),
-            y=alt.Y("rise:Q", title="perplexity above full attention, %", scale=alt.Scale(type="symlog")),
+            y=alt.Y("rise:Q", title="perplexity above full attention, %"),
             color=alt.Color("selection:N"),
         ).properties(width=360, height=260).facet(column=alt.Column("tokens:O"))
     )  # fmt: skip

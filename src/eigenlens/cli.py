@@ -264,6 +264,8 @@ def evaluate(
         print(json.dumps(found.record()))
         return
     facts = found.facts
+    for note in facts["notes"]:
+        print(f"Note: {note}.")
     print_table(f"{facts['model']} on {facts['data']}: {facts['inputs']} inputs of {facts['length']}", found.rows())
 
 
@@ -320,6 +322,9 @@ def main() -> None:
     except EigenlensError as error:
         print(f"eigenlens: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("eigenlens: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class BlockSettings:
     round_to: int = 64
 
     def __post_init__(self) -> None:
+        for name in ("query_block", "key_block", "samples", "stride", "round_to"):
+            if getattr(self, name) < 1:
+                raise EigenlensError(f"{name} of block-adaptive attention is at least 1, not {getattr(self, name)}")
+        if self.first < 0 or any(not 0 <= bar < float("inf") for bar in self.thresholds):
+            raise EigenlensError(f"first and thresholds of block-adaptive attention are 0 or more: {self}")
         for name in ("query_block", "local", "first"):
             if getattr(self, name) % self.key_block:
                 raise EigenlensError(f"{name}={getattr(self, name)} must be a multiple of key_block={self.key_block}")

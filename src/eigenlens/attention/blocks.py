@@ -106,7 +106,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: Block
             past = keys.index_select(0, index).view(len(some), -1, D)
             past_values = values.index_select(0, index).view(len(some), -1, E)
             o, l = _attend(units[some][:, None], past[:, None], past_values[:, None], scale)
-            weight = torch.sigmoid(l[:, 0] - mass[some])[..., None]
+            weight = torch.sigmoid(l[:, 0] - mass[some])[..., None].to(out.dtype)
             out[some] = torch.lerp(out[some], o[:, 0], weight)
     return out.view(B, G, N, R, s.query_block, E).transpose(2, 3).reshape(B, H, T, E)
 
@@ -123,7 +123,11 @@ def _own(units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: fl
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
     """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its scores, `(U, R, P)`."""
-    if q.device.type == "cpu" and q.shape[3] == v.shape[3] and not (torch.is_grad_enabled() and q.requires_grad):
+    if (
+        q.device.type == "cpu"
+        and q.shape[3] == v.shape[3]
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)))
+    ):
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, is_causal=causal, scale=scale)
     scores = q @ k.transpose(2, 3) * scale
     if causal:

@@ -38,6 +38,8 @@ class _Door:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
+        self.own: Callable[..., tuple[Tensor, Tensor | None]] | None = None
+        """What the model attends by otherwise, where that is a mechanism made here; else it is `sdpa` or its equal."""
 
     def see(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
@@ -85,6 +87,12 @@ def _attention(
             output = given if given is not None else output
     if output is not None:
         return output.to(query.dtype).transpose(1, 2).contiguous(), None
+    own = next((d.own for d in _open if d.own is not None and module in d.session.names), None) if doors is None else None
+    if own is not None:
+        return own(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, is_causal=is_causal,
+            position_bias=position_bias, softcap=softcap, s_aux=s_aux, **kwargs,
+        )  # fmt: skip
     if softcap is None and s_aux is None:
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
             module, query, key, value, attention_mask, dropout=dropout, scaling=scale, is_causal=is_causal,
@@ -164,11 +172,15 @@ def opened(session: Session) -> Iterator[None]:
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
     before = {key: getattr(config, "_attn_implementation_internal", None) for key, config in configs.items()}
     door = _Door(session)
+    own = ALL_ATTENTION_FUNCTIONS.get(getattr(model.config, "_attn_implementation", None), None)
+    door.own = own if isinstance(own, functools.partial) and own.func is _attention else None
     try:
         model.set_attn_implementation(NAME)
         _open.append(door)
         yield
     except KeyError as error:
+        if NAME not in error.args:
+            raise
         raise EigenlensError(f"{type(model).__name__} does not accept another attention: {error}") from error
     finally:
         if door in _open:

@@ -83,7 +83,7 @@ class Session:
         return cached.queries
 
     def finish(self) -> None:
-        if not self.seen:
+        if not self.seen and (self.passes or not self.replaces):
             raise AttentionNotSeen(
                 f"{type(self.model).__name__} made no attention call that can be seen: it uses neither transformers' "
                 "attention interface nor torch's scaled_dot_product_attention, so its scores are out of reach; "

@@ -58,7 +58,6 @@ class Cascade(Rotated):
         other.__dict__["_tails"] = self._tails
         return other
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         x, y, constant = self.coordinates(call)
         D, ranks = x.shape[-1], [*self.settings["ranks"], x.shape[-1]]
@@ -73,9 +72,10 @@ class Cascade(Rotated):
             ahead = _norms(x[..., r:])[..., :, None] * (_norms(y[..., r:]) / (D - r))[..., None, :]  # σ² (B, H, T, S)
             raised = torch.addcmul(scores, ahead.clamp(max=MOST_VARIANCE), ahead.new_tensor(HALF_VARIANCE))
             scores = raised if passed is None else torch.where(passed, raised, scores)
-            weight = call.pattern_of(call.shaped(scores + constant)).mul_(ahead.sqrt_())
-            moves = weight > self.settings["threshold"] * EARLIER[min(stage, len(EARLIER) - 1)]
-            moves &= valid
+            with torch.no_grad():  # which pairs pass is no function to differentiate
+                weight = call.pattern_of(call.shaped(scores + constant)).mul_(ahead.sqrt())
+                moves = weight > self.settings["threshold"] * EARLIER[min(stage, len(EARLIER) - 1)]
+                moves &= valid
             passed = moves if passed is None else passed & moves
             share = passed.sum((0, 2, 3)) / number.clamp_min(1)
             work = work + share * (more - r) / D
@@ -83,7 +83,7 @@ class Cascade(Rotated):
                 products.flatten(0, 1), x[..., r:more].flatten(0, 1), y[..., r:more].flatten(0, 1).mT
             ).view_as(products)  # fmt: skip
             scores = torch.where(passed, self._with_tail(products, more, call), scores)
-        return Estimate(call.shaped(scores.add_(constant)), share, work)
+        return Estimate(call.shaped(scores + constant), share, work)
 
     def _with_tail(self, products: Tensor, rank: int, call: AttentionCall) -> Tensor:
         tail = self.tail(rank, call) if rank < self.tensors["to_x"].shape[-1] else None

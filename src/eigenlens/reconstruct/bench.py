@@ -23,14 +23,16 @@ class Bench:
     def __init__(self, statistics: dict[str, SiteStatistics], names: list[str], budget: float | None, seed: int) -> None:
         self.statistics, self.names, self.budget = statistics, names, budget
         budgets = sorted({*BUDGETS, *([budget] if budget is not None else [])})
-        self.candidates = static_candidates([*names, *({Exact.name} - {*names})], budgets, seed)
+        others = [name for name in names if name != Exact.name]
+        self.candidates = static_candidates([Exact.name, *others], budgets, seed)  # exact first: ties go to it
         self.fitted: dict[str, list[Estimator | None]] = {site: [] for site in statistics}
         for candidate in self.candidates:
             self._fit(candidate)
 
     def _fit(self, candidate: Candidate) -> None:
         for site, known in self.statistics.items():
-            lacks = any(getattr(known, name) is None for name in ESTIMATORS[candidate.name].needs)
+            kind = ESTIMATORS[candidate.name]
+            lacks = any(getattr(known, name) is None for name in kind.needs) or (known.causal and not kind.causal)
             self.fitted[site].append(None if lacks else candidate.fit(known))
 
     @property
@@ -74,6 +76,8 @@ class Calibration:
 
     def threshold(self, budget: float) -> float:
         """The threshold at which the mean work is the budget, by interpolation in its logarithm."""
+        if not self.work[budget < 0.1]:  # no head is wide enough for a cascade
+            return THRESHOLDS[0]
         found = np.concatenate(self.work[budget < 0.1], 1).mean(1)  # falls with the threshold
         return float(np.exp(np.interp(-budget, -found, np.log(THRESHOLDS))))
 

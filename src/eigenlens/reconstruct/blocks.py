@@ -122,6 +122,8 @@ def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float
     share = torch.cat([c.pairs / c.causal for c in curves.values()], 1).clamp_max(1)
     error = torch.cat([error, torch.zeros_like(error[:1])])
     share = torch.cat([share, torch.ones_like(share[:1])])
+    if (least := float(share.min(0).values.mean())) > budget:
+        raise EigenlensError(f"blocks cannot stay within a budget of {budget:g} here: the least they take is {least:.3g}")
     low, high = -30.0, 30.0  # log λ
     for _ in range(80):
         middle = (low + high) / 2

@@ -79,6 +79,8 @@ def chosen_names(names: Sequence[str] | None) -> list[str]:
     """The estimators asked for, all of them by default."""
     if names is None:
         return list(ESTIMATORS)
+    if not names:
+        raise EigenlensError(f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}")
     for name in names:
         if name not in ESTIMATORS:
             raise EigenlensError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}")

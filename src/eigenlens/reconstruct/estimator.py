@@ -99,6 +99,8 @@ class Estimator(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """Statistics of the study that `fit` reads."""
+    causal: ClassVar[bool] = True
+    """Estimates of a row use nothing of later queries; False: not for causal models."""
     breaks_even: ClassVar[str]
     """In words and symbols: when this is cheaper than exact scores."""
 

@@ -100,7 +100,7 @@ def evaluate(
             f"the plan is for inputs of up to {opened.length} tokens and {length} are asked for; make a plan of that length"
         )
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        held = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
+        held, notes = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
         errors: dict[str, Errors] = {}
 
         def compare(call: AttentionCall) -> None:
@@ -109,7 +109,9 @@ def evaluate(
         if opened.blocks is None:
             used = held.run(compare, inputs, report=report, what="patterns")
             heads = [row for site, found in errors.items() for row in _heads(site, found)]
-            local = _means(heads, MEASURES) + _multiply_adds(opened, errors)
+            local = _means(heads, MEASURES)
+            if held.inputs.length == opened.length and not pad:
+                local += _multiply_adds(opened, errors)
         else:
             outputs: dict[str, torch.Tensor] = {}
 
@@ -125,28 +127,40 @@ def evaluate(
     summary = [_with_change(row) for row in local + rows]
     facts = {
         "model": loaded.name, "data": held.inputs.facts["name"], "length": first, "inputs": used,
+        "notes": notes,
         "plan": {"target": opened.facts["target"], "model": opened.facts["model"], "study": opened.facts["study"]["name"]},
     }  # fmt: skip
     return Evaluation(facts, summary, heads)
 
 
-def _held(plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path) -> HeldOut:
+def _held(
+    plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
+) -> tuple[HeldOut, list[str]]:
+    """The inputs, and what has to be said of them."""
     stored = plan.facts["study"]["request"]
     names = tuple(stored["data"]) if data is None else data_names(data, model, scratch)
     heads = max((sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1)
     if "-" in names and data is None:
         raise EigenlensError("the study was made from standard input, which is gone; give the data")
     asked = stored["length"] if length is None else length
+    chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
     same = list(names) == list(stored["data"]) and asked == stored["length"] and pad == stored["pad"]
     if same:
         inputs = prepare(model, Request(**{**stored, "data": names}), scratch)
-        unseen = [group for group in inputs.groups[1:] if group not in plan.facts["groups"]]
-        return HeldOut(model, inputs, unseen or inputs.groups[1:], heads)
+        seen = [] if chosen_elsewhere else plan.facts["groups"]
+        unseen = [group for group in inputs.groups[1:] if group not in seen]
+        notes = [] if unseen else ["there is one group of held-out documents only: the plan was chosen on these inputs"]
+        return HeldOut(model, inputs, unseen or inputs.groups[1:], heads, list(names)), notes
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
     inputs = prepare(model, Request(names, asked, max(number, 3), 0.5, stored["seed"], pad), scratch)
     _check_other(plan, inputs)
-    return HeldOut(model, inputs, inputs.groups, heads)
+    notes = []
+    if list(names) == list(stored["data"]):
+        notes.append("the study was made from this text: at another length or padding its documents are among these inputs")
+    elif list(names) == plan.facts.get("chosen_on"):
+        notes.append("the plan was chosen on this text: its inputs are among these")
+    return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-import torch
-
 from ..capture import AttentionCall
 from .estimator import Cost, Estimate, Estimator, SiteStatistics, static_estimate
 
@@ -21,7 +19,6 @@ class Exact(Estimator):
     def fit(cls, statistics: SiteStatistics, **_: Any) -> Self:
         return cls({}, {})
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         return static_estimate(call.raw_scores(), call, self.cost(call.k.shape[2], call.q.shape[3]))
 

@@ -32,6 +32,7 @@ class HeldOut:
     inputs: Inputs
     groups: list[int]
     heads: int
+    names: list[str]
 
     def batches(self, number: int, fit: bool = False) -> list[Batch]:
         """At most `number` inputs, taken in turn from the groups, in small batches."""
@@ -74,12 +75,16 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
         request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
         inputs = prepare(loaded, request, _spool(scratch))
         groups = inputs.groups[1:]
-    return HeldOut(loaded, inputs, groups, max(site["heads"] for site in study.sites.values()))
+    heads = max(site["heads"] for site in study.sites.values())
+    return HeldOut(loaded, inputs, groups, heads, list(request.data))
 
 
 def check_place(out: str | Path | None, force: bool) -> Path | None:
     """The folder of a plan; one that is there is not overwritten unasked."""
     folder = None if out is None else Path(out)
+    if folder is not None and (folder.is_file() or (folder / "study.json").exists()):
+        what = "a file" if folder.is_file() else "the folder of a study"
+        raise EigenlensError(f"{folder} already exists and is {what}; name another folder for the plan")
     if folder is not None and folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
     return folder

@@ -23,7 +23,8 @@ class Landmarks(Estimator):
 
     Exact where the rank of S is no more than that of `S_IJ`, so with m ≥ d landmarks in general position; unstable where m
     is about the effective rank, which is why singular values of `S_IJ` below `rcond` of the largest are left out. Products
-    of masked pairs are as real as any, so a causal mask changes nothing; landmarks are tokens that the mask lets take part.
+    of masked pairs are as real as any, so the estimate under a causal mask is as good; but it tells a row of later tokens, so
+    a plan does not use it for a causal model. Landmarks are tokens that the mask lets take part.
     The factorisation is of the plain products; cap, position bias and additive mask are applied to it afterwards, exactly.
     Landmark queries are evenly spaced (or random); keys follow the rule, on the row covariance of the study where it asks
     for one. Computed rows and columns keep their values. Tensors: `order (H, n)`, the keys by preference.
@@ -32,6 +33,7 @@ class Landmarks(Estimator):
 
     name = "cur"
     needs = ()
+    causal = False
     breaks_even = "2·m·d + n·m + m² + m³/n < n·d, about m < nd/(n+2d) for small m"
 
     @classmethod
@@ -58,7 +60,6 @@ class Landmarks(Estimator):
         settings |= {name: value for name, (value, default) in given.items() if value != default}
         return cls(settings, {"order": order.clone()})
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         (B, H, T, d), S, m = call.q.shape, call.k.shape[2], self.settings["landmarks"]
         valid = call.valid().expand(B, H, T, S)

@@ -64,10 +64,12 @@ def plan_blocks(
         )
     stored = opened.facts["options"]["request"]
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+        if data is None and "-" in stored["data"]:
+            raise EigenlensError("the study was made from standard input, which is gone; give the data")
         names = tuple(stored["data"]) if data is None else data_names(data, loaded, Path(scratch))
         request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))
-        curves = _curves(HeldOut(loaded, ready, [FIT], 1), inputs, base, report)
+        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, report)
     made = allocate(curves, budget)
     facts = {
         "eigenlens": opened.facts["versions"]["eigenlens"],

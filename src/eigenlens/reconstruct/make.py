@@ -85,6 +85,7 @@ def plan(
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,
         "groups": held.groups,
+        "chosen_on": held.names,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "curve": measured.curve(),
         "seconds": round(time.perf_counter() - begin, 2),
@@ -120,7 +121,10 @@ def _chosen(
     errors, work = tables["total_variation"], tables["work"]
     allowed = np.array([c.name in bench.names or c.name == Exact.name for c in bench.candidates])
     errors, work = np.where(allowed[:, None], errors, np.inf), np.where(allowed[:, None], work, np.inf)
+    errors = np.where(errors < 1e-6, 0.0, errors)  # rounding
     chosen = within_budget(errors, work, budget) if budget is not None else within_error(errors, work, error or 0.0)
+    if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:
+        raise EigenlensError(f"these estimators cannot stay within a budget of {budget:g}: the least they take is {least:.3g}")
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
         place = Site.parse(site)

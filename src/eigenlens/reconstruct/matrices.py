@@ -33,6 +33,7 @@ class MatrixConditional(Estimator):
     """
 
     name = "matrices-lmmse"
+    causal = False  # a computed pair of a later query tells of it
     needs = ("matrices",)
     breaks_even = "m < n²(d−r)/(d+r), for m·d + n²·r + m·r multiply-adds against n²·d"
 
@@ -79,7 +80,6 @@ class MatrixConditional(Estimator):
         eye = torch.eye(scaled.shape[1], dtype=scaled.dtype, device=scaled.device)
         return torch.linalg.solve(eye + scaled @ self._at_pairs, scaled)
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         device, dtype = call.q.device, call.q.dtype
         pairs, mean, factor = (self.tensors[name].to(device) for name in ("pairs", "mean", "factor"))

@@ -88,8 +88,8 @@ class Plan:
         parts = self.parts.get(str(call.site))
         if parts is None:
             raise EigenlensError(f"the plan knows nothing of {call.site}; it was made for {', '.join(self.parts)}")
-        planned = sum(len(part.heads) for part in parts)
-        if planned != call.heads:
+        planned = len({head for part in parts for head in part.heads if 0 <= head < call.heads})
+        if planned != call.heads or planned != sum(len(part.heads) for part in parts):
             raise EigenlensError(
                 f"the plan has {planned} heads at {call.site}, the model {call.heads}: it is for another model"
             )
@@ -130,7 +130,7 @@ class Plan:
 
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""
-        loaded = load(model)
+        loaded = load(model, device=None)
         mine, theirs = self.facts["model"], loaded.facts
         if mine["fingerprint"] != theirs["fingerprint"]:
             raise EigenlensError(
@@ -167,7 +167,7 @@ class Plan:
                 f"the plan in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
             )
         path = folder / "plan.safetensors"
-        if not path.is_file() or sha256(path) != record["sha256"]:
+        if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")
         tensors = read_tensors(path)
         try:
@@ -178,7 +178,9 @@ class Plan:
             blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
             choices = tuple(Choice(**head) for head in record["heads"])
             facts = {key: record[key] for key in record if key not in {"format", "parts", "heads", "sha256", "blocks"}}
-        except (KeyError, TypeError, AttributeError) as error:
+            if missing := {"model", "length", "study", "target", "groups", "curve", "shapes"} - set(facts):
+                raise KeyError(*missing)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
         return cls(facts, choices, parts, blocks)
 
@@ -215,6 +217,6 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Par
     if kind is None:
         raise EigenlensError(f"the plan uses an estimator {entry['estimator']!r} that this version of eigenlens does not have")
     mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-    if any(len(x) != len(entry["heads"]) for x in mine.values()):
+    if any(len(x) != len(entry["heads"]) for x in mine.values()) or not entry["heads"]:
         raise EigenlensError(f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads")
     return Part(tuple(entry["heads"]), kind(entry["settings"], mine))

@@ -37,7 +37,6 @@ class RowEstimator(Estimator):
         c = self._coefficients(unit, torch.ones(1, H, m, m, dtype=torch.bool))[0]  # (H, m, c), one row a selected key
         return self.tensors["basis"] @ c.transpose(1, 2)
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         keys, basis = (self.tensors[name].to(call.q.device) for name in ("keys", "basis"))
         (B, H, T, d), S, m = call.q.shape, call.k.shape[2], keys.shape[1]

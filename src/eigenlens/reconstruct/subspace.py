@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from ..capture import AttentionCall
@@ -61,7 +60,7 @@ class Rotated(Estimator):
         if rank not in self._tails:
             self._tails[rank] = x[..., rank:] @ y[..., rank:].mT
         (T, S) = call.q.shape[2], call.k.shape[2]
-        first = 0 if T == S or x.shape[1] < T else S - T  # a decoder's last queries belong to the last keys
+        first = S - T if call.kind == "self" and T < S else 0  # a decoder's last queries belong to the last keys
         return self._tails[rank][:, first : first + T, :S].to(call.q)
 
 
@@ -70,7 +69,6 @@ class _Truncated(Rotated):
     def rank(self) -> int:
         return self.settings["rank"]
 
-    @torch.no_grad()
     def estimate(self, call: AttentionCall) -> Estimate:
         x, y, constant = self.coordinates(call)
         scores = (x @ y.mT).add_(constant)

@@ -88,7 +88,17 @@ def disk_errors(path: Path) -> Iterator[None]:
         number = int(in_words[1]) if in_words else getattr(error, "errno", None)
         if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise EigenlensError(f"the disk is full: {path} could not be written; free some space") from error
-        if number in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}:
+        if number in {
+            errno.EROFS,
+            errno.EACCES,
+            errno.EPERM,
+            errno.ENOTDIR,
+            errno.EEXIST,
+            errno.ENAMETOOLONG,
+            errno.ENOENT,
+            errno.EISDIR,
+            errno.ELOOP,
+        }:
             raise EigenlensError(f"{path} cannot be written: {os.strerror(number)}") from error
         raise
 

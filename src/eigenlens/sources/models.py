@@ -51,7 +51,7 @@ class Model:
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
 
-def load(model: str | Path | nn.Module | Model, *, device: str | torch.device = "cpu", tokenizer: Any = None) -> Model:
+def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | None = "cpu", tokenizer: Any = None) -> Model:
     """Load a model for study.
 
     `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id (`org/name`), or an
@@ -64,6 +64,8 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device = 
         loaded = _from_module(model, tokenizer)
     else:
         loaded = _from_place(str(model))
+    if device is None:  # a module in hand stays where and as it is
+        return loaded
     try:
         loaded.module.to(device).eval()
     except (RuntimeError, AssertionError) as error:
