@@ -38,8 +38,8 @@ def block_attention(
 
     Key-value heads with threshold 0 attend densely, as do inputs of at most four query blocks and decoding
     steps (fewer queries than keys), where there is nothing to save. Padded inputs are not for this function: it knows no
-    mask, and `BlockPlan` hands calls with one to torch's attention. The plain form is the default: on a processor compiled
-    `flex_attention` takes about twice its density in time, where gathered keys take about their density.
+    mask, and `BlockPlan` hands calls with one to torch's attention. The plain form is the default: compiled
+    `flex_attention` skips only tiles without a kept key, and single keys leave few of those.
     """
     (B, H, T, D), G = q.shape, k.shape[1]
     if len(settings.thresholds) != G:
