@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..attention.interpolated import RIDGE, lmmse
+from ..reconstruct.row_model import expected_error
 from ..reconstruct.selection import a_optimal
 from ..spectra.centring import normaliser, row_mean, row_scatter
 from ..stats import RowSums
@@ -24,21 +25,13 @@ def chosen_keys(covariance: Tensor, m: int, ridge: float = RIDGE) -> Tensor:
 def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) -> Tensor:
     """Squared error of the estimated entries over the variance of all, on held-out rows, (H,).
 
-    With the weights W, the mean μ and the keys S of the fit, and the second moment C of held-out rows about μ, the error
-    of `ŝ − s = W (s_S − μ_S) − (s − μ)` is `tr(C) − 2 tr(W C_{S:}) + tr(W C_SS Wᵀ)`; computed entries have none.
+    The weights, the mean μ and the keys are those of the fit, the rows and their second moment about μ are others.
     """
     mean = row_mean(fit, "centred")
     covariance = row_scatter(fit, "centred", mean) / normaliser(fit.rows, "centred")
     second = row_scatter(held, "centred", mean) / held.rows  # C: (H, n, n)
     keys = chosen_keys(covariance, m, ridge)
-    weights, _ = lmmse(mean, covariance, keys, ridge)  # (H, n, m), unit rows at S
-    H, n, _ = covariance.shape
-    rows = second.gather(1, keys[:, :, None].expand(H, m, n))  # C_{S:}
-    inner = rows.gather(2, keys[:, None].expand(H, m, m))  # C_SS
-    variance = second.diagonal(dim1=1, dim2=2).sum(1)
-    cross = (weights * rows.transpose(1, 2)).sum((1, 2))
-    square = ((weights @ inner) * weights).sum((1, 2))
-    return ((variance - 2 * cross + square) / variance.clamp_min(1e-300)).clamp_min(0)
+    return expected_error(lmmse(mean, covariance, keys, ridge)[0], keys, second)
 
 
 def error_table(fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:

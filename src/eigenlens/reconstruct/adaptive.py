@@ -54,9 +54,7 @@ class Cascade(Rotated):
 
     def with_threshold(self, threshold: float) -> Self:
         """The same coordinates, another threshold."""
-        other = type(self)({**self.settings, "threshold": threshold}, self.tensors)
-        other.__dict__["_tails"] = self._tails
-        return other
+        return type(self)({**self.settings, "threshold": threshold}, self.tensors, self._tails)
 
     def estimate(self, call: AttentionCall) -> Estimate:
         x, y, constant = self.coordinates(call)

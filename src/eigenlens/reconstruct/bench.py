@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from .estimator import Estimator, SiteStatistics
 from .exact import Exact
 from .measures import Errors, Truth
 
+SMALL = 0.1
+"""Cascades for budgets below this begin with fewer coordinates: the usual first stage alone would take most of them."""
 THRESHOLDS = tuple(float(t) for t in np.geomspace(3e-5, 0.1, 12))
 
 
@@ -33,6 +36,7 @@ class Bench:
         for site, known in self.statistics.items():
             kind = ESTIMATORS[candidate.name]
             lacks = any(getattr(known, name) is None for name in kind.needs) or (known.causal and not kind.causal)
+            lacks = lacks or (kind is Cascade and known.dimension < 2)
             self.fitted[site].append(None if lacks else candidate.fit(known))
 
     @property
@@ -44,10 +48,9 @@ class Bench:
         """One threshold for all heads, layers and inputs at each budget."""
         for budget in self.cascade_budgets:
             threshold = work.threshold(budget)
-            self.candidates.append(Candidate(Cascade.name, budget, lambda s: s))  # type: ignore[arg-type, return-value]
-            for site in self.statistics:
-                base = work.base(site, budget)
-                self.fitted[site].append(base if base is None else base.with_threshold(threshold))
+            fit = partial(work.fitted, small=budget < SMALL, threshold=threshold)
+            self.candidates.append(Candidate(Cascade.name, budget, fit))
+            self._fit(self.candidates[-1])
 
 
 class Calibration:
@@ -56,29 +59,27 @@ class Calibration:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.bases: dict[tuple[str, bool], Cascade] = {}
-        self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # small budgets begin with fewer coordinates
+        self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # for small budgets, True
 
-    def base(self, site: str, budget: float) -> Cascade | None:
-        known = self.bench.statistics[site]
-        if known.dimension < 2:
-            return None
-        small = budget < 0.1
-        if (site, small) not in self.bases:
-            self.bases[site, small] = cascade(known, budget)
-        return self.bases[site, small]
+    def fitted(self, known: SiteStatistics, small: bool, threshold: float) -> Cascade:
+        """The cascade of a site; its coordinates are worked out once for all thresholds."""
+        if (known.site, small) not in self.bases:
+            self.bases[known.site, small] = cascade(known, small)
+        return self.bases[known.site, small].with_threshold(threshold)
 
     def sink(self, call: AttentionCall) -> None:
-        for small, budget in ((False, 0.25), (True, 0.05)):
-            base = self.base(str(call.site), budget)
-            if base is not None:
-                works = [base.with_threshold(t).estimate(call).work.cpu().numpy() for t in THRESHOLDS]
-                self.work[small].append(np.stack(works))  # (thresholds, H)
+        known = self.bench.statistics[str(call.site)]
+        if known.dimension < 2:
+            return
+        for small, kept in self.work.items():
+            works = [self.fitted(known, small, t).estimate(call).work.cpu().numpy() for t in THRESHOLDS]
+            kept.append(np.stack(works))  # (thresholds, H)
 
     def threshold(self, budget: float) -> float:
         """The threshold at which the mean work is the budget, by interpolation in its logarithm."""
-        if not self.work[budget < 0.1]:  # no head is wide enough for a cascade
+        if not self.work[budget < SMALL]:  # no head is wide enough for a cascade
             return THRESHOLDS[0]
-        found = np.concatenate(self.work[budget < 0.1], 1).mean(1)  # falls with the threshold
+        found = np.concatenate(self.work[budget < SMALL], 1).mean(1)  # falls with the threshold
         return float(np.exp(np.interp(-budget, -found, np.log(THRESHOLDS))))
 
 

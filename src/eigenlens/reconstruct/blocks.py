@@ -14,7 +14,7 @@ and `‖Δ_i‖²` relative to the head's output where they are not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from ..attention.block_selection import BlockSettings, block_mass, kept_pairs, s
 from ..attention.blocks import block_attention, exact, plain
 from ..capture import AttentionCall, replaced
 from ..errors import EigenlensError
+from .choose import on_hull
 
 LADDER = (8e-3, 2e-3, 1e-3, 5e-4, 2.5e-4, 1.2e-4, 6e-5, 3e-5)
 """Bars that are tried: probability per pair. Uniform attention over 4,096 tokens gives each 2.4e-4."""
@@ -78,13 +79,13 @@ def measure(
     q, (k, v) = call.q[:, :, :whole].contiguous(), (x[:, :, :whole].contiguous() for x in (call.k, call.v))
     (B, H, T, _), G = q.shape, k.shape[1]
     true = exact(q, k, v, call.scale)
-    uniform = BlockSettings(**{**asdict(base), "thresholds": (1.0,) * G})
+    uniform = replace(base, thresholds=(1.0,) * G)
     mass = block_mass(q, k, uniform, call.scale)
     own = B * T * base.query_block / 2
     sampled = B * T * T / 2 * base.samples / base.query_block / 2
     errors, pairs = [], []
     for bar in ladder:
-        settings = BlockSettings(**{**asdict(base), "thresholds": (bar,) * G})
+        settings = replace(base, thresholds=(bar,) * G)
         batches = select(mass, settings)
         gap = plain(q, k, v, batches, settings, call.scale) - true
         if gradient is not None:
@@ -115,7 +116,7 @@ def fit(
 
 
 def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float] = LADDER) -> BlockPlan:
-    """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, `λ` by bisection on the budget."""
+    """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with the `λ` that fits the budget."""
     bars = torch.tensor([*ladder, DENSE])
     heads = {site: c.error.shape[1] for site, c in curves.items()}
     error = torch.cat([c.error for c in curves.values()], 1)  # (bars, all heads)
@@ -124,18 +125,9 @@ def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float
     share = torch.cat([share, torch.ones_like(share[:1])])
     if (least := float(share.min(0).values.mean())) > budget:
         raise EigenlensError(f"blocks cannot stay within a budget of {budget:g} here: the least they take is {least:.3g}")
-    low, high = -30.0, 30.0  # log λ
-    for _ in range(80):
-        middle = (low + high) / 2
-        choice = (error + torch.tensor(middle).double().exp() * share).argmin(0)
-        spent = share.gather(0, choice[None]).mean()
-        low, high = (middle, high) if spent > budget else (low, middle)
-    choice = (error + torch.tensor(high).double().exp() * share).argmin(0)
+    choice = torch.from_numpy(on_hull(error.numpy(), share.numpy(), budget))
     chosen = bars[choice].split(list(heads.values()))
-    sites = {
-        site: BlockSettings(**{**asdict(c.settings), "thresholds": tuple(t.tolist())})
-        for (site, c), t in zip(curves.items(), chosen)
-    }
+    sites = {site: replace(c.settings, thresholds=tuple(t.tolist())) for (site, c), t in zip(curves.items(), chosen)}
     expected = {
         "share": share.gather(0, choice[None]).mean().item(),
         "error": error.gather(0, choice[None]).sum().item(),

@@ -64,14 +64,11 @@ def settings_at(kind: type[Estimator], budget: float, statistics: SiteStatistics
     return {"share": budget, "seed": seed}
 
 
-def cascade(statistics: SiteStatistics, budget: float) -> Cascade:
-    """The coordinates of a site's cascade; a small budget begins with fewer of them."""
-    D = statistics.dimension
-    ranks = default_ranks(D)
-    if ranks and budget < 1.6 * ranks[0] / D:
-        ranks = tuple(sorted({max(1, D // 32), *ranks[1:]}))
-    if not ranks:
-        raise EigenlensError(f"a head dimension of {D} leaves nothing for a cascade")
+def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
+    """The coordinates of a site's cascade; for a `small` budget it begins with fewer of them."""
+    ranks = default_ranks(statistics.dimension)
+    if small:
+        ranks = tuple(sorted({max(1, statistics.dimension // 32), *ranks[1:]}))
     return Cascade.fit(statistics, ranks=ranks)
 
 

@@ -13,27 +13,36 @@ def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndar
     return np.where(errors <= target, work, np.inf).argmin(0)
 
 
-def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates that make the summed error of N heads smallest at a mean work of at most `budget`. → (N,).
+def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
+    """The candidates of N heads on their lower convex hulls that make the summed error smallest within a mean work. → (N,).
 
-    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work fits the budget, which
-    is the optimum on the lower convex hulls of the heads. What is left over then buys the single steps that lower the error
-    most for their work, as far as it goes. O(CN log) and O(CN) a step.
+    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work fits the budget. Where
+    nothing fits, every head takes its cheapest. O(CN log).
     """
     columns = np.arange(errors.shape[1])
     if work.min(0).mean() > budget:
         return work.argmin(0)
-    low, high = 0.0, 1e6
+    low, high = 0.0, 1e6 * max(1.0, float(errors[np.isfinite(errors)].max()))
     chosen = _at_price(errors, work, high)
-    for _ in range(80):
+    for _ in range(200):
         price = (low + high) / 2 if low else high / 2
         trial = _at_price(errors, work, price)
         if work[trial, columns].mean() <= budget:
             chosen, high = trial, price
         else:
             low = price
-        if high - low < 1e-9 * high or high < 1e-9:
+        if high - low < 1e-9 * high or high < 1e-12:
             break
+    return chosen
+
+
+def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
+    """The candidates that make the summed error of N heads smallest at a mean work of at most `budget`. → (N,).
+
+    What `on_hull` leaves over buys the single steps that lower the error most for their work, as far as it goes. O(CN) a step.
+    """
+    columns = np.arange(errors.shape[1])
+    chosen = on_hull(errors, work, budget)
     left = budget * len(columns) - work[chosen, columns].sum()
     while True:
         more = work - work[chosen, columns]

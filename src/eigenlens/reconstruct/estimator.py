@@ -66,10 +66,6 @@ class Cost:
     per_pair: float
     per_token: float = 0.0
 
-    @property
-    def total(self) -> float:
-        return self.per_pair + self.per_token
-
     def share(self, n: int, d: int) -> float:
         """`per_pair` as a share of what exact scores cost."""
         return self.per_pair / (n * n * d)

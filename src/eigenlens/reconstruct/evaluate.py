@@ -18,11 +18,12 @@ from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..study.make import data_names
+from ..study.probe import forward_of
 from .held_out import HeldOut
 from .long import block_errors
 from .measures import Errors, Truth
 from .plan import Plan
-from .tasks import task_of, whole_forward
+from .tasks import task_of
 
 MEASURES = {
     "score_error": "score error (squared, of the variance)",
@@ -170,7 +171,7 @@ def _check_other(plan: Plan, inputs: Inputs) -> None:
 
 def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict[str, Any]]:
     """The task's measure and the seconds of whole passes, plain and planned in turn."""
-    forward, task, seconds, done = whole_forward(held.model), None, [0.0, 0.0], 0
+    forward, task, seconds, done = forward_of(held.model, whole=True), None, [0.0, 0.0], 0
     batches = held.batches(number)
     total = sum(len(next(iter(batch.values()))) for batch in batches)
     with torch.no_grad():

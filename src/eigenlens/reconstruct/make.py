@@ -23,7 +23,6 @@ from .bench import Bench, Calibration, Measured
 from .candidates import chosen_names
 from .choose import within_budget, within_error
 from .estimator import Estimator
-from .exact import Exact
 from .held_out import check_place, held_out_of
 from .plan import Choice, Part, Plan
 from .statistics import NEEDED, site_statistics
@@ -79,9 +78,7 @@ def plan(
         "model": {key: held.model.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": held.model.name},
         "length": opened.length,
         "study": {"name": opened.name, "request": opened.facts["options"]["request"], "data": opened.facts["data"]},
-        "shapes": {
-            site: {key: facts[key] for key in ("keys", "head_dimension", "pairs")} for site, facts in opened.sites.items()
-        },
+        "shapes": {site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()},
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,
         "groups": held.groups,
@@ -119,8 +116,6 @@ def _chosen(
 ) -> tuple[tuple[Choice, ...], dict[str, list[Part]]]:
     tables = {what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")}
     errors, work = tables["total_variation"], tables["work"]
-    allowed = np.array([c.name in bench.names or c.name == Exact.name for c in bench.candidates])
-    errors, work = np.where(allowed[:, None], errors, np.inf), np.where(allowed[:, None], work, np.inf)
     errors = np.where(errors < 1e-6, 0.0, errors)  # rounding
     chosen = within_budget(errors, work, budget) if budget is not None else within_error(errors, work, error or 0.0)
     if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:

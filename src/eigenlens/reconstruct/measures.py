@@ -44,6 +44,16 @@ class Truth:
         return rows.expand(self.call.heads).double()
 
     @cached_property
+    def squares(self) -> Tensor:
+        """Sum of the squared scores of each head, (H,)."""
+        return self.scores.square().sum((0, 2, 3)).double()
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """Sum of the scores with each key, (H, S)."""
+        return self.scores.sum((0, 2)).double()
+
+    @cached_property
     def pairs(self) -> Tensor:
         """How often each key counts, (H, S)."""
         valid = self.call.valid().sum((0, 2)) * (len(self.call.q) // self.rows.shape[0])
@@ -73,8 +83,8 @@ class Errors:
             "work": estimate.work.double() * number,
             "squared": call.masked(estimate.scores - truth.scores, fill=0.0).square_().sum((0, 2, 3)).double(),
             "variation": (pattern - truth.pattern).abs_().sum((0, 2, 3)).double() / 2,
-            "score_squares": truth.scores.square().sum((0, 2, 3)).double(),
-            "score_sums": truth.scores.sum((0, 2)).double(),  # (H, S)
+            "score_squares": truth.squares,
+            "score_sums": truth.sums,
             "score_counts": truth.pairs,
         }
         if whole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -28,6 +27,10 @@ class Rotated(Estimator):
 
     needs: ClassVar[tuple[str, ...]] = ("moments",)
 
+    def __init__(self, settings: dict[str, Any], tensors: dict[str, Tensor], tails: dict[int, Tensor] | None = None) -> None:
+        super().__init__(settings, tensors)
+        self._tails = {} if tails is None else tails  # by rank, made when asked for
+
     @classmethod
     def _tensors(cls, statistics: SiteStatistics, maps: Any, rank: int, tail: bool) -> dict[str, Tensor]:
         D = statistics.dimension
@@ -46,10 +49,6 @@ class Rotated(Estimator):
         to_x, to_y, centre = (self.tensors[name].to(call.q) for name in ("to_x", "to_y", "centre"))
         keys = call.keys - centre[None, :, None]
         return call.scaled_q @ to_x, keys @ to_y, call.scaled_q @ centre[None, :, :, None]
-
-    @cached_property
-    def _tails(self) -> dict[int, Tensor]:
-        return {}
 
     def tail(self, rank: int, call: AttentionCall) -> Tensor | None:
         """The map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of the positions of a call; None where the means are not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -20,15 +20,6 @@ class Task(Protocol):
     def add(self, batch: Batch, plain: Any, planned: Any) -> None: ...
 
     def result(self) -> list[dict[str, Any]]: ...
-
-
-def whole_forward(model: Model) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the whole model, its task's head included."""
-    module = model.module
-    if model.kind == "module":
-        return lambda batch: module(next(iter(batch.values())))
-    fixed = {"use_cache": False} if getattr(module.config, "use_cache", None) is not None else {}
-    return lambda batch: module(**batch, **fixed)
 
 
 def task_of(model: Model, output: Any) -> Task:

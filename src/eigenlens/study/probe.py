@@ -16,14 +16,14 @@ from ..sources.split import FIT
 from .options import Options
 
 
-def forward_of(model: Model) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch."""
-    backbone = model.backbone
+def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
+    """The call that runs the model's backbone on a batch, or the `whole` model, its task's head included."""
+    module = model.module if whole else model.backbone
     if model.kind == "module":
-        return lambda batch: backbone(next(iter(batch.values())))
-    config = getattr(backbone, "config", None)
+        return lambda batch: module(next(iter(batch.values())))
+    config = getattr(module, "config", None)
     fixed = {"use_cache": False} if getattr(config, "use_cache", None) is not None else {}
-    return lambda batch: backbone(**batch, **fixed)
+    return lambda batch: module(**batch, **fixed)
 
 
 def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str, Any]]:
