@@ -29,15 +29,9 @@ from eigenlens.reconstruct.plan import Part, Plan
 from eigenlens.reconstruct.rows import RowConditional
 from eigenlens.reconstruct.selection import RULES
 from eigenlens.reconstruct.statistics import site_statistics
+from tables import table
 
 MODEL, DATA, INPUTS = "minilm", "python-docs", 1000
-
-
-def table(rows: list[dict[str, Any]]) -> None:
-    print("| " + " | ".join(rows[0]) + " |")
-    print("|" + "---|" * len(rows[0]))
-    for row in rows:
-        print("| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |", flush=True)
 
 
 def study(folder: Path) -> el.Study:

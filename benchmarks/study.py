@@ -33,19 +33,13 @@ from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.rows import RowAnalysis
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
 from eigenlens.study.probe import forward_of
+from tables import table
 
 RANK, COLUMNS = 64, 80
 
 
 def data(model: Model, length: int, number: int, source: str = "wikipedia") -> Inputs:
     return prepare(model, Request((source,), length, number), Path(tempfile.mkdtemp()))
-
-
-def table(rows: list[dict[str, Any]]) -> None:
-    print("| " + " | ".join(rows[0]) + " |")
-    print("|" + "---|" * len(rows[0]))
-    for row in rows:
-        print("| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |")
 
 
 def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:

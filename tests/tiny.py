@@ -53,6 +53,15 @@ def tiny_llama(folder, seed=0):
     return folder
 
 
+def small_llama():
+    """A Llama of 2 layers × 4 heads (2 for keys) over 50 tokens, in memory."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
 def some_text(path, documents=12):
     """A file with the first topics of the Python documentation."""
     path.write_text("\n\n".join(islice(text("python-docs"), documents)), encoding="utf-8")

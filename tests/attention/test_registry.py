@@ -2,19 +2,15 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from eigenlens.attention import register, registered
 from eigenlens.errors import EigenlensError
+from tiny import small_llama
 
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
-    )
-    return LlamaForCausalLM(config).eval()
+    return small_llama()
 
 
 def test_a_registered_mechanism_gets_the_masks_of_sdpa(model):

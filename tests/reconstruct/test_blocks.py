@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from eigenlens.attention import BlockSettings
 from eigenlens.capture import AttentionCall, capture
 from eigenlens.capture.call import Site
 from eigenlens.errors import EigenlensError
 from eigenlens.reconstruct.blocks import BlockPlan, Curves, allocate, fit, loss_gradients, measure
+from tiny import small_llama
 
 BASE = BlockSettings((), query_block=32, key_block=1, first=4, local=32, samples=3, stride=8, round_to=8)
 
@@ -25,11 +25,7 @@ def call(layer=0, T=256, sharpness=(6.0, 0.1), seed=0, **extras):
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
-    )
-    return LlamaForCausalLM(config).eval()
+    return small_llama()
 
 
 def test_a_lower_bar_costs_more_and_errs_less():

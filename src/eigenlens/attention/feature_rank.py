@@ -6,27 +6,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+FLOOR = 1e-7
+"""Directions with less than this share of the largest variance count as having it: a constant head has none at all."""
+
 
 def joint_subspace(queries: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """`A, B (H, d, r)` for which `qᵀA Bᵀk` has the least mean squared distance to `qᵀk`.
 
-    With second moments `C_q, C_k (H, d, d)` that distance is `‖C_q^½ (I − ABᵀ) C_k^½‖²_F`, so with the SVD
-    `C_q^½ C_k^½ = UΣVᵀ` it is `A = C_q^{−½} U_r Σ_r^½`, `B = C_k^{−½} V_r Σ_r^½`: a balanced truncation.
+    With second moments `C_q = RRᵀ`, `C_k = TTᵀ` (H, d, d) that distance is `‖Rᵀ (I − ABᵀ) T‖²_F`, so with the SVD
+    `RᵀT = UΣVᵀ` it is `A = R^{−ᵀ} U_r Σ_r^½`, `B = T^{−ᵀ} V_r Σ_r^½`: a balanced truncation. At r = d, `ABᵀ = I`.
     """
-    (root_q, back_q), (root_k, back_k) = _roots(queries.double()), _roots(keys.double())
-    u, s, vt = torch.linalg.svd(root_q @ root_k)
+    (a, a_inverse), (b, b_inverse) = _root(queries.double()), _root(keys.double())
+    u, s, vh = torch.linalg.svd(a.mT @ b)
     half = s[:, None, :rank].sqrt()  # (H, 1, r)
-    return back_q @ u[:, :, :rank] * half, back_k @ vt.transpose(1, 2)[:, :, :rank] * half
+    return a_inverse.mT @ (u[..., :rank] * half), b_inverse.mT @ (vh.mT[..., :rank] * half)
 
 
-def _roots(moment: Tensor) -> tuple[Tensor, Tensor]:
-    """`C^½` and `C^{−½}`, directions without any energy left out of the latter."""
-    values, vectors = torch.linalg.eigh(moment)
-    values = values.clamp_min(0)
-    floor = values.amax(1, keepdim=True) * 1e-10
-    root = values.sqrt()
-    back = torch.where(values > floor, 1 / root.clamp_min(1e-150), 0.0)
-    return (vectors * root[:, None]) @ vectors.transpose(1, 2), (vectors * back[:, None]) @ vectors.transpose(1, 2)
+def _root(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A square root `A` and its inverse of `AAᵀ` (H, d, d), with a floor under the eigenvalues."""
+    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    top = values[:, -1:]
+    values = values.clamp_min(0).maximum(FLOOR * torch.where(top > 0, top, torch.ones_like(top)))
+    return vectors * values.sqrt()[:, None, :], (vectors / values.sqrt()[:, None, :]).mT
 
 
 class FeatureRank(nn.Module):

@@ -17,9 +17,8 @@ from ..errors import EigenlensError
 from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
-from ..study.make import data_names
 from ..study.probe import forward_of
-from .held_out import HeldOut
+from .held_out import HeldOut, names_of
 from .long import block_errors
 from .measures import Errors, Truth
 from .plan import Plan
@@ -139,10 +138,8 @@ def _held(
 ) -> tuple[HeldOut, list[str]]:
     """The inputs, and what has to be said of them."""
     stored = plan.facts["study"]["request"]
-    names = tuple(stored["data"]) if data is None else data_names(data, model, scratch)
+    names = names_of(stored, data, model, scratch)
     heads = max((sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1)
-    if "-" in names and data is None:
-        raise EigenlensError("the study was made from standard input, which is gone; give the data")
     asked = stored["length"] if length is None else length
     chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
     same = list(names) == list(stored["data"]) and asked == stored["length"] and pad == stored["pad"]
@@ -173,7 +170,7 @@ def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict
     """The task's measure and the seconds of whole passes, plain and planned in turn."""
     forward, task, seconds, done = forward_of(held.model, whole=True), None, [0.0, 0.0], 0
     batches = held.batches(number)
-    total = sum(len(next(iter(batch.values()))) for batch in batches)
+    total = sum(map(held.size, batches))
     with torch.no_grad():
         forward(batches[0])  # the first pass of a process is slower
         for batch in batches:
@@ -185,7 +182,7 @@ def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict
             seconds = [seconds[0] + middle - begin, seconds[1] + time.perf_counter() - middle]
             task = task or task_of(held.model, plain)
             task.add(batch, plain, planned)
-            done += len(next(iter(batch.values())))
+            done += held.size(batch)
             report("whole passes", done, total)
     assert task is not None
     return [*task.result(), {"measure": "seconds of the whole passes", "plain": seconds[0], "planned": seconds[1]}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,11 @@ class HeldOut:
     heads: int
     names: list[str]
 
+    @staticmethod
+    def size(batch: Batch) -> int:
+        """Inputs in a batch."""
+        return len(next(iter(batch.values())))
+
     def batches(self, number: int, fit: bool = False) -> list[Batch]:
         """At most `number` inputs, taken in turn from the groups, in small batches."""
         size = max(1, ENTRIES // (self.heads * self.inputs.length**2))
@@ -47,10 +54,10 @@ class HeldOut:
     ) -> int:
         """Show every attention call of the model on these inputs to `sink`; returns how many inputs there were."""
         batches, done = self.batches(number, fit), 0
-        total = sum(len(next(iter(batch.values()))) for batch in batches)
+        total = sum(map(self.size, batches))
         for batch in batches:
             self.run_batch(batch, sink)
-            done += len(next(iter(batch.values())))
+            done += self.size(batch)
             report(what, done, total)
         return done
 
@@ -64,13 +71,13 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
     evaluation), or with other `data`."""
     loaded = same_model(study, model, device)
     stored = study.facts["options"]["request"]
+    names = names_of(stored, data, loaded, scratch)
     if data is None:
-        request = Request(**{**stored, "data": tuple(stored["data"])})
+        request = Request(**{**stored, "data": names})
         inputs = _again(study, loaded, request, scratch)
         groups = inputs.groups[1:]
         groups = groups[::2] if len(groups) > 1 else groups
     else:
-        names = data_names(data, loaded, scratch)
         length = stored["length"] if loaded.kind == "vision" else study.length
         request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
         inputs = prepare(loaded, request, _spool(scratch))
@@ -90,6 +97,22 @@ def check_place(out: str | Path | None, force: bool) -> Path | None:
     return folder
 
 
+def check_share(name: str, value: float) -> None:
+    """A budget or an error is a share."""
+    if not 0 < value <= 1:
+        raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
+
+
+def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
+    """What every plan says of itself: which version and model it is of, when it was made and in how long."""
+    return {
+        "eigenlens": study.facts["versions"]["eigenlens"],
+        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": model.name},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - begin, 2),
+    }
+
+
 def same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str) -> Model:
     """The model of a study, loaded again or given."""
     mine = study.facts["model"]
@@ -104,10 +127,17 @@ def same_model(study: Study, model: str | Path | nn.Module | Model | None, devic
     return loaded
 
 
+def names_of(stored: dict[str, Any], data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
+    """The names of given data, or of what a study was made from."""
+    if data is not None:
+        return data_names(data, model, scratch)
+    if "-" in stored["data"]:
+        raise EigenlensError("the study was made from standard input, which is gone; give the data again")
+    return tuple(stored["data"])
+
+
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
     where = ", ".join(request.data)
-    if "-" in request.data:
-        raise EigenlensError("the study was made from standard input, which is gone; give the data again")
     try:
         inputs = prepare(model, request, _spool(scratch))
     except EigenlensError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 import time
 from dataclasses import replace
@@ -21,9 +20,8 @@ from ..sources.inputs import Request, prepare
 from ..sources.models import Model
 from ..sources.split import FIT
 from ..study import Study
-from ..study.make import data_names
 from .blocks import DENSE, LADDER, Curves, allocate, loss_gradients, measure
-from .held_out import HeldOut, check_place, same_model
+from .held_out import HeldOut, check_place, check_share, made_from, names_of, same_model
 from .plan import Choice, Plan
 
 
@@ -50,8 +48,7 @@ def plan_blocks(
     >>> plan_blocks("smollm2-study", budget=0.3, length=4096).save("LONG")
     """
     begin = time.perf_counter()
-    if not 0 < budget <= 1:
-        raise EigenlensError(f"the budget must lie above 0 and at most at 1, not {budget}")
+    check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
     folder = check_place(out, force)
     loaded = same_model(opened, model, device)
@@ -64,16 +61,13 @@ def plan_blocks(
         )
     stored = opened.facts["options"]["request"]
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        if data is None and "-" in stored["data"]:
-            raise EigenlensError("the study was made from standard input, which is gone; give the data")
-        names = tuple(stored["data"]) if data is None else data_names(data, loaded, Path(scratch))
+        names = names_of(stored, data, loaded, Path(scratch))
         request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, report)
     made = allocate(curves, budget)
     facts = {
-        "eigenlens": opened.facts["versions"]["eigenlens"],
-        "model": {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": loaded.name},
+        **made_from(opened, loaded, begin),
         "length": length,
         "study": {"name": opened.name, "request": {**vars(request), "data": list(names)}, "data": ready.facts},
         "target": {"budget": budget},
@@ -81,8 +75,6 @@ def plan_blocks(
         "groups": [],
         "shapes": {},
         "curve": [],
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - begin, 2),
     }
     heads = {site: known["heads"] for site, known in opened.sites.items()}
     found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from .bench import Bench, Calibration, Measured
 from .candidates import chosen_names
 from .choose import within_budget, within_error
 from .estimator import Estimator
-from .held_out import check_place, held_out_of
+from .held_out import check_place, check_share, held_out_of, made_from
 from .plan import Choice, Part, Plan
 from .statistics import NEEDED, site_statistics
 
@@ -74,8 +73,7 @@ def plan(
         used = held.run(measured.sink, inputs, report=report, what="candidates")
         made = _chosen(bench, measured, budget, error)
     facts = {
-        "eigenlens": opened.facts["versions"]["eigenlens"],
-        "model": {key: held.model.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": held.model.name},
+        **made_from(opened, held.model, begin),
         "length": opened.length,
         "study": {"name": opened.name, "request": opened.facts["options"]["request"], "data": opened.facts["data"]},
         "shapes": {site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()},
@@ -83,9 +81,7 @@ def plan(
         "inputs": used,
         "groups": held.groups,
         "chosen_on": held.names,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "curve": measured.curve(),
-        "seconds": round(time.perf_counter() - begin, 2),
     }
     found = Plan(facts, *made)
     if folder is not None:
@@ -97,8 +93,8 @@ def _check_target(budget: float | None, error: float | None) -> None:
     if (budget is None) == (error is None):
         raise EigenlensError("a plan needs either a budget or an error, such as --budget 0.25 or --error 0.05")
     for name, value in (("budget", budget), ("error", error)):
-        if value is not None and not 0 < value <= 1:
-            raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
+        if value is not None:
+            check_share(name, value)
 
 
 def _check_study(study: Study) -> None:

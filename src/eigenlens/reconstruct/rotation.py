@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..attention.feature_rank import joint_subspace
 from ..stats import VectorSums
 from .estimator import SiteStatistics
-
-FLOOR = 1e-7
-"""Directions with less than this share of the largest variance count as having it: a constant head has none at all."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +48,10 @@ def joint(found: Moments) -> tuple[Tensor, Tensor]:
     the rank-r product closest to `qᵀk` in the mean square, for q and k that do not depend on each other. Both have the
     variance `S_i` in coordinate i: the truncation is balanced. Cost: three decompositions of D×D a head, once.
     """
-    a, a_inverse = _root(found.queries)
-    b, b_inverse = _root(found.keys)
-    u, s, vh = torch.linalg.svd(a.mT @ b)
-    root = s.sqrt()[:, None, :]
-    return a_inverse.mT @ (u * root), b_inverse.mT @ (vh.mT * root)
+    return joint_subspace(found.queries, found.keys, found.queries.shape[-1])
 
 
 def principal(found: Moments) -> tuple[Tensor, Tensor]:
     """The principal axes of the keys, largest variance first, as the maps of `joint`; queries have no say in them."""
     vectors = torch.linalg.eigh((found.keys + found.keys.mT) / 2).eigenvectors.flip(-1)
     return vectors, vectors
-
-
-def _root(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A square root `A` and its inverse of `AAᵀ` (H, D, D), with a floor under the eigenvalues."""
-    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
-    top = values[:, -1:]
-    values = values.clamp_min(0).maximum(FLOOR * torch.where(top > 0, top, torch.ones_like(top)))
-    return vectors * values.sqrt()[:, None, :], (vectors / values.sqrt()[:, None, :]).mT
