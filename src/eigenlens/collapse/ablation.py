@@ -1,0 +1,90 @@
+"""Models with parts of every block switched off, and back again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from ..errors import EigenlensError
+from ..explain.anatomy import Block, Switches, anatomy
+from ..explain.families import checked
+
+VARIANTS = {
+    "SAN": Switches(attention_skip=False, mlp_skip=False, mlp=False),
+    "SAN+MLP": Switches(attention_skip=False, mlp_skip=False),
+    "SAN+skip": Switches(mlp=False),
+    "full": Switches(),
+}
+"""The four variants of the paper: pure attention, with MLPs, with skip connections, and the model itself."""
+
+
+@contextlib.contextmanager
+def ablated(
+    model: Any,
+    switches: Switches | str | None = None,
+    *,
+    attention_skip: bool = True,
+    mlp_skip: bool = True,
+    mlp: bool = True,
+    norm: bool = True,
+    attention: bool = True,
+) -> Iterator[None]:
+    """Run `model` with parts of every block off while the block of code runs; on exit it is exactly as it was.
+
+    `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or a `Switches`; else the
+    five keywords are taken. A sublayer is then
+
+        y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
+
+    with the norm where the family has it, and the identity in its place where norms are off. Where attention and MLP stand
+    side by side (GPT-NeoX, Phi) they share one skip, which stays as long as one of the branches that run has its own on.
+    The norms of the embeddings and behind the last block stay. Cross-attention goes with attention.
+
+    >>> with ablated(model, attention_skip=False, mlp_skip=False, mlp=False):
+    ...     model(**inputs)                                      # nothing but attention and norms
+    """
+    chosen = switches if switches is not None else Switches(attention_skip, mlp_skip, mlp, norm, attention)
+    if isinstance(chosen, str):
+        if chosen not in VARIANTS:
+            raise EigenlensError(f"no variant {chosen!r}; there are {', '.join(VARIANTS)}")
+        chosen = VARIANTS[chosen]
+    module = model if isinstance(model, nn.Module) else model.module
+    with running(module, lambda block: lambda x, given: block.run(x, given, chosen)):
+        yield
+
+
+@contextlib.contextmanager
+def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]) -> Iterator[None]:
+    """Let `run_of(block)(x, given)` take the place of every block's forward while the block of code runs.
+
+    The first time a block runs, what was read as its parts is checked against its own forward.
+    """
+    blocks = [block for stack in anatomy(model) for block in stack.blocks]
+    had = {id(block): vars(block.module).get("forward") for block in blocks}
+    try:
+        for block in blocks:
+            block.module.forward = _forward(block, block.module.forward, run_of(block))  # type: ignore[method-assign]
+        yield
+    finally:
+        for block in blocks:
+            if had[id(block)] is None:
+                vars(block.module).pop("forward", None)
+            else:
+                block.module.forward = had[id(block)]  # type: ignore[method-assign]
+
+
+def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], Any]) -> Callable[..., Any]:
+    seen = False
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        nonlocal seen
+        x, given = block.given(args, kwargs)
+        if not seen and given.get("past_key_values") is None and given.get("layer_past") is None:
+            checked(block, own(*args, **kwargs), x, given)  # a cache would be written to twice
+            seen = True
+        return run(x, given)
+
+    return forward

@@ -1,0 +1,169 @@
+"""How much of a model's output comes over paths of which length, without enumerating them.
+
+In the frozen graph a path takes, in every stage, the skip or one branch. Its length is the number of attention hops. With
+A_l a layer's attention, X_k the sum of all paths of length k so far and N_l its norms (frozen, so linear),
+
+    X_k ← N_l( X_k + A_l(X_{k−1}) )
+
+adds a layer to all of the C(L, k) H^k paths of every length at once. MLPs either go along as a whole (`by="attention"`: the
+stream passes skip and MLP together) or count their own hops (`by="both"`: X_{k,m}). Biases travel in an array of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from ..explain.frozen import FrozenStack, FrozenStage
+from ..stats.geometry import relative_residual
+
+By = Literal["attention", "mlp", "both"]
+
+
+@dataclass(frozen=True, eq=False)
+class PathLengths:
+    """The output of a stack as a sum over path lengths.
+
+    `terms (K+1, B, T, C)` by number of hops, or `(K+1, M+1, B, T, C)` by attention and MLP hops; `bias (B, T, C)`; together
+    they are `output (B, T, C)`, the model's own. `layers` attention branches, of `heads` heads each.
+    """
+
+    terms: Tensor
+    bias: Tensor
+    output: Tensor
+    by: By
+    layers: int
+    heads: tuple[int, ...]
+    valid: Tensor | None = None
+
+    @property
+    def error(self) -> float:
+        """How far the terms' sum is from the model's output, relative."""
+        total = self.terms.flatten(0, -4).sum(0) + self.bias
+        return float((total - self.output).norm() / self.output.norm())
+
+    @property
+    def paths(self) -> tuple[int, ...]:
+        """How many paths of each number of attention hops there are."""
+        return path_counts(self.heads)
+
+    def shares(self) -> Tensor:
+        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output; with the bias they sum to one."""
+        y = self._kept(self.output)
+        parts = torch.stack([self._kept(term) for term in [*self.terms.flatten(0, -4), self.bias]])
+        return ((parts * y).sum((-2, -1)) / y.square().sum((-2, -1)).clamp_min(1e-300)).mean(-1)
+
+    def sizes(self) -> Tensor:
+        """`‖X_k‖_F / ‖Y‖_F`, mean over inputs, the bias last."""
+        y = self._kept(self.output).norm(dim=(-2, -1)).clamp_min(1e-300)
+        parts = [self._kept(term).norm(dim=(-2, -1)) / y for term in [*self.terms.flatten(0, -4), self.bias]]
+        return torch.stack(parts).mean(-1)
+
+    def residuals(self) -> Tensor:
+        """`‖res(X_k)‖ / ‖X_k‖` in the composite norm, mean over inputs, the bias last."""
+        parts = [relative_residual(term, self.valid).nanmean() for term in [*self.terms.flatten(0, -4), self.bias]]
+        return torch.stack(parts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a length; with `by="both"` one a pair of numbers of hops."""
+        counts, total = self.paths, sum(self.paths)
+        found = zip(self.shares().tolist(), self.sizes().tolist(), self.residuals().tolist())
+        rows = []
+        for index, (share, size, residual) in enumerate(found):
+            row: dict[str, Any] = {"attention_hops": None, "mlp_hops": None, "paths": None, "path_share": None}
+            if index == self.terms.flatten(0, -4).shape[0]:
+                row["part"] = "bias"
+            else:
+                row["part"] = "paths"
+                k, m = divmod(index, self.terms.shape[1]) if self.by == "both" else (index, index)
+                row["attention_hops"] = None if self.by == "mlp" else k
+                row["mlp_hops"] = None if self.by == "attention" else m
+                if self.by == "attention":
+                    row |= {"paths": counts[k], "path_share": counts[k] / total}
+            rows.append({**row, "share": share, "size": size, "residual": residual})
+        return rows
+
+    def _kept(self, x: Tensor) -> Tensor:
+        return x.double() if self.valid is None else x.double() * self.valid[..., None]
+
+
+def path_counts(heads: Sequence[int]) -> tuple[int, ...]:
+    """Paths by number of attention hops for layers of so many heads: the coefficients of `Π_l (1 + H_l z)`."""
+    counts = [1]
+    for number in heads:
+        counts = [a + number * b for a, b in zip([*counts, 0], [0, *counts])]
+    return tuple(counts)
+
+
+def full_length_share(layers: int, heads: int) -> float:
+    """The share of paths that go through every layer, `(H/(H+1))^L`."""
+    return math.exp(layers * math.log(heads / (heads + 1)))
+
+
+def path_lengths(frozen: FrozenStack, by: By = "attention", gates: Tensor | None = None) -> PathLengths:
+    """The output of a frozen stack by path length.
+
+    `gates (L, H)` weigh the heads of every attention (for derivatives; None: all one). Cost: with `by="attention"` layer l
+    passes l+1 streams, about (L+1)/2 forward passes in all; with `by="both"` (l+1)² streams.
+
+    >>> lengths = path_lengths(freeze(model, batch)[0])
+    >>> lengths.terms.sum(0) + lengths.bias                     # the model's output
+    """
+    if by not in ("attention", "mlp", "both"):
+        raise EigenlensError(f"paths are counted by attention, mlp or both, not by {by!r}")
+    grid = frozen.inputs[None, None]  # (attention hops, MLP hops, B, T, C)
+    bias = torch.zeros_like(frozen.inputs)
+    weights = iter(gates if gates is not None else ())
+    for stage in frozen.stages():
+        attends = any(branch.kind == "attention" for branch in stage.branches)
+        grid, bias = _through(stage, grid, bias, by, next(weights, None) if attends else None)
+    if frozen.final is not None:
+        grid, bias = frozen.final.linear(grid), frozen.final(bias)
+    terms = grid if by == "both" else grid.flatten(0, 1)
+    heads = tuple(branch.heads for branch in frozen.branches("attention"))
+    return PathLengths(terms, bias, frozen.output, by, len(heads), heads, frozen.valid)
+
+
+def _through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One stage: hops of a counted kind move a term one up, others add to where they are."""
+    sums: dict[tuple[int, int], Tensor] = {(0, 0): grid} if stage.keeps else {}
+    after = bias if stage.keeps else torch.zeros_like(bias)
+    for branch in stage.branches:
+        hop = (int(branch.kind == "attention" and by != "mlp"), int(branch.kind == "mlp" and by != "attention"))
+        y = branch.linear(torch.cat([grid.flatten(0, 1), bias[None]]), gate if branch.kind == "attention" else None)
+        moved = y[:-1].view_as(grid)
+        sums[hop] = sums[hop] + moved if hop in sums else moved
+        after = after + y[-1] + branch.bias
+    rows, columns = (len(grid) + max((h[0] for h in sums), default=0), grid.shape[1] + max((h[1] for h in sums), default=0))
+    total = grid.new_zeros(rows, columns, *grid.shape[2:]) if set(sums) != {(0, 0)} else sums[0, 0]
+    if set(sums) != {(0, 0)}:
+        for (k, m), part in sums.items():
+            total[k : k + part.shape[0], m : m + part.shape[1]] += part
+    return (total, after) if stage.after is None else (stage.after.linear(total), stage.after(after))
+
+
+def head_marginals(frozen: FrozenStack) -> Tensor:
+    """What every head adds to the output over paths of each length, (L, H, L+1).
+
+    Entry (l, h, k) is `Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k that go through head h of layer l, mean over inputs:
+    the derivative of `⟨X_k, Y⟩` by a gate on that head, so that one pass back for each length gives all heads. Over all
+    heads, length k adds up to k times its share.
+    """
+    branches = frozen.branches("attention")
+    if len({branch.heads for branch in branches}) > 1:
+        raise EigenlensError("head marginals need the same number of heads in every layer")
+    with torch.enable_grad():
+        gates = frozen.inputs.new_ones(len(branches), branches[0].heads).requires_grad_()
+        shares = path_lengths(frozen, gates=gates).shares()[:-1]  # (L+1,)
+        rows = []
+        for share in shares:
+            alone = share.requires_grad and share.grad_fn is not None
+            found = torch.autograd.grad(share, gates, retain_graph=True, allow_unused=True)[0] if alone else None
+            rows.append(torch.zeros_like(gates) if found is None else found)
+    return torch.stack(rows, -1).detach()

@@ -1,0 +1,159 @@
+"""The affine parts of a frozen graph: norm, attention, MLP, scale. Each is `part(y) = part.linear(y) + part.bias`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from .anatomy import Mlp
+from .head_weights import HeadWeights, _linear
+
+
+class Part(Protocol):
+    """An affine map on streams (…, B, T, C); leading axes are streams that go through side by side."""
+
+    def linear(self, y: Tensor) -> Tensor: ...
+
+    def __call__(self, y: Tensor, bias: bool = True) -> Tensor: ...
+
+
+class Affine:
+    """`linear(y) + bias`."""
+
+    bias: Tensor | None
+
+    def linear(self, y: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
+        out = self.linear(y)
+        return out if not bias or self.bias is None else out + self.bias
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenNorm(Affine):
+    """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen stream."""
+
+    factor: Tensor  # (B, T, C): gain / σ
+    centred: bool
+    bias: Tensor | None  # (C,)
+
+    @classmethod
+    def of(cls, norm: nn.Module, x: Tensor) -> FrozenNorm:
+        """Freeze `norm` at x (B, T, C); its kind is found by what it does to x."""
+        want = norm(x)
+        if isinstance(norm, nn.Identity):
+            return cls(torch.ones_like(x), False, None)
+        weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
+        eps = next((float(v) for name in ("eps", "variance_epsilon") if (v := getattr(norm, name, None)) is not None), 0.0)
+        gains = [torch.ones_like(x[0, 0])] if weight is None else [weight.detach(), 1 + weight.detach()]
+        shift = None if bias is None else bias.detach()
+        for centred in (True, False) if isinstance(norm, nn.LayerNorm) else (False, True):
+            spread = x - x.mean(-1, keepdim=True) if centred else x
+            sigma = (spread.square().mean(-1, keepdim=True) + eps).sqrt()
+            for gain in gains:
+                found = cls(gain / sigma, centred, shift)
+                if torch.allclose(found(x), want, rtol=1e-4, atol=1e-5 * float(want.abs().max())):
+                    return found
+        raise EigenlensError(f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be frozen")
+
+    def linear(self, y: Tensor) -> Tensor:
+        return (y - y.mean(-1, keepdim=True) if self.centred else y) * self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenAttention(Affine):
+    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call."""
+
+    pattern: Tensor
+    weights: HeadWeights
+
+    @property
+    def heads(self) -> int:
+        return self.pattern.shape[1]
+
+    @property
+    def bias(self) -> Tensor:  # type: ignore[override]
+        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C): rows sum to one unless the model has sink logits."""
+        w = self.weights
+        constant = torch.einsum("he,hec->hc", w.value_bias.repeat_interleave(w.group, 0), w.output)  # (H, C)
+        return self.pattern.sum(-1).transpose(1, 2) @ constant + w.output_bias
+
+    def linear(self, y: Tensor, gates: Tensor | None = None) -> Tensor:
+        """(…, B, S, C) → (…, B, T, C); `gates (H,)` weigh the heads."""
+        lead, w = y.shape[:-3], self.weights
+        (B, H, T, S), C = self.pattern.shape, y.shape[-1]
+        G, _, E = w.value.shape
+        v = y.reshape(-1, B, S, C) @ w.value.transpose(0, 1).reshape(C, G * E)  # (K, B, S, G·E)
+        K = len(v)
+        v = v.view(K, B, S, G, E).permute(1, 3, 2, 0, 4).reshape(B, G, S, K * E)  # streams side by side: one product a head
+        z = self.pattern @ v.repeat_interleave(w.group, 1)  # (B, H, T, K·E)
+        if gates is not None:
+            z = z * gates.view(1, H, 1, 1)
+        z = z.view(B, H, T, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, T, H * E)
+        return (z @ w.output.reshape(H * E, -1)).view(*lead, B, T, -1)
+
+    def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
+        """One head for each stream: y (S, B, T, C), heads (S,) → (S, B, T, C)."""
+        w = self.weights
+        v = torch.einsum("sbtc,sce->sbte", y, w.value[heads // w.group])
+        return torch.einsum("sbtu,sbue,sec->sbtc", self.pattern.transpose(0, 1)[heads], v, w.output[heads])
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenSource(Affine):
+    """What does not depend on the stream at all: a cross-attention, which reads another stack's output."""
+
+    bias: Tensor  # (B, T, C)
+
+    def linear(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenMlp(Affine):
+    """`(r ⊙ (y W_1)) W_2` with the gate r (B, T, M) of the frozen stream."""
+
+    wide: Tensor  # (C, M)
+    gate: Tensor  # (B, T, M)
+    narrow: Tensor  # (M, C)
+    bias: Tensor  # (B, T, C)
+
+    @classmethod
+    def of(cls, mlp: Mlp, u: Tensor) -> FrozenMlp:
+        """Freeze at the MLP's input u (B, T, C)."""
+        (wide, b1), (narrow, b2) = _linear(mlp.wide), _linear(mlp.narrow)
+        if mlp.fused:
+            (inner, wide), (b0, b1) = wide.chunk(2), b1.chunk(2)
+            gate = mlp.act(u @ inner.T + b0)
+        elif mlp.gate is not None:
+            inner, b0 = _linear(mlp.gate)
+            gate = mlp.act(u @ inner.T + b0)
+        else:
+            z = u @ wide.T + b1
+            gate = torch.where(z == 0, 0, mlp.act(z) / torch.where(z == 0, 1, z))
+            if float(mlp.act(z.new_zeros(1))) != 0:
+                raise EigenlensError("the activation of this MLP is not zero at zero, so φ(z) = z · φ(z)/z cannot be frozen")
+        return cls(wide.T, gate, narrow.T, (gate * b1) @ narrow.T + b2)
+
+    def linear(self, y: Tensor) -> Tensor:
+        return ((y @ self.wide) * self.gate) @ self.narrow
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Affine):
+    """A gain for each channel."""
+
+    gain: Tensor  # (C,)
+    bias: Tensor | None = None
+
+    @classmethod
+    def of(cls, scale: nn.Module, u: Tensor) -> Scaled:
+        return cls(scale(torch.ones_like(u[0, 0])))
+
+    def linear(self, y: Tensor) -> Tensor:
+        return y * self.gain

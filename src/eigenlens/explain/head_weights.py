@@ -1,0 +1,102 @@
+"""The weights of an attention module by head, whichever way a family stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+
+QUERY = ("query", "q_proj", "q_lin", "q")
+KEY = ("key", "k_proj", "k_lin", "k")
+VALUE = ("value", "v_proj", "v_lin", "v")
+OUTPUT = ("o_proj", "out_proj", "out_lin", "o", "c_proj", "Wo", "out", "dense")
+BY_PART = ("c_attn", "Wqkv", "project")
+"""One matrix for all three, its rows ordered [query, key, value] × heads."""
+BY_HEAD = ("query_key_value",)
+"""One matrix for all three, its rows ordered heads × [query, key, value]."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """`q = x W_Q + b_Q`, likewise k and v, and `out = Σ_h z_h W_O,h + b_O`.
+
+    Shapes: `query (H, C, D)`, `key (G, C, D)`, `value (G, C, E)` with G key-value heads, `output (H, E, C)`; biases
+    `(H, D)`, `(G, D)`, `(G, E)`, `(C,)`, zero where the model has none.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+    query_bias: Tensor
+    key_bias: Tensor
+    value_bias: Tensor
+    output_bias: Tensor
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key-value head."""
+        return len(self.query) // len(self.key)
+
+    def qk(self, head: int) -> Tensor:
+        """`W_QK = W_Q W_Kᵀ` of a head, (C, C), without the score's scale."""
+        return self.query[head] @ self.key[head // self.group].T
+
+    def vo(self, head: int) -> Tensor:
+        """`W_V W_O` of a head, (C, C)."""
+        return self.value[head // self.group] @ self.output[head]
+
+
+def head_weights(module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None) -> HeadWeights:
+    """The weights of the attention `module`, its `output` projection given where it stands elsewhere."""
+    q, k, v = _fused(module, heads) or tuple(_linear(_part(module, names)) for names in (QUERY, KEY, VALUE))
+    out, out_bias = _linear(output if output is not None else _part(module, OUTPUT))  # (C, H·E), (C,)
+    return HeadWeights(
+        query=_split(q[0], heads), key=_split(k[0], kv_heads), value=_split(v[0], kv_heads),
+        output=out.T.reshape(heads, -1, len(out)),
+        query_bias=q[1].view(heads, -1), key_bias=k[1].view(kv_heads, -1), value_bias=v[1].view(kv_heads, -1),
+        output_bias=out_bias,
+    )  # fmt: skip
+
+
+def _split(weight: Tensor, heads: int) -> Tensor:
+    """(H·D, C) → (H, C, D)."""
+    return weight.view(heads, -1, weight.shape[1]).transpose(1, 2)
+
+
+def _part(module: nn.Module, names: Iterable[str]) -> nn.Module:
+    for name in names:
+        if isinstance(found := getattr(module, name, None), nn.Module):
+            return found
+    names = ", ".join(names)
+    raise EigenlensError(f"{type(module).__name__} has none of the projections {names}, so its heads' weights are out of reach")
+
+
+def _linear(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight (out, in) and bias (out,) of a linear map; GPT-2's `Conv1D` stores the transpose."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        raise EigenlensError(f"{type(module).__name__} is no linear map of {type(module).__name__}'s attention")
+    weight = weight.detach().T if type(module).__name__ == "Conv1D" else weight.detach()
+    return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
+
+
+def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] | None:
+    for name in (*BY_PART, *BY_HEAD):
+        found = getattr(module, name, None)
+        if not isinstance(found, nn.Module):
+            continue
+        weight, bias = _linear(found)
+        if name in BY_HEAD:
+            by_head = weight.view(heads, 3, -1, weight.shape[1])
+            weight = by_head.transpose(0, 1).flatten(0, 2)
+            bias = bias.view(heads, 3, -1).transpose(0, 1).flatten()
+        return tuple(zip(weight.chunk(3), bias.chunk(3)))
+    if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):  # torch.nn.MultiheadAttention
+        bias = module.in_proj_bias if isinstance(module.in_proj_bias, Tensor) else torch.zeros_like(joined[:, 0])
+        return tuple(zip(joined.detach().chunk(3), bias.detach().chunk(3)))
+    return None
