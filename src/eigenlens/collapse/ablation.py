@@ -66,14 +66,13 @@ def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], An
     had = {id(block): vars(block.module).get("forward") for block in blocks}
     try:
         for block in blocks:
-            block.module.forward = _forward(block, block.module.forward, run_of(block))  # type: ignore[method-assign]
+            block.module.forward = _forward(block, block.module.forward, run_of(block))
         yield
     finally:
         for block in blocks:
-            if had[id(block)] is None:
-                vars(block.module).pop("forward", None)
-            else:
-                block.module.forward = had[id(block)]  # type: ignore[method-assign]
+            vars(block.module).pop("forward", None)
+            if (own := had[id(block)]) is not None:
+                block.module.forward = own
 
 
 def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], Any]) -> Callable[..., Any]:
@@ -83,8 +82,21 @@ def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], A
         nonlocal seen
         x, given = block.given(args, kwargs)
         if not seen and given.get("past_key_values") is None and given.get("layer_past") is None:
-            checked(block, own(*args, **kwargs), x, given)  # a cache would be written to twice
+            with _without_dropout(block.module):
+                checked(block, own(*args, **kwargs), x, given)  # not with a cache, which would be written to twice
             seen = True
         return run(x, given)
 
     return forward
+
+
+@contextlib.contextmanager
+def _without_dropout(module: nn.Module) -> Iterator[None]:
+    training = [part for part in module.modules() if part.training]
+    try:
+        for part in training:
+            part.training = False
+        yield
+    finally:
+        for part in training:
+            part.training = True

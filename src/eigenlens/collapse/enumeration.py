@@ -46,7 +46,11 @@ def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
             if hop is not None:
                 kind, head = hop
                 branch = next(branch for branch in stage.branches if branch.kind == kind)
-                y = branch.of_heads(y[None], torch.tensor([head], device=y.device))[0] if kind == "attention" else branch.linear(y)
+                y = (
+                    branch.of_heads(y[None], torch.tensor([head], device=y.device))[0]
+                    if kind == "attention"
+                    else branch.linear(y)
+                )
             if stage.after is not None:
                 y = stage.after.linear(y)
         yield Path(hops, y if frozen.final is None else frozen.final.linear(y))

@@ -106,11 +106,11 @@ def full_length_share(layers: int, heads: int) -> float:
     return math.exp(layers * math.log(heads / (heads + 1)))
 
 
-def path_lengths(frozen: FrozenStack, by: By = "attention", gates: Tensor | None = None) -> PathLengths:
+def path_lengths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
     """The output of a frozen stack by path length.
 
-    `gates (L, H)` weigh the heads of every attention (for derivatives; None: all one). Cost: with `by="attention"` layer l
-    passes l+1 streams, about (L+1)/2 forward passes in all; with `by="both"` (l+1)² streams.
+    Cost: with `by="attention"` layer l passes l+1 streams, about (L+1)/2 forward passes in all; with `by="both"` it passes
+    (l+1)² streams.
 
     >>> lengths = path_lengths(freeze(model, batch)[0])
     >>> lengths.terms.sum(0) + lengths.bias                     # the model's output
@@ -119,10 +119,8 @@ def path_lengths(frozen: FrozenStack, by: By = "attention", gates: Tensor | None
         raise EigenlensError(f"paths are counted by attention, mlp or both, not by {by!r}")
     grid = frozen.inputs[None, None]  # (attention hops, MLP hops, B, T, C)
     bias = torch.zeros_like(frozen.inputs)
-    weights = iter(gates if gates is not None else ())
     for stage in frozen.stages():
-        attends = any(branch.kind == "attention" for branch in stage.branches)
-        grid, bias = _through(stage, grid, bias, by, next(weights, None) if attends else None)
+        grid, bias = through(stage, grid, bias, by)
     if frozen.final is not None:
         grid, bias = frozen.final.linear(grid), frozen.final(bias)
     terms = grid if by == "both" else grid.flatten(0, 1)
@@ -130,13 +128,13 @@ def path_lengths(frozen: FrozenStack, by: By = "attention", gates: Tensor | None
     return PathLengths(terms, bias, frozen.output, by, len(heads), heads, frozen.valid)
 
 
-def _through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-    """One stage: hops of a counted kind move a term one up, others add to where they are."""
+def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Tensor, Tensor]:
+    """One stage on terms (K, M, B, T, C) and bias: hops of a counted kind move a term one up, others add to where they are."""
     sums: dict[tuple[int, int], Tensor] = {(0, 0): grid} if stage.keeps else {}
     after = bias if stage.keeps else torch.zeros_like(bias)
     for branch in stage.branches:
         hop = (int(branch.kind == "attention" and by != "mlp"), int(branch.kind == "mlp" and by != "attention"))
-        y = branch.linear(torch.cat([grid.flatten(0, 1), bias[None]]), gate if branch.kind == "attention" else None)
+        y = branch.linear(torch.cat([grid.flatten(0, 1), bias[None]]))
         moved = y[:-1].view_as(grid)
         sums[hop] = sums[hop] + moved if hop in sums else moved
         after = after + y[-1] + branch.bias
@@ -146,24 +144,3 @@ def _through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By, gate: Tenso
         for (k, m), part in sums.items():
             total[k : k + part.shape[0], m : m + part.shape[1]] += part
     return (total, after) if stage.after is None else (stage.after.linear(total), stage.after(after))
-
-
-def head_marginals(frozen: FrozenStack) -> Tensor:
-    """What every head adds to the output over paths of each length, (L, H, L+1).
-
-    Entry (l, h, k) is `Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k that go through head h of layer l, mean over inputs:
-    the derivative of `⟨X_k, Y⟩` by a gate on that head, so that one pass back for each length gives all heads. Over all
-    heads, length k adds up to k times its share.
-    """
-    branches = frozen.branches("attention")
-    if len({branch.heads for branch in branches}) > 1:
-        raise EigenlensError("head marginals need the same number of heads in every layer")
-    with torch.enable_grad():
-        gates = frozen.inputs.new_ones(len(branches), branches[0].heads).requires_grad_()
-        shares = path_lengths(frozen, gates=gates).shares()[:-1]  # (L+1,)
-        rows = []
-        for share in shares:
-            alone = share.requires_grad and share.grad_fn is not None
-            found = torch.autograd.grad(share, gates, retain_graph=True, allow_unused=True)[0] if alone else None
-            rows.append(torch.zeros_like(gates) if found is None else found)
-    return torch.stack(rows, -1).detach()

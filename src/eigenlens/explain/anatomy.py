@@ -160,8 +160,8 @@ def anatomy(model: nn.Module) -> tuple[Stack, ...]:
 
 
 KNOWN = (
-    "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi, GPT-NeoX, ModernBERT, OPT, BART, "
-    "Whisper, T5 and families built like them, and of eigenlens's own lab. Metrics along depth need no such knowledge"
+    "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi, GPT-NeoX, ModernBERT, OPT, "
+    "BART, Whisper, T5 and families built like them, and of eigenlens's own lab. Metrics along depth need no such knowledge"
 )
 
 

@@ -44,7 +44,9 @@ def _first(result: Any) -> Tensor:
 
 
 def _without(given: Given, *names: str) -> Given:
-    return {name: value for name, value in given.items() if name not in {"encoder_hidden_states", "encoder_attention_mask", *names}}
+    return {
+        name: value for name, value in given.items() if name not in {"encoder_hidden_states", "encoder_attention_mask", *names}
+    }
 
 
 def _bert(block: Any, path: str) -> Block | None:
@@ -55,7 +57,10 @@ def _bert(block: Any, path: str) -> Block | None:
         def run(u: Tensor, given: Given) -> Tensor:
             more = _without(given)
             if cross:
-                more |= {"attention_mask": given.get("encoder_attention_mask"), "encoder_hidden_states": given["encoder_hidden_states"]}
+                more |= {
+                    "attention_mask": given.get("encoder_attention_mask"),
+                    "encoder_hidden_states": given["encoder_hidden_states"],
+                }
             return attention.output.dropout(attention.output.dense(_first(attention.self(u, **more))))
 
         return run
@@ -63,11 +68,16 @@ def _bert(block: Any, path: str) -> Block | None:
     mlp = Mlp(block.intermediate.dense, block.output.dense, block.intermediate.intermediate_act_fn)
     attention, stages = block.attention, []
     stages.append(
-        Stage((Branch("attention", body(attention, False), Attend(attention.self, attention.output.dense)),), attention.output.LayerNorm)
+        Stage(
+            (Branch("attention", body(attention, False), Attend(attention.self, attention.output.dense)),),
+            attention.output.LayerNorm,
+        )
     )
     if _has(block, "crossattention.self"):
         cross = block.crossattention
-        stages.append(Stage((Branch("cross", body(cross, True), Attend(cross.self, cross.output.dense)),), cross.output.LayerNorm))
+        stages.append(
+            Stage((Branch("cross", body(cross, True), Attend(cross.self, cross.output.dense)),), cross.output.LayerNorm)
+        )
 
     def run_mlp(u: Tensor, _given: Given) -> Tensor:
         return block.output.dropout(block.output.dense(block.intermediate(u)))
@@ -175,8 +185,8 @@ def _parallel(block: Any, path: str) -> Block | None:
 
 
 def _t5(block: Any, path: str) -> Block | None:
-    layers = getattr(block, "layer", None)
-    if not isinstance(layers, nn.ModuleList) or not _has(layers[0], "SelfAttention") or not _has(layers[-1], "DenseReluDense"):
+    layers: list[Any] = [*found] if isinstance(found := getattr(block, "layer", None), nn.ModuleList) else []
+    if not layers or not _has(layers[0], "SelfAttention") or not _has(layers[-1], "DenseReluDense"):
         return None
     attention, dense = layers[0].SelfAttention, layers[-1].DenseReluDense
     if (mlp := mlp_parts(dense)) is None:
@@ -217,7 +227,10 @@ def _bart(block: Any, path: str) -> Block | None:
     def add(branch: Callable[..., Branch], norm: nn.Module) -> None:
         stages.append(Stage((branch(before=norm),)) if pre else Stage((branch(),), norm))
 
-    add(lambda **norm: Branch("attention", _attention(block.self_attn), Attend(block.self_attn), **norm), block.self_attn_layer_norm)
+    add(
+        lambda **norm: Branch("attention", _attention(block.self_attn), Attend(block.self_attn), **norm),
+        block.self_attn_layer_norm,
+    )
     if _has(block, "encoder_attn"):
         cross = block.encoder_attn
 
@@ -305,7 +318,12 @@ def final_norm(model: nn.Module, blocks: Sequence[Block]) -> nn.Module | None:
 def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4) -> None:
     """Raise unless the block as it was read gives what the module itself gave (`own`) for the same input."""
     with torch.no_grad():
-        read_as, own = _first(block.run(x, dict(given))), _first(own)
+        same_output(block, own, block.run(x, dict(given)), limit)
+
+
+def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
+    """Raise unless what a block gave, run part by part, is what the module itself gave."""
+    own, read_as = _first(own), _first(read_as)
     error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
     if not error <= limit:
         raise EigenlensError(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from .anatomy import Attend, Block, Branch, Mlp, anatomy
-from .families import checked
+from .families import same_output
 from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenSource, Part, Scaled
 from .head_weights import head_weights
 
@@ -44,11 +44,16 @@ class FrozenBranch:
     def heads(self) -> int:
         return self.attention.heads if self.kind == "attention" else 1
 
-    def linear(self, y: Tensor, gates: Tensor | None = None) -> Tensor:
-        """The linear part on streams (…, B, T, C); `gates (H,)` weigh the heads of an attention."""
+    def linear(self, y: Tensor) -> Tensor:
+        """The linear part on streams (…, B, T, C)."""
         for part in self.parts:
-            y = part.linear(y, gates) if isinstance(part, FrozenAttention) else part.linear(y)
+            y = part.linear(y)
         return y
+
+    def around_attention(self) -> tuple[list[Part], FrozenAttention, list[Part]]:
+        """The parts before the attention, the attention, and those behind it."""
+        place = self.parts.index(self.attention)
+        return list(self.parts[:place]), self.attention, list(self.parts[place + 1 :])
 
     def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
         """The linear part by one head for each stream: y (S, B, T, C), heads (S,)."""
@@ -116,12 +121,11 @@ def freeze(
     def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         name, block = by_module[id(module)]
         x, given = block.given(args, kwargs)
-        seen = list(calls)  # the check runs the block a second time
-        checked(block, out, x, given)
-        stages, y = _freeze_block(block, x, given, seen)
+        stages, y = _freeze_block(block, x, given, calls)
+        same_output(block, out, y)
         frozen[name].append(stages)
         if ends[name][0] is None:
-            ends[name][0], ends[name][2] = x, next((call.query_valid for call in seen if call.kind == "self"), None)
+            ends[name][0], ends[name][2] = x, next((call.query_valid for call in calls if call.kind == "self"), None)
         ends[name][1] = y
 
     def at_end(name: str) -> Callable[..., None]:
@@ -168,9 +172,9 @@ def _freeze_block(
         for branch in stage.branches:
             if branch.kind == "cross" and given.get("encoder_hidden_states") is None:
                 continue
-            found = _freeze_branch(branch, x, given, waiting)
+            found, out = _freeze_branch(branch, x, given, waiting)
             branches.append(found)
-            total = total + found.linear(x) + found.bias
+            total = total + out
         after = None if stage.after is None else FrozenNorm.of(stage.after, total)
         x = total if after is None else after(total)
         if branches:
@@ -178,7 +182,10 @@ def _freeze_block(
     return tuple(stages), x
 
 
-def _freeze_branch(branch: Branch, x: Tensor, given: dict[str, Any], waiting: list[AttentionCall]) -> FrozenBranch:
+def _freeze_branch(
+    branch: Branch, x: Tensor, given: dict[str, Any], waiting: list[AttentionCall]
+) -> tuple[FrozenBranch, Tensor]:
+    """The branch frozen along x, and what it gives for it."""
     parts: list[Part] = []
 
     def add(part: Part, u: Tensor) -> Tensor:
@@ -190,21 +197,23 @@ def _freeze_branch(branch: Branch, x: Tensor, given: dict[str, Any], waiting: li
         u = add(FrozenMlp.of(branch.linear, u), u)
     else:
         call = _take(waiting, "cross" if branch.kind == "cross" else "self")
-        u = add(_freeze_attention(branch.linear, call, branch.kind, given), u)
+        u = add(_freeze_attention(branch.linear, call, branch.kind, given, u), u)
     if branch.within is not None:
         u = add(FrozenNorm.of(branch.within, u), u)
     if branch.scale is not None:
-        add(Scaled.of(branch.scale, u), u)
-    bias = torch.zeros_like(x)
+        u = add(Scaled.of(branch.scale, u), u)
+    bias: Tensor | None = None  # of a zero stream, so nothing before the first part that has one
     for part in parts:
-        bias = part(bias)
-    return FrozenBranch(branch.kind, tuple(parts), branch.skip, bias)
+        bias = part.bias if bias is None else part(bias.expand_as(x))
+    bias = torch.zeros_like(x) if bias is None else bias.expand_as(x)
+    return FrozenBranch(branch.kind, tuple(parts), branch.skip, bias), u
 
 
-def _freeze_attention(attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any]) -> Part:
+def _freeze_attention(attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor) -> Part:
     weights = head_weights(attend.module, call.heads, call.k.shape[1], attend.output)
-    attention = FrozenAttention(call.pattern(), weights)
-    return FrozenSource(attention(given["encoder_hidden_states"])) if kind == "cross" else attention
+    reads = given["encoder_hidden_states"] if kind == "cross" else u
+    attention = FrozenAttention(call.pattern(), weights, call, reads)
+    return FrozenSource(attention(reads)) if kind == "cross" else attention
 
 
 def _take(waiting: list[AttentionCall], kind: str) -> AttentionCall:

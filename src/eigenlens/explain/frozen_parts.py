@@ -8,13 +8,17 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from ..capture import AttentionCall
 from ..errors import EigenlensError
 from .anatomy import Mlp
-from .head_weights import HeadWeights, _linear
+from .head_weights import HeadWeights, linear_map
 
 
 class Part(Protocol):
     """An affine map on streams (…, B, T, C); leading axes are streams that go through side by side."""
+
+    @property
+    def bias(self) -> Tensor | None: ...
 
     def linear(self, y: Tensor) -> Tensor: ...
 
@@ -67,10 +71,12 @@ class FrozenNorm(Affine):
 
 @dataclass(frozen=True, eq=False)
 class FrozenAttention(Affine):
-    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call."""
+    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream `reads` (B, S, C)."""
 
     pattern: Tensor
     weights: HeadWeights
+    call: AttentionCall
+    reads: Tensor
 
     @property
     def heads(self) -> int:
@@ -83,8 +89,8 @@ class FrozenAttention(Affine):
         constant = torch.einsum("he,hec->hc", w.value_bias.repeat_interleave(w.group, 0), w.output)  # (H, C)
         return self.pattern.sum(-1).transpose(1, 2) @ constant + w.output_bias
 
-    def linear(self, y: Tensor, gates: Tensor | None = None) -> Tensor:
-        """(…, B, S, C) → (…, B, T, C); `gates (H,)` weigh the heads."""
+    def linear(self, y: Tensor) -> Tensor:
+        """(…, B, S, C) → (…, B, T, C)."""
         lead, w = y.shape[:-3], self.weights
         (B, H, T, S), C = self.pattern.shape, y.shape[-1]
         G, _, E = w.value.shape
@@ -92,10 +98,18 @@ class FrozenAttention(Affine):
         K = len(v)
         v = v.view(K, B, S, G, E).permute(1, 3, 2, 0, 4).reshape(B, G, S, K * E)  # streams side by side: one product a head
         z = self.pattern @ v.repeat_interleave(w.group, 1)  # (B, H, T, K·E)
-        if gates is not None:
-            z = z * gates.view(1, H, 1, 1)
         z = z.view(B, H, T, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, T, H * E)
         return (z @ w.output.reshape(H * E, -1)).view(*lead, B, T, -1)
+
+    def mixed(self, y: Tensor) -> Tensor:
+        """What each head takes from the values, `P_h y W_V,h`: (K, B, S, C) → (K, B, H, T, E)."""
+        w = self.weights
+        v = torch.einsum("kbsc,gce->kbgse", y, w.value).repeat_interleave(w.group, 2)
+        return self.pattern @ v
+
+    def read_back(self, g: Tensor) -> Tensor:
+        """`g W_O,hᵀ`, what a direction of the stream asks of each head: (M, B, T, C) → (M, B, H, T, E)."""
+        return torch.einsum("mbtc,hec->mbhte", g, self.weights.output)
 
     def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
         """One head for each stream: y (S, B, T, C), heads (S,) → (S, B, T, C)."""
@@ -126,16 +140,16 @@ class FrozenMlp(Affine):
     @classmethod
     def of(cls, mlp: Mlp, u: Tensor) -> FrozenMlp:
         """Freeze at the MLP's input u (B, T, C)."""
-        (wide, b1), (narrow, b2) = _linear(mlp.wide), _linear(mlp.narrow)
+        (wide, b1), (narrow, b2) = linear_map(mlp.wide), linear_map(mlp.narrow)
         if mlp.fused:
             (inner, wide), (b0, b1) = wide.chunk(2), b1.chunk(2)
             gate = mlp.act(u @ inner.T + b0)
         elif mlp.gate is not None:
-            inner, b0 = _linear(mlp.gate)
+            inner, b0 = linear_map(mlp.gate)
             gate = mlp.act(u @ inner.T + b0)
         else:
             z = u @ wide.T + b1
-            gate = torch.where(z == 0, 0, mlp.act(z) / torch.where(z == 0, 1, z))
+            gate = mlp.act(z).div_(z).nan_to_num_(nan=0.0)  # 0/0: a unit that gives nothing whatever its gate
             if float(mlp.act(z.new_zeros(1))) != 0:
                 raise EigenlensError("the activation of this MLP is not zero at zero, so φ(z) = z · φ(z)/z cannot be frozen")
         return cls(wide.T, gate, narrow.T, (gate * b1) @ narrow.T + b2)

@@ -53,8 +53,8 @@ class HeadWeights:
 
 def head_weights(module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None) -> HeadWeights:
     """The weights of the attention `module`, its `output` projection given where it stands elsewhere."""
-    q, k, v = _fused(module, heads) or tuple(_linear(_part(module, names)) for names in (QUERY, KEY, VALUE))
-    out, out_bias = _linear(output if output is not None else _part(module, OUTPUT))  # (C, H·E), (C,)
+    q, k, v = _fused(module, heads) or tuple(linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE))
+    out, out_bias = linear_map(output if output is not None else _part(module, OUTPUT))  # (C, H·E), (C,)
     return HeadWeights(
         query=_split(q[0], heads), key=_split(k[0], kv_heads), value=_split(v[0], kv_heads),
         output=out.T.reshape(heads, -1, len(out)),
@@ -76,7 +76,7 @@ def _part(module: nn.Module, names: Iterable[str]) -> nn.Module:
     raise EigenlensError(f"{type(module).__name__} has none of the projections {names}, so its heads' weights are out of reach")
 
 
-def _linear(module: nn.Module) -> tuple[Tensor, Tensor]:
+def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight (out, in) and bias (out,) of a linear map; GPT-2's `Conv1D` stores the transpose."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
@@ -90,7 +90,7 @@ def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] |
         found = getattr(module, name, None)
         if not isinstance(found, nn.Module):
             continue
-        weight, bias = _linear(found)
+        weight, bias = linear_map(found)
         if name in BY_HEAD:
             by_head = weight.view(heads, 3, -1, weight.shape[1])
             weight = by_head.transpose(0, 1).flatten(0, 2)

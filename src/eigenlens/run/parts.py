@@ -1,4 +1,4 @@
-"""A reproduction in parts: each is written when it is finished, and not done again by a run that goes on."""
+"""A long run in parts: each is written when it is finished, and not done again by a run that goes on."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from ..run.files import disk_errors, read_json, write_json
-
-MARK = "reproduction-request.json"
+from .files import disk_errors, read_json, write_json
 
 
 class Parts:
-    """The folder of a reproduction. `part("overlap", make)` is what `make()` gives, kept as JSON from then on."""
+    """The folder of a run. `part("overlap", make)` is what `make()` gives, kept as JSON from then on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
-    def begin(cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False) -> Parts:
-        """A folder for this request: a new one, or one of the same request to go on with."""
+    def begin(
+        cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
+    ) -> Parts:
+        """A folder for this request: a new one, or one of the same request to go on with; `what` names the kind of run."""
+        mark = folder / f"{what.replace(' ', '-')}-request.json"
         if folder.is_file():
-            raise EigenlensError(f"{folder} is a file; name a folder for the reproduction")
+            raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
         if folder.is_dir() and any(folder.iterdir()):
-            if not (folder / MARK).is_file():
-                raise EigenlensError(f"{folder} exists and is not a reproduction; name another folder")
+            if not mark.is_file():
+                raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
             if resume:
-                if (stored := read_json(folder / MARK)) != request:
+                if (stored := read_json(mark)) != request:
                     changed = [key for key in request if stored.get(key) != request[key]]
                     raise EigenlensError(
-                        f"the reproduction in {folder} was begun with another {', '.join(changed)}; "
+                        f"the {what} in {folder} was begun with another {', '.join(changed)}; "
                         "resume with the same, or begin anew with --force"
                     )
             elif force:
                 shutil.rmtree(folder)
             else:
-                raise EigenlensError(f"{folder} already holds a reproduction; go on with --resume or begin anew with --force")
+                raise EigenlensError(f"{folder} already holds a {what}; go on with --resume or begin anew with --force")
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / MARK).is_file():
-            write_json(folder / MARK, request)
+        if not mark.is_file():
+            write_json(mark, request)
         return cls(folder)
 
     def has(self, name: str) -> bool:

@@ -1,0 +1,89 @@
+"""Commands about why and whether: collapse, reproduce."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_claims, print_collapse
+from .app import Device, Json, app
+
+
+@app.command()
+def collapse(
+    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    data: Annotated[list[str] | None, typer.Argument(help="Data as for study.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the run.")] = Path("collapse"),
+    length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
+    inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
+    paths: Annotated[int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")] = 8,
+    bounds: Annotated[int, typer.Option(min=0, help="Inputs on which the bounds of every head are worked out.")] = 2,
+    by: Annotated[Literal["attention", "mlp", "both"], typer.Option(help="Hops that count.")] = "attention",
+    variants: Annotated[str | None, typer.Option(help="Ablations, with commas (default: all).")] = None,
+    float64: Annotated[bool, typer.Option("--float64", help="Run everything in double precision.")] = False,
+    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    seed: Annotated[int, typer.Option(help="Order of the documents.")] = 0,
+    device: Device = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths, bounds."""
+    from ..collapse import collapse as make
+    from ..collapse.plots import charts
+    from ..run.charts import save_charts
+    from ..run.progress import bar
+
+    names = None if variants is None else [name.strip() for name in variants.split(",") if name.strip()]
+    try:
+        with bar() as report:
+            made = make(
+                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=names,
+                float64=float64, pad=pad, seed=seed, device=device, resume=resume, force=force, report=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+    drawn = save_charts(charts(made), out / "pictures")
+    if as_json:
+        print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
+        return
+    print_collapse(made)
+    print(f"\nEverything is in {out}, {len(drawn)} pictures are in {out / 'pictures'}.")
+
+
+@app.command()
+def reproduce(
+    papers: Annotated[list[str] | None, typer.Argument(help="Papers by name (default: all).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each paper.")] = Path(
+        "reproduction"
+    ),
+    seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing reproduction.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the claims of papers: what was published, what is measured here, and the verdict."""
+    from ..papers import PAPERS, paper
+    from ..papers.pictures import draw
+    from ..run.progress import bar
+
+    chosen = {name: paper(name) for name in papers or PAPERS}
+    records = []
+    for name, run in chosen.items():
+        try:
+            with bar() as report:
+                done = run(quick, out / name, seed, report, resume=resume, force=force)
+        except KeyboardInterrupt:
+            raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+        drawn = draw(done, out / name / "pictures")
+        records.append({**done.record(), "pictures": [str(path) for path in drawn]})
+        if not as_json:
+            print_claims(done)
+            print(f"Everything is in {out / name}, the picture is {drawn[0]}.")
+    if as_json:
+        print(json.dumps(records[0] if len(records) == 1 else records))

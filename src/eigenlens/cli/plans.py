@@ -1,0 +1,89 @@
+"""Commands that use what a study found: plan, evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_plan, print_table
+from .app import Device, Json, app
+
+
+@app.command()
+def plan(
+    folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(help="Data to choose on (default: what the study held out of its own).")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25.")] = None,
+    error: Annotated[float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the plan.")] = Path("plan"),
+    estimators: Annotated[str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Block-adaptive attention for long inputs of a language model.")
+    ] = False,
+    length: Annotated[int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")] = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, where it is no longer where the study found it.")] = None,
+    seed: Annotated[int, typer.Option(help="Random choices of pairs and landmarks.")] = 0,
+    device: Device = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing plan.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Choose an estimator for every head of a studied model, within a budget or an error."""
+    from ..reconstruct import plan as make
+    from ..reconstruct import plan_blocks
+    from ..run.charts import save_charts
+    from ..run.progress import bar
+
+    shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
+    if blocks and (budget is None or error is not None or estimators is not None):
+        raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
+    if not blocks and length is not None:
+        raise EigenlensError("the length of a plan is that of its study; only a plan of --blocks has its own")
+    names = None if estimators is None else [name.strip() for name in estimators.split(",") if name.strip()]
+    with bar() as report:
+        if blocks and budget is not None:
+            made = plan_blocks(folder, budget=budget, length=length or 4096, inputs=inputs or 1, report=report, **shared)
+        else:
+            made = make(
+                folder, budget=budget, error=error, estimators=names, inputs=inputs or 16, seed=seed, report=report, **shared
+            )  # fmt: skip
+    drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
+    if as_json:
+        print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
+        return
+    print_plan(made)
+    print(f"\nThe plan is in {out}; measure it with: eigenlens evaluate {made.facts['model']['name']} --plan {out}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
+    plan: Annotated[Path, typer.Option(help="The folder of the plan.")] = Path("plan"),
+    inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
+    length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan).")] = None,
+    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Measure a plan: quality and cost of the model with it, beside the model without."""
+    from ..reconstruct import evaluate as measure
+    from ..run.progress import bar
+
+    with bar() as report:
+        found = measure(
+            model, data or None, plan=plan, inputs=inputs, length=length, pad=pad, device=device, report=report
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.record()))
+        return
+    facts = found.facts
+    for note in facts["notes"]:
+        print(f"Note: {note}.")
+    print_table(f"{facts['model']} on {facts['data']}: {facts['inputs']} inputs of {facts['length']}", found.rows())

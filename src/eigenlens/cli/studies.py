@@ -1,0 +1,171 @@
+"""Commands that look: demo, models, study, show, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_study, print_table
+from .app import Device, Force, Inputs, Json, Out, app
+
+
+@app.command()
+def demo(
+    out: Out = Path("demo"),
+    inputs: Inputs = 300,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Study the default model on the default text, plan a quarter of its scores' work, measure that, and draw it all."""
+    from ..reconstruct import evaluate as measure
+    from ..reconstruct import plan as make
+    from ..reconstruct.tables import curve_rows, sentence
+    from ..run.charts import save_charts
+    from ..run.progress import bar
+    from ..study.pictures import draw
+
+    made = _study("minilm", None, out / "study", inputs=inputs, force=force)
+    with bar() as report:
+        planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
+        found = measure("minilm", plan=planned, report=report)
+    pictures = [*draw(made, out / "pictures"), *save_charts({"budgets": planned.plot()}, out / "pictures")]
+    if as_json:
+        more = {"plan": planned.record(), "evaluation": found.record(), "pictures": [str(path) for path in pictures]}
+        print(json.dumps({**made.record(), **more}))
+        return
+    print_study(made)
+    print_table("Scores from a part of the work: every estimator at every budget, mean of the heads", curve_rows(planned))
+    print(sentence(planned) + "\n")
+    print_table("The model with that plan, on documents that neither study nor plan has seen", found.rows())
+    where = f"The study is in {made.folder}, the plan in {out / 'plan'}"
+    print(f"{where}, {len(pictures)} pictures are in {out / 'pictures'}.")
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the catalogue: models with real weights, and data, that install from the package registries."""
+    from ..sources.catalogue import MODELS, installed
+    from ..sources.datasets import DATASETS
+
+    listed = [
+        {
+            "name": entry.name, "kind": entry.kind, "layers": entry.layers, "heads": entry.heads, "kv_heads": entry.kv_heads,
+            "width": entry.width, "package": f"{entry.source.name}=={entry.source.version} ({entry.source.registry})",
+            "megabytes": entry.megabytes, "licence": entry.licence, "here": installed(entry.name), "note": entry.note,
+        }
+        for entry in MODELS.values()
+    ]  # fmt: skip
+    data = [{"name": d.name, "kind": d.kind, "megabytes": d.megabytes, "note": d.note} for d in DATASETS.values()]
+    if as_json:
+        print(json.dumps({"models": listed, "data": data}))
+        return
+    rows = [
+        {
+            "name": m["name"], "kind": m["kind"], "layers × heads × width": f"{m['layers']} × {m['heads']} × {m['width']}",
+            "installs from": m["package"], "MB": m["megabytes"], "here": "yes" if m["here"] else "no", "what": m["note"],
+        }
+        for m in listed
+    ]  # fmt: skip
+    print_table("Models", rows)
+    print_table("Data", data)
+
+
+@app.command()
+def study(
+    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="Text files, folders, - for standard input, a named set, token ids (.npy), pictures, .wav files."),
+    ] = None,
+    out: Out = Path("study"),
+    length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
+    inputs: Inputs = 1000,
+    held_out: Annotated[float, typer.Option(help="Share of the inputs held out, by document.")] = 0.2,
+    only: Annotated[
+        str, typer.Option(help="Statistics, with commas: rows, moments, matrices, depth.")
+    ] = "rows,moments,matrices,depth",
+    seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    of: Annotated[str, typer.Option(help="scores (before the softmax) or pattern (after it).")] = "scores",
+    before_rope: Annotated[bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")] = False,
+    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
+    matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
+    batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
+    device: Device = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted study.")] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Study a model's attention on data, in one pass, into a folder."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    made = _study(
+        model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
+        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, device=device,
+        resume=resume, force=force,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(made.record()))
+    else:
+        print_study(made)
+        print(f"\nThe study is in {made.folder}; see it again with: eigenlens show {made.folder}")
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
+    pictures: Annotated[Path | None, typer.Option(help="Draw the pictures of the study into this folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what a study found."""
+    from ..study import Study
+    from ..study.pictures import draw
+
+    opened = Study.open(folder)
+    drawn = draw(opened, pictures) if pictures is not None else []
+    if as_json:
+        print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
+        return
+    print_study(opened)
+    if drawn:
+        print(f"\n{len(drawn)} pictures are in {pictures}.")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Two or more folders of studies of one length.")],
+    centring: Annotated[str, typer.Option(help="raw, centred or row-centred.")] = "centred",
+    ranks: Annotated[str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print how far the eigenspaces of studies overlap, and what variance of one the other captures."""
+    from ..spectra.centring import CENTRINGS
+    from ..study import compare as compare_studies
+
+    if centring not in CENTRINGS:
+        raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
+    try:
+        numbers = None if ranks is None else [int(rank) for rank in ranks.split(",")]
+    except ValueError as error:
+        raise EigenlensError(f"ranks are whole numbers with commas, not {ranks!r}") from error
+    if numbers is not None and min(numbers) < 1:
+        raise EigenlensError(f"a rank is at least 1, not {min(numbers)}")
+    found = compare_studies(*folders, ranks=numbers, centring=centring)
+    if as_json:
+        print(json.dumps(found.record()))
+    else:
+        print_table(f"Row eigenspaces, {centring}", found.rows())
+
+
+def _study(*args: Any, **options: Any) -> Any:
+    from ..run.progress import bar
+    from ..study import study as make
+
+    try:
+        with bar() as report:
+            return make(*args, **options, report=report)
+    except KeyboardInterrupt:
+        raise EigenlensError("interrupted; the same command with --resume goes on from the last checkpoint") from None

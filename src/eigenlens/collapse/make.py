@@ -1,0 +1,142 @@
+"""A collapse run: from a model and data to what holds its rank up."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import nn
+
+from ..capture.precision import in_double, stays_double
+from ..errors import EigenlensError
+from ..explain.anatomy import Switches, anatomy
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from ..sources.catalogue import DEFAULT_MODEL
+from ..sources.inputs import Request, prepare
+from ..sources.models import Model, load
+from ..sources.windows import special_tokens
+from ..study.make import Data, data_names
+from ..study.make import _versions as versions
+from .ablation import VARIANTS
+from .measure import Bench
+from .paths import By
+from .result import Collapse
+
+ABLATIONS = {
+    **VARIANTS,
+    "without attention skip": Switches(attention_skip=False),
+    "without MLP skip": Switches(mlp_skip=False),
+    "without norm": Switches(norm=False),
+}
+"""The paper's variants, and every part taken out alone (SAN+skip is the model without MLPs, SAN+MLP that without skips)."""
+
+
+def collapse(
+    model: str | Path | nn.Module | Model = DEFAULT_MODEL,
+    data: Data | None = None,
+    out: str | Path | None = None,
+    *,
+    length: int | None = None,
+    inputs: int = 32,
+    paths: int = 8,
+    bounds: int = 2,
+    by: By = "attention",
+    variants: Sequence[str] | None = None,
+    float64: bool = False,
+    pad: bool = False,
+    seed: int = 0,
+    tokenizer: Any = None,
+    device: str = "cpu",
+    resume: bool = False,
+    force: bool = False,
+    report: Report = silent,
+) -> Collapse:
+    """Where a model's tokens would collapse, and what keeps them apart.
+
+    The metrics of a study along depth for the model and its ablations on `inputs` inputs, the output by path length on
+    `paths` of them, the bounds of every head on `bounds`. `variants` names some of the ablations (default: all);
+    `float64` runs everything in double, which a curve below 1e-6 needs. A family whose blocks are not known gets the
+    metrics of the model itself, and a note that says what is missing. Finished parts are kept: `resume` goes on.
+
+    >>> collapse("minilm").plot()
+    """
+    chosen = list(ABLATIONS) if variants is None else list(variants)
+    for name in chosen:
+        if name not in ABLATIONS:
+            raise EigenlensError(f"no variant {name!r}; there are {', '.join(ABLATIONS)}")
+    if by not in get_args(By):
+        raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
+    if paths < 0 or bounds < 0:
+        raise EigenlensError(f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}")
+    chosen = ["full", *(name for name in chosen if name != "full")]
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
+        loaded = load(model, device=device, tokenizer=tokenizer)
+        names = data_names(data, loaded, scratch)
+        request = Request(names, length, inputs, 0.2, seed, pad)
+        ready = prepare(loaded, request, scratch)
+        if float64:
+            loaded = replace(loaded, module=in_double(loaded.module))
+        notes = _missing(loaded)
+        folder = scratch / "parts" if out is None else Path(out)
+        settings = {
+            "model": loaded.name, "weights": loaded.facts.get("fingerprint"), "data": [Path(name).name for name in names],
+            "fingerprint": ready.facts.get("fingerprint"), "length": ready.length, "inputs": len(ready.buckets),
+            "paths": paths, "bounds": bounds, "by": by, "float64": float64, "pad": pad, "seed": seed,
+        }  # fmt: skip
+        parts = Parts.begin(folder, settings, resume=resume, force=force, what="collapse run")
+        bench = Bench(loaded, ready, _sinks(loaded), report)
+        with stays_double() if float64 else nullcontext():
+            found = _measured(bench, parts, chosen, paths, bounds, by, notes)
+    facts = {
+        **settings, "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts}, "data": ready.facts,
+        "notes": notes, "versions": versions(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    result = Collapse({"facts": facts, **found})
+    if out is not None:
+        parts.write("collapse", result.record())
+    return result
+
+
+def _measured(
+    bench: Bench, parts: Parts, variants: Sequence[str], paths: int, bounds: int, by: By, notes: list[str]
+) -> dict[str, Any]:
+    known = not notes
+    curves = {"full": parts.part("full", partial(bench.curves, "full", None))}
+    for name in variants[1:] if known else []:
+        try:
+            curves[name] = parts.part(name.replace(" ", "-"), partial(bench.curves, name, ABLATIONS[name]))
+        except EigenlensError as error:
+            notes.append(f"{name}: {error}")
+    empty: dict[str, Any] = {"error": None, "lengths": [], "heads": [], "single": []}
+    most = len(bench.inputs.buckets)
+    return {
+        "curves": curves,
+        "paths": parts.part("paths", partial(bench.paths, min(paths, most), by)) if known and paths else empty,
+        "bounds": parts.part("bounds", partial(bench.bounds, min(bounds, most)))
+        if known and bounds
+        else {"heads": [], "depth": []},
+    }
+
+
+def _missing(model: Model) -> list[str]:
+    """Why there are no ablations, paths and bounds, if there are none."""
+    try:
+        anatomy(model.backbone)
+    except EigenlensError as error:
+        return [f"only the model itself was measured, without ablations, paths and bounds: {error}"]
+    return []
+
+
+def _sinks(model: Model) -> tuple[int, int]:
+    """The special tokens around a text, at least the first token."""
+    front, end = special_tokens(model.tokenizer) if model.tokenizer is not None else ([], [])
+    return max(1, len(front)), len(end)

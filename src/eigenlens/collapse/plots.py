@@ -1,0 +1,108 @@
+"""Pictures of a collapse run, as altair charts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+if TYPE_CHECKING:
+    from .result import Collapse
+
+LEAST = 1e-16
+"""Values below are drawn here: a logarithmic axis has no zero."""
+
+
+def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all") -> Any:
+    """A metric of every variant along depth, logarithmic, with bands of the 95 % interval over inputs; one panel a stack."""
+    rows = [
+        {"variant": name, "stack": stack, "depth": point["depth"], "mean": max(point["mean"], LEAST),
+         "low": max(_or(point["low"], point["mean"]), LEAST), "high": max(_or(point["high"], point["mean"]), LEAST)}
+        for name, depth in run.curves.items() for stack in depth.stacks for point in depth.curve(metric, stack, tokens)
+    ]  # fmt: skip
+    stacks = list(dict.fromkeys(row["stack"] for row in rows))
+    panels = []
+    for stack in stacks:
+        data = alt.Data(values=[row for row in rows if row["stack"] == stack])
+        base = alt.Chart(data).encode(
+            x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="blocks passed"),
+            color=alt.Color("variant:N", sort=list(run.curves), scale=alt.Scale(scheme="tableau10"), title="variant"),
+        )
+        axis = alt.Axis(format=".0e", tickCount=8)
+        line = base.mark_line(point={"size": 25}).encode(
+            y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
+            tooltip=["variant:N", "depth:Q", alt.Tooltip("mean:Q", format=".3g")],
+        )
+        band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q")
+        panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
+    title = f"{run.name}: how far the tokens are from one vector"
+    return alt.hconcat(*panels).properties(title=title)
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
+
+
+def path_bars(run: Collapse) -> Any:
+    """By path length: share of the output, share of the paths, and the residual of the terms and of single paths."""
+    lengths = [row for row in run.paths if row["part"] == "paths" and row["attention_hops"] is not None]
+    rows = [
+        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": row[key]}
+        for row in lengths
+        for what, key in (("of the output", "share"), ("of the paths", "path_share"))
+        if row[key] is not None
+    ]
+    residuals = [
+        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST)}
+        for what, found in (("sum of the paths", lengths), ("pattern of a single path", run.single_paths))
+        for row in found
+    ]
+    bars = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)), xOffset="what:N",
+            y=alt.Y("value:Q", title="share"), color=alt.Color("what:N", title="share"),
+            column=alt.Column("stack:N", title=None),
+            tooltip=["stack:N", "hops:O", "what:N", alt.Tooltip("value:Q", format=".3g")],
+        )
+    )  # fmt: skip
+    lines = (
+        alt.Chart(alt.Data(values=residuals))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("hops:Q", title="attention hops", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
+            color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")), strokeDash="stack:N",
+            tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("value:Q", format=".3g")],
+        )
+        .properties(width=380, height=240)
+    )  # fmt: skip
+    return alt.vconcat(bars, lines).resolve_scale(color="independent").properties(title=f"{run.name}: paths by length")
+
+
+def bound_map(run: Collapse) -> Any:
+    """Layers × heads: the largest D of each head (the cubic bound needs it at most at 1.256) and its Dobrushin coefficient."""
+    panels = []
+    for key, title in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
+        data = [{**row, "layer": f"{row['stack']} {row['layer']}", "value": row[key]} for row in run.bounds]
+        order = list(dict.fromkeys(row["layer"] for row in data))
+        base = alt.Chart(alt.Data(values=data)).encode(
+            x=alt.X("head:O", axis=alt.Axis(labelAngle=0)), y=alt.Y("layer:N", sort=order, title="layer"),
+            tooltip=["layer:N", "head:O", alt.Tooltip("value:Q", format=".3g", title=title)],
+        )  # fmt: skip
+        scale = alt.Scale(scheme="tealblues", type="log" if key == "max_d" else "linear")
+        cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=scale, title=title))
+        text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"))
+        panels.append((cells + text).properties(title=title, width=alt.Step(30), height=alt.Step(20)))
+    return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=f"{run.name}: bounds")
+
+
+def charts(run: Collapse) -> dict[str, Any]:
+    """Every picture that this run has data for, by name."""
+    found = {"residual": residual_curves(run), "metrics": run.curves["full"].plot()}
+    if any(row["part"] == "paths" and row["attention_hops"] is not None for row in run.paths):
+        found["paths"] = path_bars(run)
+    if run.bounds:
+        found["bounds"] = bound_map(run)
+    return found

@@ -1,0 +1,54 @@
+"""One sentence on where a model would collapse and what holds it up, made from its ablations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .result import Collapse
+
+COLLAPSED = 0.05
+"""Tokens count as one vector where their relative residual is below this."""
+PARTS = {
+    "SAN+MLP": "both skips", "without attention skip": "the attention skip", "without MLP skip": "the MLP skip",
+    "SAN+skip": "the MLPs", "without norm": "the norms",
+}  # fmt: skip
+"""What each ablation takes out of the model."""
+
+
+def sentence(run: Collapse) -> str:
+    """In the stack that is longest: where pure attention collapses, how far each part holds the tokens apart."""
+    depth = run.curves["full"]
+    if not depth.numbers:
+        return "No block was seen, so nothing is known of the tokens along depth."
+    stack = max(depth.stacks, key=lambda name: len(depth.curve("residual", name)))
+    full = [point["mean"] for point in depth.curve("residual", stack)]
+    where = "" if len(depth.stacks) == 1 else f" of the {stack}"
+    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {len(full) - 1} blocks"
+    if "SAN" not in run.curves:
+        return start + "; no ablation was measured, so what holds them apart is not known."
+    pure = [point["mean"] for point in run.curves["SAN"].curve("residual", stack)]
+    return f"{start}; {_alone(pure)}. {_held_up(run, stack, full[-1])}"
+
+
+def _alone(pure: list[float]) -> str:
+    first = next((index for index, value in enumerate(pure) if value < COLLAPSED), None)
+    if first is None:
+        left = f"attention alone would leave {pure[-1]:.2g}"
+        return f"{left}, so this model would not collapse (below {COLLAPSED:g}) even without the rest"
+    rate = (pure[first] / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
+    where = f"attention alone would collapse at block {first} ({pure[first]:.2g})"
+    return f"{where}, keeping a factor of {rate:.2g} a block until there"
+
+
+def _held_up(run: Collapse, stack: str, full: float) -> str:
+    """Which part, taken out alone, costs most of the residual at the end."""
+    ends = {part: run.curves[name].curve("residual", stack)[-1]["mean"] for name, part in PARTS.items() if name in run.curves}
+    if not ends:
+        return "No part was taken out alone, so what holds them apart is not known."
+    told = ", ".join(f"{value:.2g} without {part}" for part, value in sorted(ends.items(), key=lambda item: item[1]))
+    worst = min(ends, key=lambda part: ends[part])
+    if ends[worst] >= full / 2:
+        return f"No single part holds them apart: at the end {told}."
+    verb = "holds" if worst in {"the attention skip", "the MLP skip"} else "hold"
+    return f"{worst[0].upper()}{worst[1:]} {verb} them apart: at the end {told}."
