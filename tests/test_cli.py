@@ -266,7 +266,7 @@ def cut(content):
 
 
 def other_format(content):
-    return content.replace(b'"format": 2', b'"format": 99')
+    return content.replace(b'"format": 3', b'"format": 99')
 
 
 def other_plan(world, tmp_path):
@@ -340,7 +340,7 @@ BAD = {
     "show an interrupted study": (lambda w, t: ("show", interrupted(t)), "was interrupted before it was finished"),
     "show another version": (
         lambda w, t: ("show", damaged(w, t, "study.json", other_format)),
-        "has format 99, and this version of eigenlens reads format 2",
+        "has format 99, and this version of eigenlens reads format 3",
     ),
     "show a flipped byte": (
         lambda w, t: ("show", damaged(w, t, "spectra.safetensors", flipped)),
@@ -352,7 +352,7 @@ BAD = {
     ),
     "show a record cut short": (lambda w, t: ("show", damaged(w, t, "study.json", cut)), r"study\.json cannot be read"),
     "show a record of nothing": (
-        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 2}')),
+        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 3}')),
         r"is damaged: study\.json",
     ),
     "draw over a file": (lambda w, t: ("show", w.study, "--pictures", text_of(t, b"x")), "cannot be written"),

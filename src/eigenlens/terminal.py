@@ -27,11 +27,13 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3f}" if value == 0 or 5e-4 <= abs(value) < 1e6 else f"{value:.1e}"
 
 
 def print_study(made: Any) -> None:
-    from .study.tables import layer_rows, sentence, summary_rows
+    from .study.tables import depth_rows, layer_rows, sentence, summary_rows
 
     facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
     where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
@@ -39,7 +41,8 @@ def print_study(made: Any) -> None:
     print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
+    if kinds:
+        print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
     if "rows" in kinds:
         print_table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
     if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
@@ -47,6 +50,9 @@ def print_study(made: Any) -> None:
         found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
         shown = [{key: value for key, value in row.items() if key not in {"left", "right", "best"}} for row in found]
         print_table("Overlap of heads' row eigenspaces, centred", shown)
+    if made.has("depth"):
+        measured = max((number.number for number in made.depth.numbers), default=0)
+        print_table(f"Tokens and patterns along depth, mean of {measured} inputs", depth_rows(made))
     print(sentence(made))
 
 
@@ -59,6 +65,29 @@ def print_plan(made: Any) -> None:
     print(sentence(made))
 
 
+def print_collapse(made: Any) -> None:
+    facts = made.facts
+    precision = ", float64" if facts["float64"] else ""
+    print(f"{made.name}: {facts['inputs']} inputs of {facts['length']} tokens{precision}")
+    for note in facts["notes"]:
+        print(f"Note: {note}.")
+    print_table("How far the tokens are from one vector: relative residual behind each block", made.rows())
+    without = made.rows(tokens="without sinks")
+    if without:
+        print_table("The same without the sink tokens", without)
+    if made.paths:
+        keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
+        title = f"The output by path length (the terms sum to it within {made.error:.0e})"
+        print_table(title, [{key: row[key] for key in keys} for row in made.paths])
+        print_table("Products of patterns along single random paths", made.single_paths)
+    if made.bounds:
+        shown = ("stack", "layer", "head", "max_d", "gamma", "beta", "holds", "cubic", "unconditional", "dobrushin")
+        print_table("Bounds of every head", [{key: row[key] for key in shown} for row in made.bounds])
+    if made.depth_bounds:
+        print_table("Bounds of pure attention composed over depth, base-ten logarithms", made.depth_bounds)
+    print(made.sentence)
+
+
 def print_claims(done: Any) -> None:
     print(done.title)
     for note in done.notes:
@@ -68,6 +97,9 @@ def print_claims(done: Any) -> None:
     for number, row in enumerate(rows, 1):
         print(f"{number}. {row['note']}.")
     print()
-    left_out = {"seeds", "kept_low", "kept_high", "training_gigaflops"}
-    table = [{key: value for key, value in row.items() if key not in left_out} for row in done.tables["training"]]
-    print_table("Training: held-out loss in nats a masked byte; costs relative to full attention", table)
+    for title, name in done.shown:
+        print_table(title, [{key: value for key, value in row.items() if key not in LEFT_OUT} for row in done.tables[name]])
+
+
+LEFT_OUT = {"seeds", "kept_low", "kept_high", "training_gigaflops", "each"}
+"""Columns that are in the record and would crowd a printed table."""

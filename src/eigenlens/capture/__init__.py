@@ -1,6 +1,18 @@
-"""One door to every attention call of a model."""
+"""One door to every attention call of a model, and to the blocks they are made in."""
 
 from .call import AttentionCall, MaskShape, Site
+from .layers import Layer, attention_names, block_paths, capture_layers
 from .session import AttentionNotSeen, capture, replaced
 
-__all__ = ["AttentionCall", "AttentionNotSeen", "MaskShape", "Site", "capture", "replaced"]
+__all__ = [
+    "AttentionCall",
+    "AttentionNotSeen",
+    "Layer",
+    "MaskShape",
+    "Site",
+    "attention_names",
+    "block_paths",
+    "capture",
+    "capture_layers",
+    "replaced",
+]

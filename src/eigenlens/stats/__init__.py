@@ -1,5 +1,6 @@
-"""Mergeable streaming statistics of attention calls."""
+"""Mergeable streaming statistics of attention calls and of the blocks they are made in."""
 
+from .depth import DepthMetrics, DepthNumber
 from .matrices import MatrixGram, MatrixSketch, MatrixSums
 from .pairs import Pairs
 from .projection import MatrixProjection, ProjectionSums
@@ -9,6 +10,8 @@ from .rows import RowMoments
 from .statistic import State, Statistic
 
 __all__ = [
+    "DepthMetrics",
+    "DepthNumber",
     "MatrixGram",
     "MatrixProjection",
     "MatrixSketch",

@@ -27,7 +27,7 @@ from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from .options import STATISTICS, Options
-from .probe import matrix_form, probe
+from .probe import DepthForm, depth_form, matrix_form, probe
 from .recorder import Recorder
 from .study import FILES, Study
 
@@ -50,6 +50,7 @@ def study(
     rank: int = 64,
     matrix_gigabytes: float = 4.0,
     batch: int | None = None,
+    depth_every: int | None = None,
     tokenizer: Any = None,
     device: str = "cpu",
     resume: bool = False,
@@ -61,7 +62,8 @@ def study(
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
     (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
     the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
-    object. A study that was killed goes on with `resume=True` and ends with the same numbers.
+    object. Metrics along depth are measured on every `depth_every`-th input. A study that was killed goes on with
+    `resume=True` and ends with the same numbers.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
@@ -76,7 +78,10 @@ def study(
         with disk_errors(Path(scratch)):
             names = data_names(data, loaded, Path(scratch))
         request = Request(names, length, inputs, held_out, seed, pad)
-        asked = Options(request, tuple(only), of, before_rope, rank, matrix_gigabytes=matrix_gigabytes, batch=batch)
+        asked = Options(
+            request, tuple(only), of, before_rope, rank,
+            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every,
+        )  # fmt: skip
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()
         if goes_on:
@@ -87,9 +92,10 @@ def study(
             ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
         sites = probe(loaded, ready, asked)
         matrix, note = matrix_form(sites, ready, asked)
-        options = asked
-        if matrix is None:
-            options = replace(asked, only=tuple(name for name in asked.only if name != "matrices"))
+        depth, no_depth = depth_form(sites, loaded, asked)
+        missing = {"matrices"} if matrix is None else set()
+        missing |= {"depth"} if depth is None else set()
+        options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
         if not existed:
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +111,8 @@ def study(
                 raise
             ready = prepare(loaded, request, unfinished, resume=True)
         with disk_errors(unfinished):
-            _record(folder, loaded, ready, options, matrix, sites, [note] if note else [], report)
+            notes = [text for text in (note, no_depth) if text]
+            _record(folder, loaded, ready, options, matrix, depth, sites, notes, report)
         shutil.rmtree(unfinished)
     made = Study.open(folder)
     return Study(folder, made.facts, keep)
@@ -117,21 +124,24 @@ def _record(
     inputs: Inputs,
     options: Options,
     matrix: str | None,
+    depth: DepthForm | None,
     sites: dict[str, Any],
     notes: list[str],
     report: Report,
 ) -> None:
     begin = time.perf_counter()
-    recording = Recorder(model, inputs, options, matrix, folder / "unfinished", report).run()
+    recording = Recorder(model, inputs, options, matrix, depth, folder / "unfinished", report).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
         notes.append(f"the data gave {got} inputs where {asked} were asked for")
+    if recording.depth is not None and not recording.depth.sums:
+        notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
     facts = {
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
         "length": inputs.length,
         "inputs": got,
-        "options": {**options.record(), "matrices_by": matrix},
+        "options": {**options.record(), "matrices_by": matrix, "depth_by": depth.record() if depth else None},
         "sites": sites,
         "notes": notes,
         "seconds": round(time.perf_counter() - begin, 2),

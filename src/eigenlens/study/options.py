@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..errors import EigenlensError
 from ..sources.inputs import Request
 
-STATISTICS = ("rows", "moments", "matrices")
+STATISTICS = ("rows", "moments", "matrices", "depth")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Options:
     oversample: int = 16
     matrix_gigabytes: float = 4.0
     batch: int | None = None
+    depth_every: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.only:
@@ -34,6 +35,8 @@ class Options:
             raise EigenlensError(f"a study is of scores or of the pattern, not of {self.of!r}")
         if self.rank < 1 or self.oversample < 0 or self.matrix_gigabytes < 0 or (self.batch or 1) < 1:
             raise EigenlensError("the rank and the batch must be at least 1, oversampling and memory not negative")
+        if self.depth_every is not None and self.depth_every < 1:
+            raise EigenlensError(f"metrics along depth are of every n-th input, with n at least 1, not {self.depth_every}")
 
     @property
     def columns(self) -> int:
@@ -43,6 +46,15 @@ class Options:
     def batch_size(self, length: int) -> int:
         """Inputs in a batch: about 4,096 tokens."""
         return self.batch or max(1, 4096 // length)
+
+    def every(self, length: int) -> int:
+        """Metrics along depth are measured on every n-th input: on all of them they would cost more than the model.
+
+        By default on one in 16, and in inputs of more than 256 tokens on one in `length / 16`; where that would leave too
+        few to say anything, on 16 inputs of up to 128 tokens, on 2 of a thousand or more.
+        """
+        least = min(16, max(2, 2048 // length))
+        return self.depth_every or max(1, min(max(16, length // 16), self.request.inputs // least))
 
     def record(self) -> dict[str, Any]:
         return asdict(self)

@@ -30,4 +30,6 @@ def draw(study: Study, folder: Path) -> list[Path]:
         maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
         titles = [f"{leader.name}: mean score", *(f"eigenvector {i + 1}" for i in range(len(maps) - 1))]
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
+    if study.has("depth") and study.depth.numbers:
+        charts["depth"] = study.depth.plot()
     return save_charts(charts, folder, only_png={"eigenvectors-matrices"})

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall, capture
+from ..capture import AttentionCall, block_paths, capture
 from ..errors import EigenlensError
 from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
+from ..sources.windows import special_tokens
 from .options import Options
 
 
@@ -73,3 +75,38 @@ def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Optio
             raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")
         return None, f"{why}; left out"
     return ("gram" if exact else "sketch"), ""
+
+
+@dataclass(frozen=True)
+class DepthForm:
+    """How metrics along depth are to be had."""
+
+    names: dict[str, Any]  # the attention modules and their kinds: they show the blocks
+    sinks: tuple[int, int]  # tokens at the front and at the end of an input that may be sinks
+    every: int  # of the inputs only every n-th is measured
+
+    def record(self) -> dict[str, Any]:
+        return {"sinks": list(self.sinks), "every": self.every}
+
+
+def depth_form(sites: dict[str, dict[str, Any]], model: Model, options: Options) -> tuple[DepthForm | None, str]:
+    """The form, or None with the reason."""
+    if "depth" not in options.only:
+        return None, ""
+    names = {site["name"]: site["kind"] for site in sites.values()}
+    longest = max(site["queries"] for site in sites.values())
+    if block_paths(names):
+        return DepthForm(names, _sinks(model, options), options.every(longest)), ""
+    why = f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so metrics along depth"
+    if options.only == ("depth",):
+        raise EigenlensError(f"{why} are not to be had; ask for other statistics")
+    return None, f"{why} were left out"
+
+
+def _sinks(model: Model, options: Options) -> tuple[int, int]:
+    """What the tokenizer puts around a text, and the first token in any case: attention that has no use rests on them."""
+    ids = any(name.endswith(".npy") for name in options.request.data)
+    if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:
+        return 1, 0
+    before, after = special_tokens(model.tokenizer)
+    return max(1, len(before)), len(after)

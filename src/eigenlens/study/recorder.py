@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ..capture import AttentionCall, capture
+from ..capture import AttentionCall, Layer, capture, capture_layers
 from ..run.files import read_tensors, write_tensors
 from ..run.local import Checkpoints, pack_states, run_stage, unpack_states
 from ..run.progress import Report
@@ -19,9 +20,18 @@ from ..spectra.bases import Energies, Key, Place
 from ..spectra.matrices import MatrixAnalysis
 from ..spectra.rows import RowAnalysis
 from ..spectra.spectrum import Spectrum
-from ..stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments, State, Statistic
+from ..stats import (
+    DepthMetrics,
+    MatrixGram,
+    MatrixProjection,
+    MatrixSketch,
+    QueryKeyMoments,
+    RowMoments,
+    State,
+    Statistic,
+)
 from .options import Options
-from .probe import forward_of
+from .probe import DepthForm, forward_of
 
 Group = dict[str, dict[Key, Energies]]
 """What one group of held-out documents showed, by analysis."""
@@ -35,13 +45,24 @@ class Recording:
     held: dict[str, Statistic]
     spectra: list[Spectrum]
     matrices: MatrixAnalysis | None
+    depth: DepthMetrics | None  # over all inputs: nothing is fitted
 
 
 class Recorder:
     """Runs the stages pilot, fit, held-out groups; can be killed at any moment and goes on from the last checkpoint."""
 
-    def __init__(self, model: Model, inputs: Inputs, options: Options, matrix: str | None, work: Path, report: Report) -> None:
+    def __init__(
+        self,
+        model: Model,
+        inputs: Inputs,
+        options: Options,
+        matrix: str | None,
+        depth: DepthForm | None,
+        work: Path,
+        report: Report,
+    ) -> None:
         self.model, self.inputs, self.options, self.matrix = model, inputs, options, matrix
+        self.form, self.depth = depth, None if depth is None else DepthMetrics(depth.sinks, depth.every)
         self.work, self.report = work, report
         self.size = options.batch_size(inputs.length)
         self.checkpoints = Checkpoints(work)
@@ -50,6 +71,9 @@ class Recorder:
 
     def run(self) -> Recording:
         standing = self.checkpoints.load()
+        if standing is not None and self.form is not None:
+            state = unpack_states(standing[2], ["depth"])["depth"]
+            self.depth = DepthMetrics.from_state(state, sinks=self.form.sinks, every=self.form.every)
         fit = self._fit(standing)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
         matrices = None
@@ -60,7 +84,7 @@ class Recorder:
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
         spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
-        return Recording(fit, held, spectra, matrices)
+        return Recording(fit, held, spectra, matrices, self.depth)
 
     def _pass(
         self,
@@ -73,19 +97,31 @@ class Recorder:
         extra: State,
     ) -> None:
         """Inputs `done` to `stop` of a bucket through the model, into `statistics`; `before` inputs ran in other buckets."""
+        place = before + done  # of the next batch's first input among all inputs of the study
 
         def sink(call: AttentionCall) -> None:
             for statistic in statistics.values():
                 statistic.update(call)
 
+        def measure(layer: Layer) -> None:
+            assert self.depth is not None
+            self.depth.update(layer, place)
+
         def after(done: int) -> None:
+            nonlocal place
+            place = before + done
             self.report("held-out inputs" if bucket != FIT else "fit inputs", before + done, self.total)
             if done < stop and self.checkpoints.due():
                 self._save(stage, done, {**pack_states(statistics), **extra})
 
         if done >= stop:
             return
-        with torch.no_grad(), capture(self.model.backbone, sink, before_rope=self.options.before_rope):
+        with torch.no_grad(), ExitStack() as doors:
+            if self.form is None or self.options.before_rope:
+                doors.enter_context(capture(self.model.backbone, sink, before_rope=self.options.before_rope))
+            if self.form is not None:  # the patterns along depth are always the model's own, behind the rotary embedding
+                calls = None if self.options.before_rope else sink
+                doors.enter_context(capture_layers(self.model.backbone, self.form.names, measure, calls=calls))
             run_stage(forward_of(self.model), self.inputs.batches(bucket, self.size, done, stop), done, after)
 
     def _save(self, stage: str, done: int, state: State) -> None:
@@ -93,7 +129,8 @@ class Recorder:
         for name, content in self._ahead.items():
             write_tensors(self.work / name, content())
         self._ahead.clear()
-        self.checkpoints.save(stage, done, state)
+        depth = {} if self.depth is None else {f"depth:{name}": x for name, x in self.depth.state().items()}
+        self.checkpoints.save(stage, done, {**state, **depth})
 
     def _fit(self, standing: tuple[str, int, State] | None) -> dict[str, Statistic]:
         number, columns, of = self.inputs.number(FIT), self.options.columns, self.options.of

@@ -20,11 +20,12 @@ from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
 from ..spectra.spectrum import Level, Spectra, Spectrum
-from ..stats import Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from ..stats import DepthMetrics, Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from .depth import Depth
 from .recorder import Recording
 
-FORMAT = 2
-FILES = ("spectra", "rows", "moments", "matrices")
+FORMAT = 3
+FILES = ("spectra", "rows", "moments", "matrices", "depth")
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
 
@@ -77,6 +78,8 @@ class Study:
                 }
         if recording.matrices is not None:
             tensors["matrices"] = _matrix_tensors(recording)
+        if recording.depth is not None:
+            tensors["depth"] = recording.depth.state()
         files = {}
         for name, content in tensors.items():
             path = folder / f"{name}.safetensors"
@@ -121,6 +124,15 @@ class Study:
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
         """Moments of queries and keys of every site."""
         return QueryKeyMoments.from_state(_halves(self._tensors("moments"))[part]).result()
+
+    @cached_property
+    def depth(self) -> Depth:
+        """Rank, residual and mixing of the tokens along the depth of the model."""
+        return Depth(DepthMetrics.from_state(self._tensors("depth")).result())
+
+    def has(self, name: str) -> bool:
+        """Whether the study was made with this statistic."""
+        return f"{name}.safetensors" in self.facts["files"]
 
     @cached_property
     def _bases(self) -> dict[tuple[Place, Centring], RowBasis]:
@@ -214,9 +226,16 @@ class Study:
             "model": self.facts["model"], "data": self.facts["data"], "length": self.length, "inputs": self.facts["inputs"],
             "seconds": self.facts["seconds"], "versions": self.facts["versions"], "options": self.facts["options"],
             "sites": self.sites, "notes": self.facts["notes"],
-            "heads": _wide(self.spectra.select(level="head")), "layers": _wide(self.spectra.select(level="layer")),
+            "heads": _wide(self.spectra.select(level="head")), "layers": self._layers(),
             "stacks": _wide(self.spectra.select(level="stack")),
         }  # fmt: skip
+
+    def _layers(self) -> list[dict[str, Any]]:
+        """One record a layer: the numbers of its spectra, and those along depth."""
+        found = {(r["stack"], r["layer"]): r for r in _wide(self.spectra.select(level="layer"))}
+        for (stack, layer), numbers in (self.depth.by_layer() if self.has("depth") else {}).items():
+            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(numbers)
+        return [found[place] for place in sorted(found)]
 
     def plot(self) -> Any:
         """Held-out dimension of every head, layers × heads (an altair chart)."""

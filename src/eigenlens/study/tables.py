@@ -69,11 +69,23 @@ def layer_rows(study: Study, analysis: str = "rows", centring: str = "centred", 
     return rows
 
 
+def depth_rows(study: Study) -> list[dict[str, Any]]:
+    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind it yet."""
+    names = {
+        "residual": "residual", "effective_rank": "effective rank", "stable_rank": "stable rank", "cosine": "cosine",
+        "high_frequency": "high frequencies", "entropy": "entropy", "singular_ratio": "σ₂/σ₁",
+    }  # fmt: skip
+    rows = study.depth.table(list(names))
+    return [{"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}} for row in rows]
+
+
 def sentence(study: Study) -> str:
-    """What this study says, in one sentence made from its numbers."""
+    """What this study says, in one sentence made from its numbers; nothing where it has no spectra."""
     heads = study.spectra.select(analysis="rows", level="head", centring="centred")
     if not len(heads):
         heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
+    if not len(heads):
+        return ""
     size, number = heads.spectra[0].dimensions, len(heads)
     at_90 = [s.dimension(0.9) for s in heads]
     low = sum(d is not None and d <= size / 8 for d in at_90)

@@ -1,0 +1,198 @@
+"""Rank, residual and mixing of the tokens along the depth of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from scipy.stats import t as student
+from torch import Tensor
+
+from ..capture import AttentionCall, Layer, Site
+from ..errors import EigenlensError
+from . import geometry
+from .statistic import State, add_sites, same_shape
+
+TOKEN_METRICS = ("residual", "effective_rank", "stable_rank", "participation_ratio", "cosine", "high_frequency")
+"""Of the tokens that go into a block (place `input`) and come out of it (`output`)."""
+ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
+"""Of the pattern of the block's self-attention (place `attention`): every head's, and under head None their mean."""
+TOKENS = ("all", "without sinks")
+
+Place = Literal["input", "output", "attention"]
+
+_PAIRS = 2**24  # pairs of queries and keys whose pattern is held at once
+
+
+@dataclass(frozen=True)
+class DepthNumber:
+    """One metric at one place: the mean over inputs, and its 95 % interval (None of a single input)."""
+
+    stack: str
+    layer: int
+    place: Place
+    tokens: str
+    metric: str
+    head: int | None
+    mean: float
+    low: float | None
+    high: float | None
+    number: int
+
+
+class DepthMetrics:
+    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block, over all tokens and without the sinks.
+
+    `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves out. Only every
+    `every`-th input is measured. `centre` is what the residual is taken to: the token mean or the column median. Patterns
+    are the model's own; where it has sink logits, their rows sum to less than 1, but for the set without sinks.
+
+    Cost of a measured input: a Gram matrix and its eigenvalues (n³) for each stream and set of tokens, and for each head.
+    Memory: a few hundred bytes a head.
+    """
+
+    def __init__(self, sinks: tuple[int, int] = (1, 0), every: int = 1, centre: Literal["mean", "median"] = "mean") -> None:
+        if min(sinks) < 0:
+            raise EigenlensError(f"the sinks are numbers of tokens at the front and at the end, not {sinks}")
+        if every < 1:
+            raise EigenlensError(f"of the inputs every first or every n-th can be measured, not every {every}-th")
+        self.sinks, self.every, self.centre = sinks, every, centre
+        self.sums: dict[str, Tensor] = {}  # `encoder/3/input` → (tokens, metrics, heads, 3) float64
+        self._last: tuple[Tensor, int, Tensor | None, Tensor] | None = None  # what a block gave, as the next one takes it
+
+    @torch.no_grad()
+    def update(self, layer: Layer, start: int = 0) -> None:
+        """Measure a block; `start` is the place of the batch's first input among all inputs, for the choice of the n-th."""
+        first = -start % self.every
+        if first >= len(layer.inputs):
+            return
+        chosen = slice(first, None, self.every)
+        X, valid = layer.inputs[chosen], None if layer.valid is None else layer.valid[chosen]
+        _check_finite(layer.site, X, valid)
+        sets = self._sets(X, valid)
+        known = self._last
+        if known is not None and known[0] is layer.inputs and known[1] == first and _equal(known[2], valid):
+            values = known[3]
+        else:
+            values = self._of_tokens(X, sets)
+        self._add(f"{layer.site}/input", values, sets)
+        Y = layer.outputs[chosen]
+        after = valid if Y.shape[:2] == X.shape[:2] else None  # a block may merge tokens
+        _check_finite(layer.site, Y, after)
+        outer = self._sets(Y, after)
+        values = self._of_tokens(Y, outer)
+        self._last = (layer.outputs, first, after, values)
+        self._add(f"{layer.site}/output", values, outer)
+        call = layer.calls[0] if layer.calls else None
+        if call is not None and call.kind == "self" and _over(call, layer.inputs):
+            self._add(f"{layer.site}/attention", self._of_attention(_of_inputs(call, chosen), X, valid, sets), sets)
+
+    def _sets(self, X: Tensor, valid: Tensor | None) -> list[Tensor]:
+        """The tokens of each set, (B, T) bool."""
+        there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        place, n = there.cumsum(1) - 1, there.sum(1, keepdim=True)
+        front, end = self.sinks
+        return [there, there & (place >= front) & (place < n - end)]
+
+    def _of_tokens(self, X: Tensor, sets: list[Tensor]) -> Tensor:
+        """Metrics of a stream, (B, tokens, metrics, 1)."""
+        found = []
+        for kept in sets:
+            residual = geometry.relative_residual(X, kept, self.centre)
+            numbers = (residual, *geometry.ranks(X, kept), geometry.mean_cosine(X, kept), geometry.high_frequency(X, kept))
+            found.append(torch.stack(numbers, 1))
+        return torch.stack(found, 1)[..., None]
+
+    def _of_attention(self, call: AttentionCall, X: Tensor, valid: Tensor | None, sets: list[Tensor]) -> Tensor:
+        """Metrics of a pattern, (B, tokens, metrics, H + 1), the last the mean of the heads."""
+        B, H, T, _ = call.q.shape
+        D = geometry.squared_distances(X, valid)
+        size = max(1, _PAIRS // (B * T * T))
+        parts = []
+        for some in range(0, H, size):
+            P = (call if size >= H else call.of_heads(range(some, min(some + size, H)))).pattern()  # (B, h, T, T)
+            found = []
+            for Q in (P, geometry.restricted(P, sets[1])):
+                numbers = (geometry.row_entropy(Q), geometry.singular_ratio(Q), geometry.dirichlet_energy(Q, D))
+                found.append(torch.stack(numbers, 1))
+            parts.append(torch.stack(found, 1))
+        heads = torch.cat(parts, 3)
+        return torch.cat([heads, heads.mean(3, keepdim=True)], 3)
+
+    def _add(self, name: str, values: Tensor, sets: list[Tensor]) -> None:
+        """Add values (B, tokens, metrics, heads) of the inputs that have a token in the set."""
+        counted = torch.stack([kept.any(1) for kept in sets], 1)[..., None, None].expand_as(values)
+        values = torch.where(counted, values, 0.0)
+        new = torch.stack([counted.double(), values, values.square()], -1).sum(0).cpu()
+        if name in self.sums:
+            same_shape(name, tuple(self.sums[name].shape), tuple(new.shape))
+            new = self.sums[name] + new
+        self.sums[name] = new
+
+    def merge(self, other: Self) -> None:
+        add_sites(self.sums, other.sums, torch.add)
+
+    def state(self) -> State:
+        return {name: sums.contiguous() for name, sums in self.sums.items()}
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self:
+        metrics = cls(**settings)
+        metrics.sums = dict(state)
+        return metrics
+
+    def result(self) -> tuple[DepthNumber, ...]:
+        """Every metric at every place, in the order of the layers."""
+        numbers: list[DepthNumber] = []
+        order = {"input": 0, "output": 1, "attention": 2}
+        places = [(Site.parse(name.rpartition("/")[0]), name.rpartition("/")[2], sums) for name, sums in self.sums.items()]
+        for site, place, sums in sorted(places, key=lambda found: (found[0], order[found[1]])):
+            metrics = ATTENTION_METRICS if place == "attention" else TOKEN_METRICS
+            for i, tokens in enumerate(TOKENS):
+                for j, metric in enumerate(metrics):
+                    for k, (n, first, second) in enumerate(sums[i, j].tolist()):
+                        head = k if k < sums.shape[2] - 1 else None
+                        if n:
+                            mean, low, high = _interval(n, first, second)
+                            where = (site.stack, site.layer, place, tokens, metric, head)
+                            numbers.append(DepthNumber(*where, mean, low, high, int(n)))  # type: ignore[arg-type]
+        return tuple(numbers)
+
+
+def _interval(n: float, first: float, second: float) -> tuple[float, float | None, float | None]:
+    """The mean `Σm/n` and its 95 % Student-t interval."""
+    mean = first / n
+    if n < 2:
+        return mean, None, None
+    variance = max(second - n * mean * mean, 0.0) / (n - 1)
+    half = float(student.ppf(0.975, n - 1)) * (variance / n) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def _of_inputs(call: AttentionCall, chosen: slice) -> AttentionCall:
+    """The call of some of its inputs, in float32 at least."""
+
+    def part(x: Tensor | None) -> Tensor | None:
+        return x[chosen] if x is not None and x.ndim == 4 and x.shape[0] > 1 else x
+
+    q, k = (x[chosen].float() if x.dtype in (torch.float16, torch.bfloat16) else x[chosen] for x in (call.q, call.k))
+    rows = None if call.query_valid is None else call.query_valid[chosen]
+    return replace(
+        call, q=q, k=k, v=call.v[chosen], mask=part(call.mask), bias=part(call.bias), query_valid=rows, shapes={}
+    )  # fmt: skip
+
+
+def _over(call: AttentionCall, X: Tensor) -> bool:
+    """The pattern runs over the tokens of the stream, and not over windows or a memory beside it."""
+    B, _, T, _ = call.q.shape
+    return X.shape[:2] == (B, T) and call.k.shape[2] == T
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
+
+
+def _check_finite(site: Site, X: Tensor, valid: Tensor | None) -> None:
+    if not bool(torch.isfinite(X if valid is None else X[valid]).all()):
+        raise EigenlensError(f"the tokens of block {site} are not finite; the model or its inputs are broken")

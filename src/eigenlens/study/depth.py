@@ -1,0 +1,111 @@
+"""What a study found along the depth of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import EigenlensError
+from ..stats import DepthNumber
+from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
+
+TITLES = {
+    "residual": "relative residual", "effective_rank": "effective rank", "stable_rank": "stable rank",
+    "participation_ratio": "participation ratio", "cosine": "cosine of two tokens", "high_frequency": "high frequencies",
+    "entropy": "entropy of a row (nats)", "singular_ratio": "σ₂/σ₁ of the pattern", "dirichlet": "Dirichlet energy",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Depth:
+    """Every metric at every block, with its 95 % interval over inputs.
+
+    >>> study.depth.curve("residual")                     # depth 0 is what goes into the first block
+    >>> study.depth.plot()
+    """
+
+    numbers: tuple[DepthNumber, ...]
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(number.stack for number in self.numbers))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low, high, number."""
+        return [asdict(number) for number in self.numbers]
+
+    def curve(self, metric: str, stack: str | None = None, tokens: str = "all") -> list[dict[str, Any]]:
+        """A metric along depth: depth, mean, low, high, number.
+
+        Of tokens, depth 0 is the input of the first block and depth l the output of the l-th; of patterns, depth l is the
+        pattern of the l-th block, the mean of its heads. `stack` may be left out where there is one.
+        """
+        if metric not in TITLES:
+            raise EigenlensError(f"no metric {metric!r} along depth; there are {', '.join(TITLES)}")
+        if tokens not in TOKENS:
+            raise EigenlensError(f"the tokens are {' or '.join(map(repr, TOKENS))}, not {tokens!r}")
+        if stack is None and len(self.stacks) == 1:
+            stack = self.stacks[0]
+        if stack not in self.stacks:
+            raise EigenlensError(f"no stack {stack!r}; there are {', '.join(self.stacks)}")
+        kept = [n for n in self.numbers if (n.metric, n.stack, n.tokens, n.head) == (metric, stack, tokens, None)]
+        layers = {layer: depth for depth, layer in enumerate(sorted({n.layer for n in self.numbers if n.stack == stack}))}
+        points = []
+        for n in kept:
+            depth = layers[n.layer] + (n.place != "input")
+            if n.place != "input" or depth == 0:
+                points.append({"depth": depth, "mean": n.mean, "low": n.low, "high": n.high, "number": n.number})
+        return sorted(points, key=lambda point: point["depth"])
+
+    def by_layer(self) -> dict[tuple[str, int], dict[str, float | None]]:
+        """The numbers of each layer, as `depth_output_residual_low`, `depth_attention_entropy_without_sinks`."""
+        found: dict[tuple[str, int], dict[str, float | None]] = {}
+        for n in self.numbers:
+            if n.head is None:
+                name = f"depth_{n.place}_{n.metric}" + ("" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}")
+                record = found.setdefault((n.stack, n.layer), {})
+                record |= {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
+        return found
+
+    def table(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
+        """One row a depth, the means of some metrics side by side; None where a metric has no value."""
+        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        for stack in self.stacks:
+            for metric in metrics:
+                for point in self.curve(metric, stack, tokens):
+                    start = {"stack": stack, "depth": point["depth"], **dict.fromkeys(metrics)}
+                    rows.setdefault((stack, point["depth"]), start)[metric] = point["mean"]
+        return [rows[place] for place in sorted(rows)]
+
+    def plot(self, metrics: Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
+        """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
+        import altair as alt
+
+        rows = [
+            {"metric": TITLES[metric], "stack": stack, "tokens": tokens, **point}
+            for metric in metrics
+            for stack in self.stacks
+            for tokens in TOKENS
+            for point in self.curve(metric, stack, tokens)
+        ]
+        base = alt.Chart().encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="depth"))
+        colour = alt.Color("tokens:N", sort=list(TOKENS), title="tokens")
+        dash = alt.StrokeDash("stack:N", title="stack")
+        band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q", color=colour, detail="stack:N")
+        line = base.mark_line(point={"size": 18}).encode(
+            y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False)), color=colour, strokeDash=dash,
+            tooltip=["metric:N", "stack:N", "tokens:N", "depth:Q", alt.Tooltip("mean:Q", format=".4g"), "number:Q"],
+        )  # fmt: skip
+        titles = [TITLES[metric] for metric in metrics]
+        return (
+            alt.layer(band, line, data=alt.Data(values=rows))
+            .properties(width=230, height=150)
+            .facet(facet=alt.Facet("metric:N", sort=titles, title=None), columns=3, title="Along the depth of the model")
+            .resolve_scale(y="independent")
+        )
+
+    def _repr_html_(self) -> str:
+        from ..spectra.plots import html_table
+
+        return html_table(self.table(TOKEN_METRICS + ATTENTION_METRICS))
