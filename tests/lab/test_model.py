@@ -1,5 +1,8 @@
 """The laboratory's transformer: shapes, switches, costs, and that its attention can be seen and exchanged."""
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 
@@ -7,7 +10,7 @@ import eigenlens as el
 from eigenlens.attention.full import FullAttention
 from eigenlens.attention.uniform_keys import UniformKeys
 from eigenlens.errors import EigenlensError
-from eigenlens.lab import Config, Transformer
+from eigenlens.lab import Config, Switches, Transformer
 
 SMALL = Config(vocabulary=20, length=12, width=16, layers=2, heads=2)
 IDS = torch.arange(24).reshape(2, 12) % 20
@@ -20,15 +23,105 @@ def test_ids_become_logits():
         Transformer(SMALL)(torch.zeros(1, 13, dtype=torch.long))
 
 
-@pytest.mark.parametrize("part", ["skip", "mlp", "norm"])
-def test_a_part_can_be_taken_out(part):
+@pytest.mark.parametrize("on", list(itertools.product([True, False], repeat=5)))
+def test_every_setting_of_the_switches_is_the_model_written_out(on):
+    """Against loops over layers and heads in numpy; weights are moved from their start so that biases and norms count."""
+    switches = Switches(*on)
     torch.manual_seed(0)
-    whole = Transformer(SMALL)
-    torch.manual_seed(0)
-    without = Transformer(Config(**{**vars(SMALL), part: False}))
-    assert not torch.allclose(whole(IDS), without(IDS))
-    fewer = {"skip": 0, "mlp": 2 * (16 * 64 * 2 + 64 + 16), "norm": 5 * 32}[part]
+    model = Transformer(Config(**{**vars(SMALL), **vars(switches)})).double()
+    for weight in model.parameters():
+        weight.data += 0.3 * torch.randn_like(weight)
+    assert all(block.switches == switches for block in model.blocks)
+    np.testing.assert_allclose(model(IDS).detach().numpy(), by_hand(model, IDS, switches), rtol=1e-9, atol=1e-9)
+
+
+def by_hand(model, ids, on):
+    w = {name: x.detach().numpy() for name, x in model.state_dict().items()}
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def norm(x, name):
+        if not on.norm:
+            return x
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def attention(x, name):
+        out = np.zeros_like(x)
+        for h in range(2):
+            q, k, v = (linear(x, f"{name}.project")[:, 16 * part + 8 * h : 16 * part + 8 * h + 8] for part in range(3))
+            p = np.exp(q @ k.T / 8**0.5)
+            out += (p / p.sum(1, keepdims=True)) @ v @ w[f"{name}.out.weight"][:, 8 * h : 8 * h + 8].T
+        return out + w[f"{name}.out.bias"]
+
+    def mlp(x, name):
+        z = linear(x, f"{name}.wide")
+        return linear(0.5 * z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3))), f"{name}.narrow")
+
+    found = []
+    for sequence in ids:
+        x = w["tokens.weight"][sequence] + w["positions.weight"]
+        for i in range(2):
+            if on.attention:
+                x = (x if on.attention_skip else 0) + attention(norm(x, f"blocks.{i}.norm_1"), f"blocks.{i}.attention")
+            if on.mlp:
+                x = (x if on.mlp_skip else 0) + mlp(norm(x, f"blocks.{i}.norm_2"), f"blocks.{i}")
+        found.append(norm(x, "norm") @ w["tokens.weight"].T)
+    return np.stack(found)
+
+
+@pytest.mark.parametrize(
+    ("part", "fewer"),
+    [
+        ("attention_skip", 0),
+        ("mlp_skip", 0),
+        ("mlp", 2 * (16 * 64 * 2 + 64 + 16 + 32)),
+        ("norm", 5 * 32),
+        ("attention", 2 * (16 * 64 + 64 + 32)),
+    ],
+)
+def test_a_part_that_is_taken_out_has_no_weights(part, fewer):
+    whole, without = Transformer(SMALL), Transformer(Config(**{**vars(SMALL), part: False}))
     assert sum(p.numel() for p in whole.parameters()) - sum(p.numel() for p in without.parameters()) == fewer
+    assert len(without.mechanisms) == (0 if part == "attention" else 2)
+
+
+def test_vectors_and_a_read_out_of_its_own():
+    torch.manual_seed(0)
+    inputs = torch.randn(3, 12, 4)
+    shape = {**vars(SMALL), "vocabulary": None, "features": 4, "classes": 5}
+    each = Transformer(Config(**shape))
+    pooled = Transformer(Config(**{**shape, "pooled": True}))
+    pooled.load_state_dict(each.state_dict())
+    assert each(inputs).shape == (3, 12, 5)
+    torch.testing.assert_close(pooled(inputs), each(inputs).mean(1))  # a linear map of the mean is the mean of the maps
+    x = inputs @ each.vectors.weight.T + each.vectors.bias + each.positions.weight
+    torch.testing.assert_close(each.embed(inputs), x)
+
+
+def test_without_positions_the_model_sees_a_set():
+    torch.manual_seed(0)
+    order = torch.randperm(12)
+    for positions in (True, False):
+        model = Transformer(Config(**{**vars(SMALL), "positions": positions}))
+        same = torch.allclose(model(IDS)[:, order], model(IDS[:, order]), atol=1e-6)
+        assert same != positions
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "vocabulary=None, features=None"),
+        ({"vocabulary": 5, "features": 2, "classes": 2}, "vocabulary=5, features=2"),
+        ({"features": 2}, "give classes"),
+        ({"vocabulary": 5, "pooled": True}, "give classes"),
+        ({"vocabulary": 5, "width": 30}, "30 does not divide into 4 heads"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(wrong, message):
+    with pytest.raises(EigenlensError, match=message):
+        Config(**wrong)
 
 
 def test_a_causal_model_does_not_look_ahead_and_another_does():
@@ -81,8 +174,14 @@ def test_the_cost_is_what_the_matrix_products_take():
         def forward(self, q, k, v, causal=False):
             return (q @ k.transpose(2, 3) * q.shape[3] ** -0.5).softmax(3) @ v
 
-    model = Transformer(SMALL, [ByHand(), ByHand()])
-    counter = FlopCounterMode(display=False)
-    with counter:
-        model(IDS[:1])
-    assert counter.get_total_flops() == 2 * model.cost(12)
+    for other in (
+        {},
+        {"classes": 3},
+        {"classes": 3, "pooled": True},
+        {"mlp": False, "features": 4, "vocabulary": None, "classes": 2},
+    ):
+        model = Transformer(Config(**{**vars(SMALL), **other}), [ByHand(), ByHand()])
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model(IDS[:1] if "features" not in other else torch.zeros(1, 12, 4))
+        assert counter.get_total_flops() == 2 * model.cost(12)

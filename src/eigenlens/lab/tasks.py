@@ -1,10 +1,11 @@
-"""Masked language modelling on the bytes of real text."""
+"""What a model can be trained on, and the first such task: masked language modelling on the bytes of real text."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,15 +14,28 @@ from ..errors import EigenlensError
 
 MASK = 256
 IGNORED = -100
-"""The target of a byte that was not masked: cross-entropy leaves it out."""
+"""The target of a place that is not asked for: cross-entropy leaves it out."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`inputs` (B, T) with masked bytes at `MASK`; `targets` (B, T), the masked bytes, `IGNORED` everywhere else."""
+    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output of the model.
+
+    A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T, classes), to come close to.
+    """
 
     inputs: Tensor
     targets: Tensor
+
+
+class Task(Protocol):
+    """Batches to learn from, which depend on nothing but seed and step, and those that every model is measured on."""
+
+    length: int
+
+    def batch(self, size: int, seed: int, step: int) -> Batch: ...
+
+    def held_out(self) -> Iterator[Batch]: ...
 
 
 def split(documents: Sequence[str], held_out: float = 0.1, seed: int = 0) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .model import Transformer
-from .tasks import IGNORED, MaskedBytes
+from .tasks import IGNORED, Task
 
 Report = Callable[[str, int, int], None]
 """Called with what is being done, how many steps are done, and how many there are."""
@@ -49,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """Held-out `loss` in nats a masked byte and `accuracy`, after `step` steps and `seconds` of training."""
+    """Held-out `loss` and `accuracy` as `evaluate` gives them, after `step` steps and `seconds` of training."""
 
     step: int
     loss: float
@@ -79,20 +80,23 @@ class Trained:
 
 
 @torch.no_grad()
-def evaluate(model: Transformer, task: MaskedBytes) -> tuple[float, float]:
-    """Held-out loss in nats a masked byte, and the share of masked bytes that were guessed."""
+def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
+    """Held-out loss in nats a place that is asked for, and the share of them that are right.
+
+    Where vectors are asked for the loss is the mean squared error of a number, and no share is right: nan.
+    """
     loss = right = number = 0.0
     for batch in task.held_out():
-        logits, targets = _asked(model(batch.inputs), batch.targets)
-        loss += float(F.cross_entropy(logits, targets, reduction="sum"))
-        right += float((logits.argmax(1) == targets).sum())
-        number += len(targets)
+        outputs, targets = _asked(model(batch.inputs), batch.targets)
+        loss += float(_loss(outputs, targets, reduction="sum"))
+        right += math.nan if targets.is_floating_point() else float((outputs.argmax(1) == targets).sum())
+        number += targets.numel()
     return loss / number, right / number
 
 
 def train(
     model: Transformer,
-    task: MaskedBytes,
+    task: Task,
     settings: Settings,
     *,
     report: Report | None = None,
@@ -120,7 +124,7 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = settings.rate_at(step)
         batch = task.batch(settings.batch, settings.seed, step)
-        loss = F.cross_entropy(*_asked(model(batch.inputs), batch.targets))
+        loss = _loss(*_asked(model(batch.inputs), batch.targets))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -139,10 +143,18 @@ def train(
     return Trained(tuple(curve), step, seconds, 6.0 * model.cost(task.length) * settings.batch * step)
 
 
-def _asked(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Only the masked places: logits (N, vocabulary) and targets (N,)."""
+def _asked(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N, classes)."""
+    if targets.is_floating_point():
+        return outputs.flatten(0, -2), targets.flatten(0, -2)
     chosen = targets != IGNORED
-    return logits[chosen], targets[chosen]
+    return outputs[chosen], targets[chosen]
+
+
+def _loss(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    if targets.is_floating_point():
+        return F.mse_loss(outputs, targets, reduction=reduction)
+    return F.cross_entropy(outputs, targets, reduction=reduction)
 
 
 def _stalled(curve: list[Point], patience: int | None) -> bool:

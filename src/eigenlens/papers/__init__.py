@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import EigenlensError
-from . import eigen_analysis
+from . import eigen_analysis, rank_collapse
 from .claims import Claim, Reproduction
 
-PAPERS: dict[str, Callable[..., Reproduction]] = {eigen_analysis.PAPER: eigen_analysis.reproduce}
+PAPERS: dict[str, Callable[..., Reproduction]] = {paper.PAPER: paper.reproduce for paper in (eigen_analysis, rank_collapse)}
 """By name, `reproduce(quick, out, seed, report, resume=…, force=…)`."""
 
 

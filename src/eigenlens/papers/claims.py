@@ -57,6 +57,8 @@ class Reproduction:
     tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    shown: Sequence[Sequence[str]] = ()
+    """Tables to print: title and name of each."""
 
     def rows(self) -> list[dict[str, Any]]:
         return [claim.record() for claim in self.claims]
@@ -66,7 +68,7 @@ class Reproduction:
         return {
             "paper": self.paper, "title": self.title, "claims": self.rows(),
             "tables": {name: list(rows) for name, rows in self.tables.items()},
-            "notes": list(self.notes), "settings": dict(self.settings),
+            "notes": list(self.notes), "settings": dict(self.settings), "shown": [list(pair) for pair in self.shown],
         }  # fmt: skip
 
     @classmethod
@@ -76,14 +78,15 @@ class Reproduction:
             for claim in record["claims"]
         )
         return cls(
-            record["paper"], record["title"], tuple(claims), record["tables"], tuple(record["notes"]), record["settings"]
-        )
+            record["paper"], record["title"], tuple(claims), record["tables"], tuple(record["notes"]), record["settings"],
+            record["shown"],
+        )  # fmt: skip
 
     def plot(self) -> Any:
-        """Quality against cost of the mechanisms trained (an altair chart)."""
-        from .pictures import quality_against_cost
+        """The paper's main picture (an altair chart)."""
+        from .pictures import charts
 
-        return quality_against_cost(list(self.tables["training"]))
+        return next(iter(charts(self).values()))
 
     def _repr_html_(self) -> str:
         return f"<h4>{html.escape(self.title)}</h4>{html_table(self.rows())}"

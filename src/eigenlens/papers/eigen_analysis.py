@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import EigenlensError
+from ..run.parts import Parts
 from ..run.progress import Report, silent
 from ..sources import datasets
 from ..sources.models import load
@@ -26,11 +27,11 @@ from ..study import Study, compare, study
 from . import training
 from .claims import Reproduction
 from .eigen_claims import COMPONENTS, RANK, claims_of
-from .parts import Parts
 from .reconstruction import error_table
 from .training_table import summary
 
 PAPER = "eigen-analysis"
+SHOWN = (("Training: held-out loss in nats a masked byte; costs relative to full attention", "training"),)
 TITLE = "Eigen analysis of self-attention and its reconstruction from partial computation (arXiv 2106.08823)"
 
 
@@ -75,7 +76,7 @@ def reproduce(
     }
     runs, times = training.measure(scale.experiment, parts, report)
     tables |= {"training": summary(runs, times), "training runs": runs}
-    done = Reproduction(PAPER, TITLE, claims_of(tables), tables, tuple(notes), request)
+    done = Reproduction(PAPER, TITLE, claims_of(tables), tables, tuple(notes), request, SHOWN)
     parts.write("reproduction", done.record())
     return done
 

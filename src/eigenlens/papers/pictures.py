@@ -1,4 +1,4 @@
-"""The picture of a training experiment: quality against three kinds of cost."""
+"""The pictures of a reproduction; for a training experiment quality against three kinds of cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from ..run.files import disk_errors
+from ..run.charts import save_charts
 from .claims import Reproduction
 
 AXES = {
@@ -44,13 +44,15 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     return alt.hconcat(*panels).properties(title="Training with another attention (hollow: dropped in without tuning)")
 
 
+def charts(done: Reproduction) -> dict[str, Any]:
+    """Every picture of a reproduction, by name."""
+    from .collapse_pictures import collapse_charts
+
+    if done.paper == "rank-collapse":
+        return collapse_charts(done.tables)
+    return {"training": quality_against_cost(list(done.tables["training"]))}
+
+
 def draw(done: Reproduction, folder: Path) -> list[Path]:
-    """The picture as PNG and SVG; returns the files."""
-    chart, written = done.plot(), []
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind in ("png", "svg"):
-            path = folder / f"training.{kind}"
-            chart.save(str(path), **({"ppi": 120} if kind == "png" else {}))
-            written.append(path)
-    return written
+    """The pictures as PNG and SVG; returns the files."""
+    return save_charts(charts(done), folder)

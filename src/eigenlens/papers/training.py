@@ -21,10 +21,10 @@ import torch
 
 from ..attention.interpolated import InterpolatedKeys
 from ..lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
+from ..run.parts import Parts
 from ..run.progress import Report
 from ..sources.text import pieces
 from .mechanisms import Moments, make, moments
-from .parts import Parts
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""Attention is not all you need: pure attention loses rank doubly exponentially with depth (arXiv 2103.03404).
+
+The published curves are means over 32 texts. Models at their random start are built here from their configs, with several
+seeds: where a curve starts depends on the seed more than on the text. Pretrained BERT, ALBERT and XLNet cannot be had from
+the package registries; the catalogue's pretrained models stand in for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..collapse.paths import full_length_share
+from ..errors import EigenlensError
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from . import collapse_training as training
+from .claims import Reproduction
+from .collapse_claims import claims_of
+from .collapse_models import catalogue_run, orders, random_run
+
+PAPER = "rank-collapse"
+TITLE = "Attention is not all you need: pure attention loses rank doubly exponentially with depth (arXiv 2103.03404)"
+SHARES = {
+    "BERT-base": (12, 12, 0.383), "DistilBERT": (6, 12, 0.619), "BERT-large": (24, 16, 0.233), "ViT-H": (32, 16, 0.144),
+    "GPT-3": (96, 96, 0.370), "DeiT-T": (12, 3, 0.032),
+}  # fmt: skip
+"""Layers, heads, and the published share of paths that go through every layer."""
+SHOWN = (
+    ("Relative residual at random start, mean of the seeds", "random curves"),
+    ("Relative residual of pretrained models: the model, and pure attention", "models"),
+    ("Products of patterns along single paths: relative residual by length", "single paths"),
+    ("What paths of a length are worth to a trained model: accuracy", "path accuracy"),
+    ("Two points on a circle, fed back", "circle"),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which random starts and pretrained models, how many texts and seeds, and which training."""
+
+    random: tuple[str, ...]
+    layers: int
+    width: int
+    seeds: int
+    models: tuple[str, ...]
+    text: str
+    length: int
+    inputs: int
+    paths: int
+    training: training.Scale
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "random": list(self.random), "models": list(self.models), "training": self.training.record()}
+
+
+FULL = Scale(
+    ("bert", "albert"), 12, 768, 3,
+    ("minilm", "distilbert-gec", "flan-t5-small", "stories15m", "smollm2", "dinov2-small", "whisper-tiny-en"),
+    "wikipedia", 128, 32, 100, training.FULL,
+)  # fmt: skip
+QUICK = Scale(("bert", "albert"), 3, 48, 1, ("minilm",), "python-docs", 32, 4, 10, training.QUICK)
+
+
+def reproduce(
+    quick: bool = False, out: Path = Path(PAPER), seed: int = 0, report: Report = silent,
+    *, resume: bool = False, force: bool = False, scale: Scale | None = None,
+) -> Reproduction:  # fmt: skip
+    """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
+    scale = scale or (QUICK if quick else FULL)
+    request = {"paper": PAPER, "seed": seed, **scale.record()}
+    parts = Parts.begin(out, request, resume=resume, force=force)
+    notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
+    runs = [
+        parts.part(f"random/{family}-{start}", partial(random_run, family, start, scale, seed, report))
+        for family in scale.random
+        for start in range(scale.seeds)
+    ]
+    models = []
+    for name in scale.models:
+        try:
+            models.append(parts.part(f"pretrained/{name}", partial(catalogue_run, name, scale, seed, parts.folder, report)))
+        except EigenlensError as error:
+            notes.append(f"{name} was left out: {error}")
+    circles = training.circle_table(scale.training, parts, report)
+    tables = {
+        "random curves": _random_curves(runs),
+        "models": [row for model in models for row in model["curves"]],
+        "single paths": _single(runs, models),
+        "path shares": [
+            {"model": name, "layers": layers, "heads": heads, "published": share, "measured": full_length_share(layers, heads)}
+            for name, (layers, heads, share) in SHARES.items()
+        ],
+        "orders": parts.part("orders", partial(orders, seed)),
+        "bounds": [row for model in [*runs, *models] for row in model["bounds"]],
+        "path accuracy": training.path_table(scale.training, parts, report),
+        "circle": [_circle_row(row) for row in circles],
+        "trajectories": circles,
+        "sentences": [{"model": model["model"], "sentence": model["sentence"]} for model in models],
+    }
+    done = Reproduction(PAPER, TITLE, claims_of(tables), tables, tuple(notes), request, SHOWN)
+    parts.write("reproduction", done.record())
+    return done
+
+
+def _random_curves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a family, variant and depth: the mean over seeds, the least and the largest."""
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for run in runs:
+        for row in run["curves"]:
+            found.setdefault((row["family"], row["variant"], row["depth"]), []).append(row["residual"])
+    return [
+        {
+            "family": family,
+            "variant": variant,
+            "depth": depth,
+            "residual": sum(v) / len(v),
+            "low": min(v),
+            "high": max(v),
+            "seeds": len(v),
+        }
+        for (family, variant, depth), v in found.items()
+    ]
+
+
+def _single(runs: list[dict[str, Any]], models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The residual of single paths by length: of random starts the mean over seeds, of pretrained models their own."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for run in runs:
+        for row in run["single"]:
+            found.setdefault((f"{run['family']} random", row["attention_hops"]), []).append(row["residual"])
+    rows = [
+        {"model": model, "stack": "encoder", "hops": hops, "residual": sum(v) / len(v)} for (model, hops), v in found.items()
+    ]
+    return rows + [
+        {"model": model["model"], "stack": row["stack"], "hops": row["attention_hops"], "residual": row["residual"]}
+        for model in models
+        for row in model["single"]
+    ]
+
+
+def _circle_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A trajectory in numbers: the distance at the start, the least and the last, steps and turn until the end."""
+    return {
+        "variant": row["variant"], "jitter": row["jitter"], "seed": row["seed"], "steps": len(row["distance"]) - 1,
+        "left": row["left"], "distance at start": row["distance"][0], "least": min(row["distance"]),
+        "at the end": row["distance"][-1], "turn": row["turn"][-1], "merged": row["merged"],
+    }  # fmt: skip
