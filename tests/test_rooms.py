@@ -18,7 +18,9 @@ BELOW = {  # each room may import itself and these; errors belong to everyone
     "attention": set(),
     "lab": {"attention"},
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
-    "papers": {"reconstruct", "lab", "attention", "study", "spectra", "run", "stats", "capture", "sources"},
+    "explain": {"capture"},
+    "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
+    "papers": {"collapse", "explain", "reconstruct", "lab", "attention", "study", "spectra", "run", "stats", "capture", "sources"},
 }
 
 

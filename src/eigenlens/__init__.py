@@ -9,7 +9,9 @@ __version__ = "0.1.0"
 
 from . import attention
 from .capture import AttentionCall, AttentionNotSeen, capture, replaced
+from .collapse import Collapse, ablated, collapse, path_lengths
 from .errors import EigenlensError
+from .explain import freeze
 from .reconstruct import Evaluation, Plan, evaluate, plan, plan_blocks
 from .sources.models import Model, load
 from .study import Comparison, Study, compare, study
@@ -17,17 +19,22 @@ from .study import Comparison, Study, compare, study
 __all__ = [
     "AttentionCall",
     "AttentionNotSeen",
+    "Collapse",
     "Comparison",
     "EigenlensError",
     "Evaluation",
     "Model",
     "Plan",
     "Study",
+    "ablated",
     "attention",
     "capture",
+    "collapse",
     "compare",
     "evaluate",
+    "freeze",
     "load",
+    "path_lengths",
     "plan",
     "plan_blocks",
     "replaced",

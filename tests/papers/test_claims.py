@@ -7,8 +7,8 @@ import pytest
 from eigenlens.errors import EigenlensError
 from eigenlens.papers.claims import Claim, Reproduction, judged
 from eigenlens.papers.eigen_claims import claims_of
-from eigenlens.run.parts import Parts
 from eigenlens.papers.training_table import summary, t_interval
+from eigenlens.run.parts import Parts
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Path lengths of trained toys and the circle: against paths written out one by one, and that a run is resumed and repeated."""
+"""Path lengths of trained toys: against paths written out one by one, and that a run is resumed and repeated."""
 
 import itertools
 import json
@@ -12,20 +12,15 @@ import torch
 
 from eigenlens.collapse.sampling import draw_paths
 from eigenlens.errors import EigenlensError
-from eigenlens.lab import Circle, ConvexHull, Memorise, Sort, Transformer
+from eigenlens.lab import ConvexHull, Memorise, Sort, Transformer
 from eigenlens.papers import collapse_training
 from eigenlens.papers.collapse_training import (
-    CIRCLES,
     FULL,
     QUICK,
-    accuracy,
-    along,
     baselines,
-    circle_table,
     frozen_answers,
     path_table,
     rerun_answers,
-    stretch,
     train_toys,
 )
 from eigenlens.run.parts import Parts
@@ -152,48 +147,33 @@ def test_baselines_guess_what_was_commonest_in_training(name):
     assert found["place"] == pytest.approx(np.mean([b for _, b in flat]))
 
 
-def test_the_accuracy_of_several_networks_is_the_mean_of_theirs():
-    targets = torch.tensor([[0, 1], [2, 0]])
-    right, half, wrong = targets, torch.tensor([[0, 1], [0, 1]]), targets + 1
-    assert accuracy(torch.stack([torch.stack([right, half]), torch.stack([wrong, half])]), targets) == [0.75, 0.25]
-
-
-def test_two_points_that_turn_and_shrink():
-    t = torch.arange(21, dtype=torch.float64)
-    arc = (0.3 * 0.8**t)[:, None] * torch.stack([(0.2 * t).cos(), (0.2 * t).sin()], 1)
-    found = along(torch.stack([arc, -arc], 1), 0.3, 0.1)
-    assert found["left"] is None and found["merged"]
-    assert found["turn"] == pytest.approx((2 * t).tolist())  # 0.2 a step where 0.1 was learned
-    assert found["radius"] == pytest.approx((0.3 * 0.8**t).tolist())
-    assert found["distance"] == pytest.approx((0.6 * 0.8**t).tolist())
-    assert not along(torch.stack([arc, -arc], 1)[:9], 0.3, 0.1)["merged"]  # 0.8⁸ is over a tenth
-
-
-def test_points_are_stretched_by_the_power_of_their_distance():
-    """A map that keeps directions and takes lengths to the power of p stretches by p, the mean of both points' alike."""
-    inputs = Circle(20).train.inputs.double()
-    for p in (0.5, 1.0, 3.0):
-        assert stretch(lambda x, p=p: x * x.norm(dim=2, keepdim=True) ** (p - 1), inputs) == pytest.approx(p, rel=1e-6)
-    assert stretch(lambda x: x + 5 - x.mean(1, keepdim=True), inputs) == pytest.approx(1)
-
-
-def test_a_trajectory_ends_where_a_point_leaves():
-    arc = 0.3 * 2.0 ** torch.arange(8, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.0])
-    for last in (arc[7], torch.full((2,), torch.nan)):
-        path = torch.stack([torch.cat([arc[:7], last[None]]), -arc], 1)
-        found = along(path, 0.3, 0.1)
-        assert found["left"] == 4  # 2⁴ radii are the first over ten
-        assert len(found["trajectory"]) == len(found["distance"]) == len(found["turn"]) == len(found["radius"]) == 4
+def test_the_accuracies_of_a_table_are_shares_of_all_answers(quick):
+    """Counted answer by answer, from the model that the quick experiment left."""
+    parts, rows = quick
+    model, toy, _ = train_toys("sort", QUICK, 0, parts)
+    batch = next(toy.held_out())
+    for mode, answers in (("frozen", frozen_answers(model, batch)), ("rerun", rerun_answers(model, batch, 4, 0))):
+        for reading, classes in answers.items():
+            mine = [row for row in rows if (row["task"], row["mode"], row["reading"]) == ("sort", mode, reading)]
+            assert len(mine) == len(classes)
+            for row, networks in zip(mine, classes.tolist()):
+                pairs = [
+                    a == t
+                    for network in networks
+                    for line, target in zip(network, batch.targets.tolist())
+                    for a, t in zip(line, target)
+                ]
+                assert row["accuracy"] == pytest.approx(sum(pairs) / len(pairs))
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     parts = Parts(tmp_path_factory.mktemp("quick"))
-    return parts, path_table(QUICK, parts), circle_table(QUICK, parts)
+    return parts, path_table(QUICK, parts)
 
 
 def test_the_quick_experiment_has_a_row_for_every_length_and_reading(quick):
-    _, paths, circles = quick
+    _, paths = quick
     for trial in QUICK.trials:
         mine = [row for row in paths if row["task"] == trial.task]
         alone = [row["length"] for row in mine if (row["mode"], row["reading"]) == ("frozen", "alone")]
@@ -203,9 +183,6 @@ def test_the_quick_experiment_has_a_row_for_every_length_and_reading(quick):
         (whole,) = (row["accuracy"] for row in mine if row["mode"] == "model")
         up_to = [row["accuracy"] for row in mine if row["reading"] == "up to"]
         assert up_to[-1] == pytest.approx(whole, abs=0.01)  # all lengths and the bias are the model
-    assert [row["variant"] for row in circles] == list(CIRCLES)
-    for row in circles:
-        assert len(row["distance"]) == (QUICK.steps + 1 if row["left"] is None else row["left"])
 
 
 def test_sorting_and_memorising_are_learned_even_quickly(quick):
@@ -220,10 +197,9 @@ def test_what_was_asked_for_is_read_back_as_it_was_written():
 
 
 def test_a_finished_part_is_not_done_again(quick, monkeypatch):
-    parts, paths, circles = quick
+    parts, paths = quick
     monkeypatch.setattr(collapse_training, "train", lambda *_, **__: pytest.fail("it is finished"))
     assert path_table(QUICK, parts) == paths
-    assert circle_table(QUICK, parts) == circles
     (parts.folder / "collapse/sort/seed-0.json").unlink()
     with pytest.raises(pytest.fail.Exception, match="it is finished"):
         path_table(QUICK, parts)

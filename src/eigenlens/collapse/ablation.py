@@ -35,7 +35,7 @@ def ablated(
     """Run `model` with parts of every block off while the block of code runs; on exit it is exactly as it was.
 
     `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or a `Switches`; else the
-    five keywords are taken. A sublayer is then
+    five keywords are taken; inside another `ablated` the inner one holds. A sublayer is then
 
         y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
 
@@ -66,7 +66,8 @@ def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], An
     had = {id(block): vars(block.module).get("forward") for block in blocks}
     try:
         for block in blocks:
-            block.module.forward = _forward(block, block.module.forward, run_of(block))
+            own = getattr(block.module.forward, "own", block.module.forward)  # of a block that is ablated already, its first
+            block.module.forward = _forward(block, own, run_of(block))
         yield
     finally:
         for block in blocks:
@@ -81,13 +82,22 @@ def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], A
     def forward(*args: Any, **kwargs: Any) -> Any:
         nonlocal seen
         x, given = block.given(args, kwargs)
-        if not seen and given.get("past_key_values") is None and given.get("layer_past") is None:
+        if not seen and all(_empty(given.get(name)) for name in CACHES):
+            bare = {**given, **{name: None for name in CACHES if name in given}}  # a cache would be written to twice
             with _without_dropout(block.module):
-                checked(block, own(*args, **kwargs), x, given)  # not with a cache, which would be written to twice
+                checked(block, own(x, **bare), x, bare)
             seen = True
         return run(x, given)
 
+    forward.own = own  # type: ignore[attr-defined]
     return forward
+
+
+CACHES = ("past_key_values", "layer_past")
+
+
+def _empty(cache: Any) -> bool:
+    return cache is None or not cache.get_seq_length()
 
 
 @contextlib.contextmanager

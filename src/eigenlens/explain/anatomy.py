@@ -174,7 +174,8 @@ def _stack(path: str) -> str:
 
 def _unknown(model: nn.Module) -> str:
     """What stands where blocks were looked for: `FunnelLayer with self_attn, ffn`."""
-    items = [module for path, module in model.named_modules() if path.rpartition(".")[2].isdigit() and any(module.children())]
+    numbered = [module for path, module in model.named_modules() if path.rpartition(".")[2].isdigit()]
+    items = [module for module in numbered if any(module.children()) and not isinstance(module, nn.ModuleList)]
     if not items:
         return "it has no numbered layers"
     names: Sequence[str] = [name for name, _ in items[0].named_children()]

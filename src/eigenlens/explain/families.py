@@ -195,7 +195,7 @@ def _t5(block: Any, path: str) -> Block | None:
     def attend(u: Tensor, given: Given) -> Tensor:
         more = _without(given, "attention_mask", "encoder_decoder_position_bias")
         out, given["position_bias"], *_ = attention(u, mask=given.get("attention_mask"), **more)
-        return out
+        return layers[0].dropout(out)
 
     stages = [Stage((Branch("attention", attend, Attend(attention), before=layers[0].layer_norm),))]
     if len(layers) == 3:
@@ -206,12 +206,17 @@ def _t5(block: Any, path: str) -> Block | None:
                 u, mask=given.get("encoder_attention_mask"), key_value_states=given["encoder_hidden_states"],
                 position_bias=given.get("encoder_decoder_position_bias"), past_key_values=given.get("past_key_values"),
             )  # fmt: skip
-            return out
+            return layers[1].dropout(out)
 
         stages.append(Stage((Branch("cross", read_encoder, Attend(cross), before=layers[1].layer_norm),)))
-    stages.append(Stage((Branch("mlp", _plain(dense), mlp, before=layers[-1].layer_norm),)))
+    run_mlp = lambda u, _given: layers[-1].dropout(dense(u))  # noqa: E731
+    stages.append(Stage((Branch("mlp", run_mlp, mlp, before=layers[-1].layer_norm),)))
 
     def finish(x: Tensor, given: Given) -> Any:
+        if (
+            given.get("position_bias") is None and attention.has_relative_attention_bias
+        ):  # later blocks have no table of their own
+            given["position_bias"] = attention.compute_bias(x.shape[1], x.shape[1], device=x.device)
         return x, given.get("position_bias"), given.get("encoder_decoder_position_bias")
 
     return Block(block, path, tuple(stages), finish)
@@ -224,28 +229,29 @@ def _bart(block: Any, path: str) -> Block | None:
     pre = getattr(block, "do_layer_norm_before", not type(block).__name__.startswith(("Bart", "Marian")))
     stages: list[Stage] = []
 
+    def dropped(y: Tensor) -> Tensor:
+        return F.dropout(y, block.dropout, block.training)
+
     def add(branch: Callable[..., Branch], norm: nn.Module) -> None:
         stages.append(Stage((branch(before=norm),)) if pre else Stage((branch(),), norm))
 
-    add(
-        lambda **norm: Branch("attention", _attention(block.self_attn), Attend(block.self_attn), **norm),
-        block.self_attn_layer_norm,
-    )
+    def attend(u: Tensor, given: Given) -> Tensor:
+        return dropped(_attention(block.self_attn)(u, given))
+
+    add(lambda **norm: Branch("attention", attend, Attend(block.self_attn), **norm), block.self_attn_layer_norm)
     if _has(block, "encoder_attn"):
         cross = block.encoder_attn
 
-        def attend(u: Tensor, given: Given) -> Tensor:
-            return _first(
-                cross(
-                    u, key_value_states=given["encoder_hidden_states"], attention_mask=given.get("encoder_attention_mask"),
-                    past_key_values=given.get("past_key_values"),
-                )
-            )  # fmt: skip
+        def read_encoder(u: Tensor, given: Given) -> Tensor:
+            mask, cache = given.get("encoder_attention_mask"), given.get("past_key_values")
+            out = cross(u, key_value_states=given["encoder_hidden_states"], attention_mask=mask, past_key_values=cache)
+            return dropped(_first(out))
 
-        add(lambda **norm: Branch("cross", attend, Attend(cross), **norm), block.encoder_attn_layer_norm)
+        add(lambda **norm: Branch("cross", read_encoder, Attend(cross), **norm), block.encoder_attn_layer_norm)
 
     def run_mlp(u: Tensor, _given: Given) -> Tensor:
-        return block.fc2(block.activation_fn(block.fc1(u)))
+        inner = F.dropout(block.activation_fn(block.fc1(u)), getattr(block, "activation_dropout", 0.0), block.training)
+        return dropped(block.fc2(inner))
 
     mlp = Mlp(block.fc1, block.fc2, block.activation_fn)
     add(lambda **norm: Branch("mlp", run_mlp, mlp, **norm), block.final_layer_norm)
@@ -323,7 +329,7 @@ def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4
 
 def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
     """Raise unless what a block gave, run part by part, is what the module itself gave."""
-    own, read_as = _first(own), _first(read_as)
+    own, read_as = _first(own).detach(), _first(read_as).detach()
     error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
     if not error <= limit:
         raise EigenlensError(

@@ -122,16 +122,19 @@ def freeze(
         name, block = by_module[id(module)]
         x, given = block.given(args, kwargs)
         stages, y = _freeze_block(block, x, given, calls)
-        same_output(block, out, y)
+        valid = next((call.query_valid for call in calls if call.kind == "self"), None)
+        same_output(block, _real(out, valid), _real(y, valid))
         frozen[name].append(stages)
         if ends[name][0] is None:
-            ends[name][0], ends[name][2] = x, next((call.query_valid for call in calls if call.kind == "self"), None)
+            ends[name][0], ends[name][2] = x, valid
         ends[name][1] = y
 
     def at_end(name: str) -> Callable[..., None]:
         def note(norm: nn.Module, args: Any) -> None:
-            last = ends[name][1]
-            if last is not None and args[0].shape == last.shape and torch.allclose(args[0], last, rtol=1e-3, atol=1e-4):
+            last, valid = ends[name][1:]
+            if last is None or args[0].shape != last.shape:
+                return
+            if torch.allclose(_real(args[0], valid), _real(last, valid), rtol=1e-3, atol=1e-4):
                 finals[name] = norm
 
         return note
@@ -158,6 +161,12 @@ def freeze(
         output = last if final is None else final(last)
         found.append(FrozenStack(stack.name, first, output, tuple(frozen[stack.name]), final, valid))
     return tuple(found)
+
+
+def _real(out: Any, valid: Tensor | None) -> Tensor:
+    """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves empty."""
+    out = out if isinstance(out, Tensor) else out[0]
+    return out if valid is None else out[valid]
 
 
 def _freeze_block(

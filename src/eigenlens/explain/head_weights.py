@@ -91,6 +91,8 @@ def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] |
         if not isinstance(found, nn.Module):
             continue
         weight, bias = linear_map(found)
+        if isinstance(apart := getattr(module, "q_attn", None), nn.Module):  # GPT-2's cross-attention: keys and values only
+            return (linear_map(apart), *zip(weight.chunk(2), bias.chunk(2)))
         if name in BY_HEAD:
             by_head = weight.view(heads, 3, -1, weight.shape[1])
             weight = by_head.transpose(0, 1).flatten(0, 2)

@@ -1,4 +1,4 @@
-"""What paths of a length are worth to a model that was trained, and whether two points on a circle stay apart.
+"""What paths of each length are worth to a model that was trained.
 
 Attention with skips and nothing else learns a task. Its output is then `Σ_k X_k + bias` over path lengths k, and each X_k is
 read out by the model's own read-out:
@@ -12,8 +12,7 @@ read out by the model's own read-out:
 
 from __future__ import annotations
 
-import itertools
-import math
+import json
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,23 +26,20 @@ from ..collapse.paths import path_lengths
 from ..collapse.sampling import draw_paths, rerun_paths
 from ..errors import EigenlensError
 from ..explain import freeze
-from ..lab import Batch, Circle, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, feed_back, train
+from ..lab import Batch, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, train
 from ..run.parts import Parts
 from ..run.progress import Report
+from .collapse_circle import CircleTrial, circles
 
 TASKS: dict[str, Callable[..., Toy]] = {"sort": Sort, "convex hull": ConvexHull, "memorise": Memorise}
-CIRCLES = {
-    "SAN": {"attention_skip": False, "mlp": False},
-    "SAN+MLP": {"attention_skip": False, "mlp_skip": False},
-    "SAN+skip": {"mlp": False},
-}
-AWAY = 10.0
-"""A point farther from the centre than so many radii has left the circle: its trajectory ends."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One task: its `data` (arguments of the task), the model's size, its training, and `paths` to rerun of each length."""
+    """One task: its `data` (arguments of the task), the model's size, its training.
+
+    Of each length so many `paths` are rerun, on the first `batches` of 100 test sequences.
+    """
 
     task: str
     data: dict[str, int]
@@ -52,20 +48,19 @@ class Trial:
     width: int
     settings: Settings
     paths: int
+    batches: int = 5
 
 
 @dataclass(frozen=True)
 class Scale:
-    """All tasks and the circle, with that many `seeds`; a circle is fed back for `steps`."""
+    """All tasks, and the circles of `collapse_circle`, with that many `seeds`."""
 
     trials: tuple[Trial, ...]
-    circle: Settings
-    jitters: tuple[float, ...]
-    steps: int
+    circles: tuple[CircleTrial, ...]
     seeds: int
 
     def record(self) -> dict[str, Any]:
-        return {**asdict(self), "trials": [asdict(trial) for trial in self.trials], "jitters": list(self.jitters)}
+        return json.loads(json.dumps(asdict(self)))  # as it will be read back
 
 
 def train_toys(
@@ -110,21 +105,20 @@ def _one_seed(trial: Trial, scale: Scale, seed: int, parts: Parts, report: Repor
     model, toy, trained = train_toys(trial.task, scale, seed, parts, report)
     rows = [{"mode": "model", "reading": "whole", "length": None, "accuracy": trained["accuracy"]}]
     rows += [{"mode": "baseline", "reading": name, "length": None, "accuracy": value} for name, value in baselines(toy).items()]
-    number = len(list(toy.held_out()))
     found: dict[tuple[str, str], list[Tensor]] = {}
-    targets = []
+    number = len(list(toy.held_out()))
     for i, batch in enumerate(toy.held_out()):
         said = {("frozen", name): x for name, x in frozen_answers(model, batch).items()}
-        said |= {("rerun", name): x for name, x in rerun_answers(model, batch, trial.paths, seed).items()}
+        if i < trial.batches:
+            said |= {("rerun", name): x for name, x in rerun_answers(model, batch, trial.paths, seed).items()}
         for key, answers in said.items():
-            found.setdefault(key, []).append(answers)
-        targets.append(batch.targets)
+            found.setdefault(key, []).append(answers == batch.targets)  # (lengths, networks, B, …)
         if report is not None:
             report(f"{trial.task}, seed {seed}: paths", i + 1, number)
-    for (mode, reading), parted in found.items():
-        right = accuracy(torch.cat(parted, 2), torch.cat(targets))
+    for (mode, reading), right in found.items():
+        shares = torch.cat(right, 2).double().flatten(1).mean(1).tolist()
         first = 1 if mode == "rerun" else 0
-        rows += [{"mode": mode, "reading": reading, "length": k + first, "accuracy": x} for k, x in enumerate(right)]
+        rows += [{"mode": mode, "reading": reading, "length": k + first, "accuracy": x} for k, x in enumerate(shares)]
     return rows
 
 
@@ -137,11 +131,6 @@ def baselines(toy: Toy) -> dict[str, float]:
         "majority": float((asked == commonest).double().mean()),
         "place": float((asked == by_place).double().mean()),
     }
-
-
-def accuracy(answers: Tensor, targets: Tensor) -> list[float]:
-    """The share of right answers of each length: answers (K, S, B, …) of S networks each, targets (B, …)."""
-    return (answers == targets).double().flatten(1).mean(1).tolist()
 
 
 @torch.no_grad()
@@ -181,73 +170,21 @@ def _classes(model: Transformer, x: Tensor) -> Tensor:
 
 
 def circle_table(scale: Scale, parts: Parts, report: Report | None = None) -> list[dict[str, Any]]:
-    """One row for every variant, jitter and seed: the trajectory of both points, their distance, radius and turn at every step.
-
-    `turn` is in steps of the arc that was learned: a model that follows it makes one a step. `left` is the step at which a
-    point was more than `AWAY` radii off, where the lists end; None if it never was. `merged`: the distance fell to a tenth.
-    `stretch` says whether the circle holds the points: see there.
-    """
-    rows = []
-    for case in itertools.product(CIRCLES, scale.jitters, range(scale.seeds)):
-        rows.append(parts.part(_circle_name(*case), partial(_circle, *case, scale, parts, report)))
-    return rows
-
-
-def _circle_name(variant: str, jitter: float, seed: int) -> str:
-    return f"collapse/circle/{variant.lower()}-{jitter:g}/seed-{seed}"
-
-
-def _circle(variant: str, jitter: float, seed: int, scale: Scale, parts: Parts, report: Report | None) -> dict[str, Any]:
-    circle = Circle(jitter=jitter)
-    torch.manual_seed(seed)
-    model = Transformer(circle.config(layers=1, heads=2, width=32, norm=False, size=1.0, **CIRCLES[variant]))
-    done = train(
-        model, circle, replace(scale.circle, seed=seed), report=report, label=f"circle, {variant}, seed {seed}",
-        checkpoint=parts.folder / f"{_circle_name(variant, jitter, seed)}.safetensors",
-    )  # fmt: skip
-    path = feed_back(model, circle.train.inputs[0], scale.steps).double()
-    facts = {
-        "variant": variant,
-        "jitter": jitter,
-        "seed": seed,
-        "loss": done.loss,
-        "stretch": stretch(model, circle.train.inputs),
-    }
-    return {**facts, **along(path, circle.radius, circle.turn)}
-
-
-@torch.no_grad()
-def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.01) -> float:
-    """`d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean over inputs.
-
-    Over one, points that have come a little too near come nearer still in every step, and points too far apart go farther.
-    """
-    near, far = (model(inputs * (1 + s)).diff(dim=1).norm(dim=2) for s in (-step, step))  # (N, 1)
-    return float((far / near).log().mean() / math.log((1 + step) / (1 - step)))
-
-
-def along(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
-    """How a path (steps+1, 2 points, 2) goes round the origin, see `circle_table`."""
-    radii = path.norm(dim=2).mean(1)  # (steps+1,)
-    off = (~(path.norm(dim=2).amax(1) <= AWAY * radius)).nonzero()  # nan is off too
-    left = int(off[0]) if len(off) else None
-    path, radii = path[:left], radii[:left]
-    a, b = path[:-1], path[1:]
-    angle = torch.atan2(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0], (a * b).sum(2)).mean(1)  # of a step, mean of both
-    distance = (path[:, 0] - path[:, 1]).norm(dim=1)
-    return {
-        "left": left, "merged": bool(distance.min() < 0.1 * distance[0]), "distance": distance.tolist(),
-        "radius": radii.tolist(), "turn": [0.0, *(angle.cumsum(0) / turn).tolist()], "trajectory": path.tolist(),
-    }  # fmt: skip
+    """The rows of `collapse_circle.circles` for all circles of a scale."""
+    return circles(scale.circles, scale.seeds, parts, report)
 
 
 FULL = Scale(
     trials=(
         Trial("sort", {}, 6, 2, 48, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
         Trial("convex hull", {}, 6, 3, 84, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
-        Trial("memorise", {}, 6, 2, 250, Settings(200, batch=16, rate=1e-3, warmup=20, measure=50), paths=4),
+        Trial("memorise", {}, 6, 2, 250, Settings(200, batch=16, rate=1e-3, warmup=20, measure=50), paths=6, batches=1),
     ),
-    circle=Settings(500, batch=64, rate=1e-3, measure=100), jitters=(0.0, 0.01), steps=300, seeds=3,
+    circles=(
+        CircleTrial(0.0, Settings(500, batch=64, rate=1e-3)),
+        CircleTrial(0.01, Settings(2000, batch=64, rate=3e-3, measure=500)),
+    ),
+    seeds=3,
 )  # fmt: skip
 QUICK = Scale(
     trials=(
@@ -255,5 +192,5 @@ QUICK = Scale(
         Trial("convex hull", {"train": 300, "test": 50}, 2, 3, 24, Settings(60, batch=32, rate=4e-3, warmup=5), paths=4),
         Trial("memorise", {"number": 40, "length": 16}, 2, 2, 16, Settings(40, batch=20, rate=1e-2, warmup=5), paths=4),
     ),
-    circle=Settings(150, batch=32, rate=1e-2, warmup=10), jitters=(0.0,), steps=40, seeds=1,
+    circles=(CircleTrial(0.0, Settings(150, batch=32, rate=1e-2, warmup=10), steps=40),), seeds=1,
 )  # fmt: skip

@@ -99,8 +99,8 @@ class DepthMetrics:
         """Metrics of a stream, (B, tokens, metrics, 1)."""
         found = []
         for kept in sets:
-            residual = geometry.relative_residual(X, kept, self.centre)
-            numbers = (residual, *geometry.ranks(X, kept), geometry.mean_cosine(X, kept), geometry.high_frequency(X, kept))
+            residual, high = geometry.spread(X, kept, self.centre)
+            numbers = (residual, *geometry.ranks(X, kept), geometry.mean_cosine(X, kept), high)
             found.append(torch.stack(numbers, 1))
         return torch.stack(found, 1)[..., None]
 

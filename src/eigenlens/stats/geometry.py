@@ -54,12 +54,21 @@ def composite_norm(X: Tensor) -> Tensor:
 
 def relative_residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> Tensor:
     """`‖res(X)‖₁,∞ / ‖X‖₁,∞`, (B,); 0 where all tokens are equal."""
-    return _ratio(composite_norm(residual(X, valid, centre)), composite_norm(present(X, valid)[0]))
+    return spread(X, valid, centre)[0]
 
 
 def high_frequency(X: Tensor, valid: Tensor | None = None) -> Tensor:
     """`‖(I − 11ᵀ/n) X‖_F / ‖X‖_F`, (B,)."""
-    return _ratio(residual(X, valid).square().sum((1, 2)), present(X, valid)[0].square().sum((1, 2))).sqrt()
+    return spread(X, valid)[1]
+
+
+def spread(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> tuple[Tensor, Tensor]:
+    """The relative residual and the high-frequency ratio, from one residual where both are taken to the mean."""
+    Z, _ = present(X, valid)
+    to_mean = residual(X, valid)
+    R = to_mean if centre == "mean" else residual(X, valid, centre)
+    high = _ratio(to_mean.square().sum((1, 2)), Z.square().sum((1, 2))).sqrt()
+    return _ratio(composite_norm(R), composite_norm(Z)), high
 
 
 def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

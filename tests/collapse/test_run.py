@@ -1,0 +1,237 @@
+"""A collapse run: its curves against plain numpy, what it says, what it keeps, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import BertModel
+
+import eigenlens as el
+from eigenlens import EigenlensError, cli
+from eigenlens.collapse import ABLATIONS, VARIANTS
+from eigenlens.collapse.verdict import sentence
+from eigenlens.sources.inputs import Request, prepare
+from eigenlens.stats import DepthNumber
+from tiny import small_llama, some_text, tiny_bert
+
+SMALL = {"inputs": 6, "length": 16, "paths": 2, "bounds": 1}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("collapse")
+    return tiny_bert(folder / "model"), some_text(folder / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def run(world, tmp_path_factory):
+    model, text = world
+    return el.collapse(model, text, tmp_path_factory.mktemp("run") / "run", **SMALL)
+
+
+def residual(X):
+    """‖X − 1x̄ᵀ‖ / ‖X‖ in the composite norm, by the definition."""
+
+    def norm(A):
+        return np.sqrt(np.abs(A).sum(0).max() * np.abs(A).sum(1).max())
+
+    return norm(X - X.mean(0)) / norm(X)
+
+
+def streams(model, text, tmp_path, switches):
+    """What goes into the first block and comes out of each, of every input, by transformers' own hidden states."""
+    loaded = el.load(model)
+    inputs = prepare(loaded, Request((str(text),), 16, 6, 0.2, 0), tmp_path)
+    found = []
+    for group in inputs.groups:
+        for _, batch in inputs.batches(group, 1):
+            with torch.no_grad(), el.ablated(loaded, switches):
+                states = loaded.backbone(**batch, output_hidden_states=True).hidden_states
+            found.append([state[0].double().numpy() for state in states])
+    return found
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_curves_are_the_mean_residual_over_inputs(run, world, tmp_path, name):
+    by_hand = np.array([[residual(X) for X in states] for states in streams(*world, tmp_path, ABLATIONS[name])])
+    curve = run.curves[name].curve("residual")
+    assert [point["number"] for point in curve] == [6, 6, 6]
+    np.testing.assert_allclose([point["mean"] for point in curve], by_hand.mean(0), rtol=1e-4)
+    error = by_hand[:, -1].std(ddof=1) / np.sqrt(6)
+    assert curve[-1]["high"] - curve[-1]["mean"] == pytest.approx(2.5705818 * error, rel=1e-3)  # Student's t, 5 degrees
+
+
+def test_the_paper_s_four_variants_are_among_the_ablations(run):
+    assert set(VARIANTS) == {"SAN", "SAN+MLP", "SAN+skip", "full"} <= set(run.curves)
+
+
+def test_paths_add_up_to_the_output(run):
+    assert run.error < 1e-4
+    assert sum(row["share"] for row in run.paths) == pytest.approx(1, abs=1e-4)
+    assert [row["paths"] for row in run.paths[:-1]] == [1, 4, 4]
+    shares = {row["attention_hops"]: row["share"] for row in run.paths}
+    for hops in (1, 2):  # every path of k hops goes through k heads
+        assert sum(row["by_length"][hops] for row in run.heads) == pytest.approx(hops * shares[hops], abs=1e-4)
+
+
+def test_bounds_are_of_every_head_and_not_exceeded(run):
+    assert [(row["layer"], row["head"]) for row in run.bounds] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(row["violated"] == 0 and row["max_d"] > 0 and 0 <= row["dobrushin"] <= 1 for row in run.bounds)
+    assert [row["depth"] for row in run.depth_bounds] == [0, 1, 2]
+
+
+def test_a_finished_run_is_opened_and_never_overwritten_unasked(world, tmp_path, run):
+    model, text = world
+    again = el.collapse(model, text, tmp_path / "run", **SMALL)
+    assert again.record()["curves"] == run.record()["curves"]  # the same command gives the same numbers
+    assert el.Collapse.open(tmp_path / "run").record() == again.record()
+    with pytest.raises(EigenlensError, match="already holds a collapse run"):
+        el.collapse(model, text, tmp_path / "run", **SMALL)
+    with pytest.raises(EigenlensError, match="another fingerprint, inputs"):
+        el.collapse(model, text, tmp_path / "run", **{**SMALL, "inputs": 5}, resume=True)
+
+
+def test_a_run_that_was_cut_short_goes_on(world, tmp_path, run, monkeypatch):
+    model, text = world
+    from eigenlens.collapse import make
+
+    monkeypatch.setattr(make.Bench, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        el.collapse(model, text, tmp_path / "run", **SMALL)
+    monkeypatch.undo()
+    with pytest.raises(EigenlensError, match="no finished collapse run"):
+        el.Collapse.open(tmp_path / "run")
+    monkeypatch.setattr(make.Bench, "curves", lambda *_: pytest.fail("a finished part was done again"))
+    whole = el.collapse(model, text, tmp_path / "run", **SMALL, resume=True)
+    assert whole.record()["curves"] == run.record()["curves"]
+    assert whole.record()["paths"] == run.record()["paths"]
+
+
+def test_double_precision_has_no_floor(world):
+    model, text = world
+    deep = el.load(model)
+    deep.module = BertModel(
+        deep.config.__class__(**{**deep.config.to_dict(), "num_hidden_layers": 12, "initializer_range": 0.1})
+    )
+    deep.module.eval()
+    options = {**SMALL, "paths": 0, "bounds": 0, "variants": ["SAN"]}
+    single = el.collapse(deep, text, **options).curves["SAN"].curve("residual")
+    double = el.collapse(deep, text, **options, float64=True).curves["SAN"].curve("residual")
+    assert min(point["mean"] for point in single) > 1e-9  # rounding of float32
+    assert double[-1]["mean"] < 1e-12
+    assert next(deep.module.parameters()).dtype == torch.float32  # the model in hand is left alone
+    assert single[1]["mean"] == pytest.approx(double[1]["mean"], rel=1e-3)
+
+
+class Step(nn.Module):
+    """Attention whose parts are named as in no known family."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixer = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.mixer(x).chunk(3, -1))
+        return x + F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class Wrapped(nn.Module):
+    """A layer that holds its attention one level down, so that it has a number in its path."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Step()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Unknown(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(50, 16)
+        self.steps = nn.ModuleList(Wrapped() for _ in range(3))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+def test_an_unknown_family_is_measured_without_ablations():
+    ids = np.random.default_rng(0).integers(0, 50, (6, 12))
+    run = el.collapse(Unknown(), ids, length=12, inputs=6)
+    assert list(run.curves) == ["full"] and len(run.curves["full"].curve("residual")) == 4
+    assert "Wrapped with inner" in run.facts["notes"][0] and "known are those of BERT" in run.facts["notes"][0]
+    assert "no ablation was measured" in run.sentence and run.paths == [] and run.bounds == []
+    json.dumps(run.record(), allow_nan=False)
+
+
+def test_all_equal_tokens_and_padding_give_numbers(world, tmp_path):
+    run = el.collapse(small_llama(), np.full((4, 8), 7), length=8, inputs=4, paths=2, bounds=1)
+    assert [point["mean"] for point in run.curves["full"].curve("residual")] == pytest.approx([0, 0, 0], abs=1e-6)
+    json.dumps(run.record(), allow_nan=False)
+    model, text = world
+    padded = el.collapse(model, text, **{**SMALL, "length": 32}, pad=True)
+    json.dumps(padded.record(), allow_nan=False)
+    assert padded.error < 1e-4
+
+
+def made_up(**ends):
+    """A run whose residuals go from 1 to the given ends over two blocks."""
+    curves = {}
+    for name, end in ends.items():
+        places = [(0, "input", 1.0), (0, "output", end**0.5), (1, "input", end**0.5), (1, "output", end)]
+        shared = {
+            "stack": "encoder",
+            "tokens": "all",
+            "metric": "residual",
+            "head": None,
+            "low": None,
+            "high": None,
+            "number": 3,
+        }
+        curves[name] = [vars(DepthNumber(layer=layer, place=place, mean=mean, **shared)) for layer, place, mean in places]
+    empty = {"error": None, "lengths": [], "heads": [], "single": []}
+    facts = {"model": {"name": "m"}, "data": {"name": "d"}}
+    return el.Collapse({"facts": facts, "curves": curves, "paths": empty, "bounds": {"heads": [], "depth": []}})
+
+
+def test_the_sentence_names_what_holds_the_tokens_apart():
+    skips = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 1e-3, "SAN+skip": 0.3, "without norm": 0.35}))
+    assert "attention alone would collapse at block 1 (0.01)" in skips
+    assert "Both skips hold them apart: at the end 0.001 without both skips, 0.3 without the MLPs" in skips
+    mlps = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 0.3, "SAN+skip": 0.01}))
+    assert "The MLPs hold them apart" in mlps
+    nothing = sentence(made_up(full=0.4, SAN=0.2, **{"SAN+MLP": 0.3}))
+    assert "would not collapse" in nothing and "No single part" in nothing
+
+
+def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypatch):
+    model, text = world
+
+    def command(*args):
+        monkeypatch.setattr("sys.argv", ["eigenlens", "collapse", *map(str, args)])
+        try:
+            cli.main()
+        except SystemExit as end:
+            return end.code, capsys.readouterr()
+        return 0, capsys.readouterr()
+
+    small = ("--inputs", 4, "--length", 12, "--paths", 1, "--bounds", 1, "-o", tmp_path / "out")
+    code, said = command(model, text, *small)
+    assert not code, said.err
+    assert "relative residual behind each block" in said.out and "would" in said.out.splitlines()[-3]
+    assert {path.name for path in (tmp_path / "out" / "pictures").iterdir()} >= {"residual.png", "paths.svg", "bounds.png"}
+    code, said = command(model, text, *small, "--force", "--json", "--variants", "SAN")
+    found = json.loads(said.out)
+    assert not code and set(found["curves"]) == {"full", "SAN"} and found["sentence"]
+    code, said = command(model, text, *small, "--variants", "SAM")
+    assert code == 2 and "no variant 'SAM'; there are SAN" in said.err and "Traceback" not in said.err
+    code, said = command(model, text, *small)
+    assert code == 2 and "already holds a collapse run" in said.err
