@@ -1,0 +1,132 @@
+"""What taking a model apart costs, as ratios to its forward pass in the same run.
+
+    python benchmarks/collapse.py paths       the output by path length, beside enumerating the paths
+    python benchmarks/collapse.py ablation    a forward pass with every part off
+    python benchmarks/collapse.py depth       metrics along depth
+
+Each prints a Markdown table; `benchmarks/collapse.md` holds what was measured, with the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import eigenlens as el
+from eigenlens.capture import attention_names, capture_layers
+from eigenlens.collapse import ABLATIONS
+from eigenlens.collapse.enumeration import enumerate_paths
+from eigenlens.collapse.marginals import head_marginals
+from eigenlens.collapse.paths import path_counts
+from eigenlens.sources.inputs import Request, prepare
+from eigenlens.stats import DepthMetrics
+from eigenlens.study.probe import forward_of
+from tables import table
+
+
+def batch_of(model: el.Model, length: int, inputs: int) -> dict[str, torch.Tensor]:
+    with TemporaryDirectory() as scratch:
+        ready = prepare(model, Request(("python-docs",), length, 2 * inputs, 0.2, 0), Path(scratch))
+        return next(ready.batches(-1, inputs))[1]
+
+
+def seconds(run: Callable[[], Any], times: int = 5) -> float:
+    """The median of some runs, after one that is not counted."""
+    run()
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+    forward = forward_of(model)
+    plain = seconds(lambda: forward(batch))
+    frozen = el.freeze(model.backbone, batch, forward)[0]
+    layers, counts = len(frozen.branches("attention")), path_counts([b.heads for b in frozen.branches("attention")])
+    rows = []
+
+    def add(what: str, taken: float, note: str) -> None:
+        rows.append({"what": what, "× forward": taken / plain, "note": note})
+
+    freezing = seconds(lambda: el.freeze(model.backbone, batch, forward))
+    lengths = seconds(lambda: el.path_lengths(frozen))
+    found = el.path_lengths(frozen)
+    add("freeze", freezing, "the forward pass included")
+    add("path lengths, by attention hops", lengths, f"sum {found.error:.0e} from the output")
+    add("both together: the whole length decomposition", freezing + lengths, f"mark: L + 3 = {layers + 3}")
+    add(
+        "path lengths, by attention and MLP hops",
+        seconds(lambda: el.path_lengths(frozen, "both"), 1),
+        f"{(layers + 1) ** 2} terms",
+    )
+    add(
+        "head marginals by length",
+        seconds(lambda: head_marginals(frozen), 1),
+        f"{layers} × {frozen.branches('attention')[0].heads} heads",
+    )
+    some = 20
+    walk = enumerate_paths(frozen, most=10**18)
+    begin = time.perf_counter()
+    for _ in range(some):
+        next(walk)
+    one = (time.perf_counter() - begin) / some
+    add(f"one path (mean of the first {some})", one, "one product of a branch a stage")
+    add(f"enumeration: {counts[-1]:,} paths of full length", one * counts[-1], "extrapolated from single paths")
+    add(f"enumeration: all {sum(counts):,} choices of attention hops", one * sum(counts), "extrapolated from single paths")
+    return rows
+
+
+def ablation(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+    forward = forward_of(model)
+    plain = seconds(lambda: forward(batch))
+    rows = []
+    for name, switches in ABLATIONS.items():
+        with el.ablated(model, switches):
+            rows.append({"variant": name, "× forward": seconds(lambda: forward(batch)) / plain})
+    return rows
+
+
+def depth(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+    forward, rows = forward_of(model), []
+    plain = seconds(lambda: forward(batch))
+    with el.capture(model.backbone) as calls:
+        forward(batch)
+    for every in (1, 4, 16):
+        statistic = DepthMetrics(every=every)
+
+        def run(statistic: DepthMetrics = statistic) -> None:
+            with capture_layers(model.backbone, attention_names(calls), statistic.update):
+                forward(batch)
+
+        rows.append({"every n-th input": every, "× forward": seconds(run, 3) / plain})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["paths", "ablation", "depth"])
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--inputs", type=int, default=16)
+    given = parser.parse_args()
+    model = el.load(given.model)
+    with torch.no_grad():
+        table(
+            {"paths": paths, "ablation": ablation, "depth": depth}[given.what](
+                model, batch_of(model, given.length, given.inputs)
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
