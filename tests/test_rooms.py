@@ -20,7 +20,19 @@ BELOW = {  # each room may import itself and these; errors belong to everyone
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
     "explain": {"capture"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
-    "papers": {"collapse", "explain", "reconstruct", "lab", "attention", "study", "spectra", "run", "stats", "capture", "sources"},
+    "papers": {
+        "collapse",
+        "explain",
+        "reconstruct",
+        "lab",
+        "attention",
+        "study",
+        "spectra",
+        "run",
+        "stats",
+        "capture",
+        "sources",
+    },
 }
 
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from collapse.heads import bound_of, norm_1_inf, numpy_softmax, random_head
-from eigenlens.collapse.bounds import composite_norm, deviation, dobrushin, head_bound
+from eigenlens.collapse.bounds import deviation, dobrushin, head_bound
 from eigenlens.collapse.bounds_depth import LayerNorms, depth_bound
 from eigenlens.collapse.bounds_layers import layer_bound
 from eigenlens.errors import EigenlensError
+from eigenlens.stats.geometry import composite_norm
 
 
 def test_every_quantity_is_its_formula():

@@ -113,8 +113,7 @@ def test_a_path_that_is_rerun_is_a_network_of_single_heads(name):
             for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist()):
                 y = start
                 for layer, head in zip(layers, heads):
-                    W, bias = value_map(w, layer, head)
-                    y = pattern(w, layer, head, y) @ y @ W + bias + w[f"blocks.{layer}.attention.out.bias"]
+                    y = pattern(w, layer, head, y) @ y @ value_map(w, layer, head)[0]
                 ends.append(y)
             for i, y in enumerate(ends):
                 np.testing.assert_array_equal(found["single"][hops - 1, i, b], said(toy, w, y))

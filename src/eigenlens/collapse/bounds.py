@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..stats.geometry import composite_norm
 
 LARGEST_D = 1.256
 """The published cubic bound asks `max D` to be at most this: there `e^D − 1 ≤ 2D`."""
@@ -51,16 +52,6 @@ class HeadBound:
     def row(self) -> dict[str, float | bool | None]:
         """One plain row; a bound that overflowed says nothing and becomes None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
-
-
-def composite_norm(x: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(largest column sum · largest row sum)` of absolute values, `(…, T, C) → (…)`; submultiplicative.
-
-    >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
-    tensor(3.4641)
-    """
-    size = x.abs()
-    return (size.sum(-2).amax(-1) * size.sum(-1).amax(-1)).sqrt()
 
 
 def residual(x: Tensor, centre: Tensor | None = None) -> Tensor:

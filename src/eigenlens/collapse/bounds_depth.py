@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .bounds import LARGEST_D, composite_norm, mean_factor
+from ..stats.geometry import composite_norm
+from .bounds import LARGEST_D, mean_factor
 
 
 @dataclass(frozen=True)

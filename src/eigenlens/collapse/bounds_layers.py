@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .bounds import HeadBound, composite_norm, head_bound, product, residual
+from ..stats.geometry import composite_norm
+from .bounds import HeadBound, head_bound, product, residual
 
 
 @dataclass(frozen=True)

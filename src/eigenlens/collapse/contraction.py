@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .bounds import composite_norm, residual, spread
+from ..stats.geometry import composite_norm
+from .bounds import residual, spread
 
 Kind = Literal["full", "causal", "position bias"]
 EPSILONS = tuple(10 ** (-1.5 - k / 4) for k in range(9))  # ten per cent is not small yet; below 3e-4 rounding comes near

@@ -12,6 +12,7 @@ read out by the model's own read-out:
 
 from __future__ import annotations
 
+import copy
 import json
 import statistics
 from collections.abc import Callable
@@ -151,8 +152,11 @@ def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tenso
 
 @torch.no_grad()
 def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> dict[str, Tensor]:
-    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L, number, B, …)."""
-    config = model.config
+    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L, number, B, …).
+
+    As in the frozen terms, the biases of values and outputs belong to no path.
+    """
+    config, model = model.config, without_biases(model)
     means, singles, residuals = [], [], []
     for hops in range(1, config.layers + 1):
         sample = draw_paths(torch.ones(config.layers, config.heads), hops, number, seed)
@@ -163,6 +167,17 @@ def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> d
         singles.append(torch.stack([_classes(model, x) for x in streams]))
     found = {"alone": torch.stack(means), "single": torch.stack(singles)}
     return found if config.pooled else {**found, "residual": torch.stack(residuals)}
+
+
+def without_biases(model: Transformer) -> Transformer:
+    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`; queries and keys keep their biases."""
+    copied = copy.deepcopy(model)
+    for name, bias in copied.named_parameters():
+        if name.endswith("attention.out.bias"):
+            bias.data.zero_()
+        if name.endswith("attention.project.bias"):
+            bias.data.chunk(3)[2].zero_()
+    return copied
 
 
 def _classes(model: Transformer, x: Tensor) -> Tensor:

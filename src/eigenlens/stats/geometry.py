@@ -47,9 +47,13 @@ def residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "me
 
 
 def composite_norm(X: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (B,): the largest absolute column sum times the largest absolute row sum."""
+    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…): of the largest absolute column sum and the largest absolute row sum.
+
+    >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
+    tensor(3.4641)
+    """
     size = X.abs()
-    return (size.sum(1).amax(1) * size.sum(2).amax(1)).sqrt()
+    return (size.sum(-2).amax(-1) * size.sum(-1).amax(-1)).sqrt()
 
 
 def relative_residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> Tensor:
@@ -80,7 +84,7 @@ def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
     """
     Z, _ = present(X, valid)
     Z = Z / _positive(Z.abs().amax((1, 2), keepdim=True))  # squares neither overflow nor vanish
-    squares = torch.linalg.eigvalsh(Z @ Z.mT if Z.shape[1] <= Z.shape[2] else Z.mT @ Z)  # (B, m) ascending
+    squares = _eigenvalues(Z @ Z.mT if Z.shape[1] <= Z.shape[2] else Z.mT @ Z)  # (B, m) ascending
     floor = squares[:, -1:] * (squares.shape[1] * torch.finfo(squares.dtype).eps)
     squares = torch.where(squares > floor, squares, 0.0)
     p = squares.sqrt()
@@ -149,7 +153,7 @@ def singular_ratio(P: Tensor) -> Tensor:
     if S > EXACT:
         values = torch.linalg.svdvals(flat @ _krylov(flat))[:, :2].double()
         return _ratio(values[:, 1], values[:, 0]).reshape(B, H)
-    squares = torch.linalg.eigvalsh(flat.mT @ flat)[:, -2:].clamp_min(0).double()  # (B·H, 2) ascending
+    squares = _eigenvalues(flat.mT @ flat)[:, -2:].clamp_min(0).double()  # (B·H, 2) ascending
     ratio = _ratio(squares[:, 0], squares[:, 1]).sqrt()
     if bool((small := ratio < 0.01).any()):
         values = torch.linalg.svdvals(flat[small])[:, :2].double()
@@ -167,6 +171,14 @@ def _krylov(P: Tensor) -> Tensor:
         Y = Y / _positive(Y.norm(dim=1, keepdim=True))
         powers.append(Y)
     return torch.linalg.qr(torch.cat(powers, 2)).Q
+
+
+def _eigenvalues(G: Tensor) -> Tensor:
+    """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's eigensolver does not converge."""
+    try:
+        return torch.linalg.eigvalsh(G)
+    except torch.linalg.LinAlgError:
+        return torch.linalg.svdvals(G.double()).flip(1).to(G.dtype)
 
 
 def _positive(x: Tensor) -> Tensor:
