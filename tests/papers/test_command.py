@@ -7,6 +7,7 @@ import pytest
 
 from eigenlens import cli, papers
 from eigenlens.papers.claims import Reproduction
+from eigenlens.papers.eigen_analysis import SHOWN
 from eigenlens.papers.eigen_claims import claims_of
 from papers.test_claims import tables
 
@@ -27,7 +28,7 @@ def made(monkeypatch):
     def reproduce(quick, out, seed, report, **options):
         asked.append({"quick": quick, "out": out, "seed": seed, **options})
         found = tables()
-        return Reproduction("small", "A small paper", claims_of(found), found, ("something was left out",))
+        return Reproduction("small", "A small paper", claims_of(found), found, ("something was left out",), shown=SHOWN)
 
     monkeypatch.setitem(papers.PAPERS, "small", reproduce)
     return asked

@@ -18,7 +18,7 @@ from ..run.parts import Parts
 from ..run.progress import Report, silent
 from . import collapse_training as training
 from .claims import Reproduction
-from .collapse_claims import claims_of
+from .collapse_claims import CURVES, DEPTHS, claims_of
 from .collapse_models import catalogue_run, orders, random_run
 
 PAPER = "rank-collapse"
@@ -29,10 +29,13 @@ SHARES = {
 }  # fmt: skip
 """Layers, heads, and the published share of paths that go through every layer."""
 SHOWN = (
-    ("Relative residual at random start, mean of the seeds", "random curves"),
+    ("Relative residual at random start by depth, mean of the seeds, and as published", "random by depth"),
     ("Relative residual of pretrained models: the model, and pure attention", "models"),
     ("Products of patterns along single paths: relative residual by length", "single paths"),
-    ("What paths of a length are worth to a trained model: accuracy", "path accuracy"),
+    (
+        "Accuracy of what paths of a length add, read out alone (whole: the model; majority: the commonest answer)",
+        "accuracy by length",
+    ),
     ("Two points on a circle, fed back", "circle"),
 )
 
@@ -86,7 +89,8 @@ def reproduce(
             notes.append(f"{name} was left out: {error}")
     circles = training.circle_table(scale.training, parts, report)
     tables = {
-        "random curves": _random_curves(runs),
+        "random curves": (curves := _random_curves(runs)),
+        "random by depth": _by_depth(curves),
         "models": [row for model in models for row in model["curves"]],
         "single paths": _single(runs, models),
         "path shares": [
@@ -95,7 +99,8 @@ def reproduce(
         ],
         "orders": parts.part("orders", partial(orders, seed)),
         "bounds": [row for model in [*runs, *models] for row in model["bounds"]],
-        "path accuracy": training.path_table(scale.training, parts, report),
+        "path accuracy": (accuracy := training.path_table(scale.training, parts, report)),
+        "accuracy by length": _by_length(accuracy),
         "circle": [_circle_row(row) for row in circles],
         "trajectories": circles,
         "sentences": [{"model": model["model"], "sentence": model["sentence"]} for model in models],
@@ -123,6 +128,32 @@ def _random_curves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (family, variant, depth), v in found.items()
     ]
+
+
+def _by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a family and variant, measured and published side by side at the published depths."""
+    rows = []
+    for (family, variant), published in CURVES.items():
+        found = {row["depth"]: row["residual"] for row in curves if (row["family"], row["variant"]) == (family, variant)}
+        if found:
+            depths = {f"depth {depth}": found.get(depth) for depth in DEPTHS}
+            rows.append({"family": family, "variant": variant, "what": "measured", **depths})
+            rows.append({"family": family, "variant": variant, "what": "published", **dict(zip(depths, map(float, published)))})
+    return rows
+
+
+def _by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a task and mode: the whole model, the commonest answer, and every length alone, with the spread over seeds."""
+    rows = []
+    for task in dict.fromkeys(row["task"] for row in accuracy):
+        mine = [row for row in accuracy if row["task"] == task]
+        whole = next(row["accuracy"] for row in mine if row["mode"] == "model")
+        majority = next(row["accuracy"] for row in mine if row["reading"] == "majority")
+        for mode in ("frozen", "rerun"):
+            lengths = [row for row in mine if (row["mode"], row["reading"]) == (mode, "alone") and row["length"]]
+            told = {f"length {row['length']}": f"{row['accuracy']:.3f} ± {row['spread']:.3f}" for row in lengths}
+            rows.append({"task": task, "paths": mode, "whole": whole, "majority": majority, **told})
+    return rows
 
 
 def _single(runs: list[dict[str, Any]], models: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,98 @@
+"""The rank-collapse reproduction: its miniature runs, its numbers are plain definitions, its verdicts follow from them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from eigenlens import EigenlensError
+from eigenlens.collapse import VARIANTS, ablated
+from eigenlens.papers import collapse_models, rank_collapse
+from eigenlens.papers.claims import Reproduction
+from eigenlens.papers.collapse_claims import CURVES, DEPTHS, TASKS, claims_of
+from eigenlens.papers.collapse_pictures import collapse_charts
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return rank_collapse.reproduce(True, tmp_path_factory.mktemp("collapse") / "run")
+
+
+def test_the_miniature_measures_every_claim(done):
+    names = [claim.claim for claim in done.claims]
+    assert len(names) == len(set(names))
+    assert sum("random start" in name for name in names) >= len(CURVES) + 2
+    assert {task for task in TASKS if any(name.startswith(task) for name in names)} == set(TASKS)
+    assert sum(name.startswith("circle") for name in names) == 4
+    assert [claim.verdict for claim in done.claims].count("out of reach") == 1
+    assert "miniature" in done.notes[0]
+    again = Reproduction.from_record(json.loads(json.dumps(done.record(), allow_nan=False)))
+    assert again.record() == json.loads(json.dumps(done.record()))
+
+
+def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    made = rank_collapse.reproduce(True, folder, scale=small())
+    monkeypatch.setattr(rank_collapse, "random_run", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(rank_collapse, "catalogue_run", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(collapse_models, "collapse", lambda *_, **__: pytest.fail("done again"))
+    assert rank_collapse.reproduce(True, folder, scale=small(), resume=True).record() == made.record()
+    with pytest.raises(EigenlensError, match="already holds a reproduction"):
+        rank_collapse.reproduce(True, folder, scale=small())
+
+
+def test_residuals_of_a_random_start_are_the_definition(done):
+    model = collapse_models.random_model("bert", 3, 48, 32, 0)
+    ids = collapse_models.texts(rank_collapse.QUICK, 0)
+    for name, switches in VARIANTS.items():
+        with torch.no_grad(), ablated(model, switches):
+            states = model(input_ids=ids, output_hidden_states=True).hidden_states
+        by_hand = [np.mean([residual(x.double().numpy()) for x in state]) for state in states]
+        found = [r["residual"] for r in done.tables["random curves"] if (r["family"], r["variant"]) == ("bert", name)]
+        np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-7)
+
+
+def residual(X):
+    def norm(A):
+        return np.sqrt(np.abs(A).sum(0).max() * np.abs(A).sum(1).max())
+
+    return norm(X - X.mean(0)) / norm(X)
+
+
+def test_verdicts_follow_from_the_numbers(done):
+    tables = {name: [dict(row) for row in rows] for name, rows in done.tables.items()}
+    tables["random curves"] = [
+        {"family": f, "variant": v, "depth": d, "residual": r + 0.049, "low": r, "high": r, "seeds": 3}
+        for (f, v), values in CURVES.items()
+        for d, r in zip(DEPTHS, values)
+    ]
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
+    curves = [verdict for name, verdict in verdicts.items() if "residual at depth" in name]
+    assert curves == ["reproduced"] * len(CURVES)
+    tables["random curves"][-1]["residual"] += 0.01
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
+    assert [v for name, v in verdicts.items() if "residual at depth" in name] == ["reproduced"] * (len(CURVES) - 1) + [
+        "not reproduced"
+    ]
+    for row in tables["circle"]:
+        row["least"] = {"SAN": 0.01, "SAN+MLP": 0.5, "SAN+skip": 0.5}[row["variant"]]
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
+    assert [verdicts[name] for name in verdicts if name.startswith("circle")][:3] == ["reproduced"] * 3
+    for row in tables["circle"]:
+        row["least"] = 0.6 - row["least"]
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
+    assert verdicts["circle: pure attention merges the arcs"] == "not reproduced"
+
+
+def test_every_picture_is_drawn(done):
+    charts = collapse_charts(done.tables)
+    assert list(charts) == ["random", "pretrained", "paths", "accuracy", "circle"]
+    for chart in charts.values():
+        chart.to_dict()
+
+
+def small():
+    """A part of the miniature."""
+    return dataclasses.replace(rank_collapse.QUICK, random=("bert",), models=())
