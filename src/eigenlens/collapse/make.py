@@ -21,9 +21,8 @@ from ..run.progress import Report, silent
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
-from ..sources.windows import special_tokens
-from ..study.make import Data, data_names
-from ..study.make import _versions as versions
+from ..study.make import Data, data_names, versions
+from ..study.probe import sinks_of
 from .ablation import VARIANTS
 from .measure import Bench
 from .paths import By
@@ -92,7 +91,7 @@ def collapse(
             "paths": paths, "bounds": bounds, "by": by, "float64": float64, "pad": pad, "seed": seed,
         }  # fmt: skip
         parts = Parts.begin(folder, settings, resume=resume, force=force, what="collapse run")
-        bench = Bench(loaded, ready, _sinks(loaded), report)
+        bench = Bench(loaded, ready, sinks_of(loaded, names), report)
         with stays_double() if float64 else nullcontext():
             found = _measured(bench, parts, chosen, paths, bounds, by, notes)
     facts = {
@@ -134,9 +133,3 @@ def _missing(model: Model) -> list[str]:
     except EigenlensError as error:
         return [f"only the model itself was measured, without ablations, paths and bounds: {error}"]
     return []
-
-
-def _sinks(model: Model) -> tuple[int, int]:
-    """The special tokens around a text, at least the first token."""
-    front, end = special_tokens(model.tokenizer) if model.tokenizer is not None else ([], [])
-    return max(1, len(front)), len(end)

@@ -17,13 +17,15 @@ PARTS = {
 
 
 def sentence(run: Collapse) -> str:
-    """In the stack that is longest: where pure attention collapses, how far each part holds the tokens apart."""
-    depth = run.curves["full"]
-    if not depth.numbers:
+    """In every stack: where pure attention collapses, and how far each part holds the tokens apart."""
+    stacks = run.curves["full"].stacks
+    if not stacks:
         return "No block was seen, so nothing is known of the tokens along depth."
-    stack = max(depth.stacks, key=lambda name: len(depth.curve("residual", name)))
-    full = [point["mean"] for point in depth.curve("residual", stack)]
-    where = "" if len(depth.stacks) == 1 else f" of the {stack}"
+    return " ".join(_of_stack(run, stack, "" if len(stacks) == 1 else f" of {stack}") for stack in stacks)
+
+
+def _of_stack(run: Collapse, stack: str, where: str) -> str:
+    full = [point["mean"] for point in run.curves["full"].curve("residual", stack)]
     start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {len(full) - 1} blocks"
     if "SAN" not in run.curves:
         return start + "; no ablation was measured, so what holds them apart is not known."

@@ -77,6 +77,17 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
     }
 
 
+def without_norm(family: str, start: int, scale: Scale, seed: int) -> dict[str, Any]:
+    """The whole model at the same random start, but without its norms: a variant that the paper does not have."""
+    model, ids = random_model(family, scale.layers, scale.width, scale.length, start), texts(scale, seed)
+    with ablated(model, norm=False):
+        means = residual_curve(model, ids)
+    name = "full without norm"
+    return {
+        "curves": [{"family": family, "seed": start, "variant": name, "depth": d, "residual": r} for d, r in enumerate(means)]
+    }
+
+
 @torch.no_grad()
 def residual_curve(model: torch.nn.Module, ids: torch.Tensor) -> list[float]:
     """The mean relative residual of what goes into the first block and comes out of every one."""

@@ -124,13 +124,14 @@ def path_accuracy(tables: Tables) -> Any:
 def circles(tables: Tables) -> Any:
     """Where the two points go when the model's output is fed back to it, one run of each variant."""
     rows = [
-        {"variant": run["variant"], "point": str(point), "step": step, "x": place[0], "y": place[1]}
+        {"place": f"{run['variant']}, trained {'on' if run['jitter'] == 0 else 'near'} the circle, seed {run['seed']}",
+         "point": str(point), "step": step, "x": place[0], "y": place[1]}
         for run in tables["trajectories"]
-        if run["seed"] == 0 and run["jitter"] == max(r["jitter"] for r in tables["trajectories"])
+        if run["seed"] < 2
         for step, places in enumerate(run["trajectory"])
         for point, place in enumerate(places)
         if max(map(abs, place)) <= 1
-    ]
+    ]  # fmt: skip
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point={"size": 8})
@@ -140,5 +141,5 @@ def circles(tables: Tables) -> Any:
             color=alt.Color("point:N", title="arc"), order="step:Q",
         )
         .properties(width=220, height=220)
-        .facet(facet=alt.Facet("variant:N", sort=VARIANTS, title=None), columns=3, title="Two points on two arcs, fed back")
+        .facet(facet=alt.Facet("place:N", title=None), columns=4, title="Two points on two arcs, fed back")
     )  # fmt: skip

@@ -19,7 +19,7 @@ from ..run.progress import Report, silent
 from . import collapse_training as training
 from .claims import Reproduction
 from .collapse_claims import CURVES, DEPTHS, claims_of
-from .collapse_models import catalogue_run, orders, random_run
+from .collapse_models import catalogue_run, orders, random_run, without_norm
 
 PAPER = "rank-collapse"
 TITLE = "Attention is not all you need: pure attention loses rank doubly exponentially with depth (arXiv 2103.03404)"
@@ -81,6 +81,11 @@ def reproduce(
         for family in scale.random
         for start in range(scale.seeds)
     ]
+    bare = [
+        parts.part(f"random/{family}-{start}-without-norm", partial(without_norm, family, start, scale, seed))
+        for family in scale.random
+        for start in range(scale.seeds)
+    ]
     models = []
     for name in scale.models:
         try:
@@ -89,7 +94,7 @@ def reproduce(
             notes.append(f"{name} was left out: {error}")
     circles = training.circle_table(scale.training, parts, report)
     tables = {
-        "random curves": (curves := _random_curves(runs)),
+        "random curves": (curves := _random_curves([*runs, *bare])),
         "random by depth": _by_depth(curves),
         "models": [row for model in models for row in model["curves"]],
         "single paths": _single(runs, models),
@@ -176,6 +181,6 @@ def _circle_row(row: dict[str, Any]) -> dict[str, Any]:
     """A trajectory in numbers: the distance at the start, the least and the last, steps and turn until the end."""
     return {
         "variant": row["variant"], "jitter": row["jitter"], "seed": row["seed"], "steps": len(row["distance"]) - 1,
-        "left": row["left"], "distance at start": row["distance"][0], "least": min(row["distance"]),
+        "stretch": row["stretch"], "left": row["left"], "distance at start": row["distance"][0], "least": min(row["distance"]),
         "at the end": row["distance"][-1], "turn": row["turn"][-1], "merged": row["merged"],
     }  # fmt: skip

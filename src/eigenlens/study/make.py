@@ -146,7 +146,7 @@ def _record(
         "notes": notes,
         "seconds": round(time.perf_counter() - begin, 2),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": _versions(),
+        "versions": versions(),
     }
     Study.write(folder, facts, recording)
 
@@ -206,7 +206,7 @@ def _identity(model: Model, options: Options) -> dict[str, Any]:
     request = record.pop("request")
     record["only"] = list(record["only"])
     request["data"] = [Path(name).name for name in request["data"]]
-    facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": _versions()["eigenlens"]}
+    facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": versions()["eigenlens"]}
     return {**facts, **request, **record, "threads": torch.get_num_threads()}
 
 
@@ -235,7 +235,8 @@ def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:
             (folder / f"{name}.safetensors").unlink(missing_ok=True)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What a result was made with."""
     from .. import __version__
 
     return {

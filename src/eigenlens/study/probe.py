@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,16 +96,16 @@ def depth_form(sites: dict[str, dict[str, Any]], model: Model, options: Options)
     names = {site["name"]: site["kind"] for site in sites.values()}
     longest = max(site["queries"] for site in sites.values())
     if block_paths(names):
-        return DepthForm(names, _sinks(model, options), options.every(longest)), ""
+        return DepthForm(names, sinks_of(model, options.request.data), options.every(longest)), ""
     why = f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so metrics along depth"
     if options.only == ("depth",):
         raise EigenlensError(f"{why} are not to be had; ask for other statistics")
     return None, f"{why} were left out"
 
 
-def _sinks(model: Model, options: Options) -> tuple[int, int]:
+def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:
     """What the tokenizer puts around a text, and the first token in any case: attention that has no use rests on them."""
-    ids = any(name.endswith(".npy") for name in options.request.data)
+    ids = any(name.endswith(".npy") for name in data)
     if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:
         return 1, 0
     before, after = special_tokens(model.tokenizer)
