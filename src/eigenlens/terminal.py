@@ -75,17 +75,24 @@ def print_collapse(made: Any) -> None:
     without = made.rows(tokens="without sinks")
     if without:
         print_table("The same without the sink tokens", without)
+    depth = made.curves["full"]
+    print_table("The model itself: tokens and patterns along depth", depth.table(DEPTH_METRICS))
     if made.paths:
         keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
         title = f"The output by path length (the terms sum to it within {made.error:.0e})"
         print_table(title, [{key: row[key] for key in keys} for row in made.paths])
         print_table("Products of patterns along single random paths", made.single_paths)
     if made.bounds:
-        shown = ("stack", "layer", "head", "max_d", "gamma", "beta", "holds", "cubic", "unconditional", "dobrushin")
-        print_table("Bounds of every head", [{key: row[key] for key in shown} for row in made.bounds])
+        print_table("Bounds, median of the heads (of every head in --json and in the folder)", made.bounds_by_layer())
     if made.depth_bounds:
         print_table("Bounds of pure attention composed over depth, base-ten logarithms", made.depth_bounds)
     print(made.sentence)
+
+
+DEPTH_METRICS = (
+    "residual", "effective_rank", "stable_rank", "participation_ratio", "cosine", "high_frequency", "dirichlet", "entropy",
+    "singular_ratio",
+)  # fmt: skip
 
 
 def print_claims(done: Any) -> None:

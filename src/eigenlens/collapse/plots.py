@@ -14,29 +14,34 @@ LEAST = 1e-16
 
 
 def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all") -> Any:
-    """A metric of every variant along depth, logarithmic, with bands of the 95 % interval over inputs; one panel a stack."""
+    """A metric of every variant along depth, logarithmic, one panel a stack.
+
+    The bands are the 95 % interval over inputs; where it reaches below a tenth of the mean, a band ends there.
+    """
     rows = [
         {"variant": name, "stack": stack, "depth": point["depth"], "mean": max(point["mean"], LEAST),
-         "low": max(_or(point["low"], point["mean"]), LEAST), "high": max(_or(point["high"], point["mean"]), LEAST)}
+         "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
+         "high": max(_or(point["high"], point["mean"]), LEAST)}
         for name, depth in run.curves.items() for stack in depth.stacks for point in depth.curve(metric, stack, tokens)
     ]  # fmt: skip
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
     panels = []
     for stack in stacks:
         data = alt.Data(values=[row for row in rows if row["stack"] == stack])
-        base = alt.Chart(data).encode(
-            x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="blocks passed"),
-            color=alt.Color("variant:N", sort=list(run.curves), scale=alt.Scale(scheme="tableau10"), title="variant"),
-        )
+        base = alt.Chart(data).encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="blocks passed"))
+        scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
         axis = alt.Axis(format=".0e", tickCount=8)
         line = base.mark_line(point={"size": 25}).encode(
             y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
+            color=alt.Color("variant:N", scale=scale, title="variant"),
             tooltip=["variant:N", "depth:Q", alt.Tooltip("mean:Q", format=".3g")],
         )
-        band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q")
+        band = base.mark_area(opacity=0.15).encode(
+            y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=alt.Color("variant:N", scale=scale, legend=None)
+        )
         panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
-    return alt.hconcat(*panels).properties(title=title)
+    return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=title)
 
 
 def _or(value: float | None, other: float) -> float:
@@ -73,7 +78,8 @@ def path_bars(run: Collapse) -> Any:
         .encode(
             x=alt.X("hops:Q", title="attention hops", axis=alt.Axis(tickMinStep=1, format="d")),
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
-            color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")), strokeDash="stack:N",
+            color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
+            strokeDash=alt.StrokeDash("stack:N", legend=None if len({row["stack"] for row in rows}) < 2 else alt.Legend()),
             tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("value:Q", format=".3g")],
         )
         .properties(width=380, height=240)
@@ -93,7 +99,9 @@ def bound_map(run: Collapse) -> Any:
         )  # fmt: skip
         scale = alt.Scale(scheme="tealblues", type="log" if key == "max_d" else "linear")
         cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=scale, title=title))
-        text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"))
+        dark = 15 if key == "max_d" else 0.85
+        ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value("black"))
+        text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"), color=ink)
         panels.append((cells + text).properties(title=title, width=alt.Step(30), height=alt.Step(20)))
     return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=f"{run.name}: bounds")
 

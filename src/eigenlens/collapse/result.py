@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ..errors import EigenlensError
@@ -62,6 +63,19 @@ class Collapse:
     def bounds(self) -> list[dict[str, Any]]:
         """Of every head: D, γ, β, whether the condition holds, and the bounds."""
         return self._content["bounds"]["heads"]
+
+    def bounds_by_layer(self) -> list[dict[str, Any]]:
+        """One row a layer: in how many of its heads the condition holds, and the median of each number."""
+        rows = []
+        for stack, layer in dict.fromkeys((row["stack"], row["layer"]) for row in self.bounds):
+            heads = [row for row in self.bounds if (row["stack"], row["layer"]) == (stack, layer)]
+            row: dict[str, Any] = {"stack": stack, "layer": layer, "heads": len(heads)}
+            row["condition_holds"] = sum(head["holds"] == 1 for head in heads)
+            for key in ("max_d", "gamma", "beta", "cubic", "unconditional", "dobrushin", "residual_in", "residual_out"):
+                known = [head[key] for head in heads if head[key] is not None]
+                row[key] = median(known) if known else None
+            rows.append(row)
+        return rows
 
     @property
     def depth_bounds(self) -> list[dict[str, Any]]:

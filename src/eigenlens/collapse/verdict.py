@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 COLLAPSED = 0.05
 """Tokens count as one vector where their relative residual is below this."""
+BOTH = "both skips"
 PARTS = {
-    "SAN+MLP": "both skips", "without attention skip": "the attention skip", "without MLP skip": "the MLP skip",
+    "SAN+MLP": BOTH, "without attention skip": "the attention skip", "without MLP skip": "the MLP skip",
     "SAN+skip": "the MLPs", "without norm": "the norms",
 }  # fmt: skip
 """What each ablation takes out of the model."""
@@ -44,13 +45,13 @@ def _alone(pure: list[float]) -> str:
 
 
 def _held_up(run: Collapse, stack: str, full: float) -> str:
-    """Which part, taken out alone, costs most of the residual at the end."""
+    """Which part, taken out alone, costs most of the residual at the end; both skips only where neither does it alone."""
     ends = {part: run.curves[name].curve("residual", stack)[-1]["mean"] for name, part in PARTS.items() if name in run.curves}
     if not ends:
         return "No part was taken out alone, so what holds them apart is not known."
     told = ", ".join(f"{value:.2g} without {part}" for part, value in sorted(ends.items(), key=lambda item: item[1]))
-    worst = min(ends, key=lambda part: ends[part])
-    if ends[worst] >= full / 2:
+    alone = {part: value for part, value in ends.items() if part != BOTH and value < full / 2}
+    if not alone and ends.get(BOTH, full) >= full / 2:
         return f"No single part holds them apart: at the end {told}."
-    verb = "holds" if worst in {"the attention skip", "the MLP skip"} else "hold"
-    return f"{worst[0].upper()}{worst[1:]} {verb} them apart: at the end {told}."
+    part = min(alone, key=lambda name: alone[name]) if alone else BOTH
+    return f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at the end {told}."
