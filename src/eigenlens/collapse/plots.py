@@ -30,15 +30,14 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         data = alt.Data(values=[row for row in rows if row["stack"] == stack])
         base = alt.Chart(data).encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="blocks passed"))
         scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
+        colour = alt.Color("variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1))
         axis = alt.Axis(format=".0e", tickCount=8)
         line = base.mark_line(point={"size": 25}).encode(
             y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
-            color=alt.Color("variant:N", scale=scale, title="variant"),
+            color=colour,
             tooltip=["variant:N", "depth:Q", alt.Tooltip("mean:Q", format=".3g")],
         )
-        band = base.mark_area(opacity=0.15).encode(
-            y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=alt.Color("variant:N", scale=scale, legend=None)
-        )
+        band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=colour)
         panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
     return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=title)
