@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from capture.families import CAUSAL, inputs
-from collapse.by_hand import distance, frozen, in_dtype, lively, masks, model_of, outputs
+from collapse.by_hand import distance, in_dtype, lively, masks, outputs
+from collapse.graphs import batch, graphs
 from eigenlens.capture.precision import stays_double
 from eigenlens.collapse.enumeration import enumerate_paths, path_number
 from eigenlens.collapse.marginals import head_marginals
@@ -22,21 +23,6 @@ from eigenlens.explain import freeze
 
 KINDS = ["bert", "albert", "distilbert", "gpt2", "vit", "llama", "gpt_neox", "gpt_neox-sequential"]
 HEADS = 4
-
-
-def batch(name, padding="none"):
-    given = in_dtype(inputs(name, padding, **({} if name == "vit" else {"length": 7})))
-    return {**given, "use_cache": False} if name in CAUSAL | {"t5"} else given
-
-
-@torch.no_grad()
-def graphs(kind, padding="none", model=None):
-    """The first graph of a small model and its forward by hand: (graph, stream, by_hand)."""
-    name = kind.partition("-")[0]
-    model, given = model or model_of(kind), batch(name, padding)
-    with stays_double():
-        graph = freeze(model, given)[0]
-    return graph, *frozen(kind, model, given)
 
 
 def linear(by_hand, x, heads, mlp=1.0):

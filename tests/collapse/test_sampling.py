@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from capture.families import CAUSAL, inputs
-from collapse.by_hand import On, distance, forward, frozen, in_dtype, masks, model_of
+from collapse.by_hand import On, distance, forward, masks, model_of
+from collapse.graphs import batch, graphs
 from eigenlens.capture.precision import stays_double
 from eigenlens.collapse.sampling import (
     PathSample,
@@ -46,21 +46,6 @@ def sample_of(paths):
 
 def drawn(sample):
     return [(tuple(layers), tuple(heads)) for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist())]
-
-
-def batch(name, padding="none"):
-    given = in_dtype(inputs(name, padding, batch=2, **({} if name == "vit" else {"length": 7})))
-    return {**given, "use_cache": False} if name in CAUSAL | {"t5"} else given
-
-
-@torch.no_grad()
-def graphs(kind, padding="none", model=None):
-    """The model's first graph and its forward by hand: (graph, stream, by_hand)."""
-    name = kind.partition("-")[0]
-    model, given = model or model_of(kind), batch(name, padding)
-    with stays_double():
-        graph = freeze(model, given)[0]
-    return graph, *frozen(kind, model, given)
 
 
 @pytest.mark.parametrize("weights", [torch.ones(L, H), WEIGHTS], ids=["equal", "unlike"])

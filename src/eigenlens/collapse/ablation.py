@@ -9,8 +9,9 @@ from typing import Any
 from torch import nn
 
 from ..errors import EigenlensError
-from ..explain.anatomy import Block, Switches, anatomy
+from ..explain.anatomy import Block, anatomy
 from ..explain.families import checked
+from ..switches import Switches
 
 VARIANTS = {
     "SAN": Switches(attention_skip=False, mlp_skip=False, mlp=False),

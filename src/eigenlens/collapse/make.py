@@ -15,7 +15,7 @@ from torch import nn
 
 from ..capture.precision import in_double, stays_double
 from ..errors import EigenlensError
-from ..explain.anatomy import Switches, anatomy
+from ..explain.anatomy import anatomy
 from ..run.parts import Parts
 from ..run.progress import Report, silent
 from ..sources.catalogue import DEFAULT_MODEL
@@ -23,6 +23,7 @@ from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
 from ..study.make import Data, data_names, versions
 from ..study.probe import sinks_of
+from ..switches import Switches
 from .ablation import VARIANTS
 from .measure import Bench
 from .paths import By

@@ -11,13 +11,13 @@ import torch
 from scipy.stats import t as student
 
 from ..capture import attention_names, capture, capture_layers
-from ..explain.anatomy import Switches
 from ..explain.frozen import FrozenStack, freeze
 from ..run.progress import Report
 from ..sources.inputs import Batch, Inputs
 from ..sources.models import Model
 from ..stats import DepthMetrics
 from ..study.probe import forward_of
+from ..switches import Switches
 from .ablation import ablated
 from .bounds_model import bound_rows, depth_rows, model_bounds
 from .marginals import head_marginals

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from ..capture import AttentionCall, replaced
 from ..errors import EigenlensError
-from ..explain.anatomy import Block, Stack, Switches, anatomy, run_stage
+from ..explain.anatomy import Block, Stack, anatomy, run_stage
 from ..explain.frozen import FrozenStack
 from ..stats.geometry import relative_residual
+from ..switches import Switches
 from .ablation import running
 
 Mode = Literal["frozen", "rerun"]

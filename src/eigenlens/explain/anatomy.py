@@ -16,26 +16,10 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from ..switches import Switches
 
 Given = dict[str, Any]
 """The arguments of a block's forward by name; what it must hand on besides the stream is put there too."""
-
-
-@dataclass(frozen=True)
-class Switches:
-    """Which parts of every block are on. A branch that is off passes the stream on unchanged."""
-
-    attention_skip: bool = True
-    mlp_skip: bool = True
-    mlp: bool = True
-    norm: bool = True
-    attention: bool = True
-
-    def skips(self, kind: str) -> bool:
-        return self.mlp_skip if kind == "mlp" else self.attention_skip
-
-    def runs(self, kind: str) -> bool:
-        return self.mlp if kind == "mlp" else self.attention
 
 
 @dataclass(frozen=True, eq=False)

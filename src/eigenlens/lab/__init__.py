@@ -1,6 +1,7 @@
 """A small laboratory: one readable transformer, tasks of real text and toys, a training loop."""
 
-from .model import Config, Switches, Transformer
+from ..switches import Switches
+from .model import Config, Transformer
 from .tasks import Batch, MaskedBytes, Task, split
 from .toys import Circle, ConvexHull, Memorise, Sort, Toy, feed_back
 from .train import Settings, Trained, evaluate, train

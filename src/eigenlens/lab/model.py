@@ -12,17 +12,7 @@ from torch import Tensor, nn
 
 from ..attention.full import FullAttention
 from ..errors import EigenlensError
-
-
-@dataclass(frozen=True)
-class Switches:
-    """What is on in a block, one independent switch a part; with `norm` off every norm is the identity."""
-
-    attention_skip: bool = True
-    mlp_skip: bool = True
-    mlp: bool = True
-    norm: bool = True
-    attention: bool = True
+from ..switches import Switches
 
 
 @dataclass(frozen=True)
