@@ -21,9 +21,7 @@ import torch
 
 import eigenlens as el
 from eigenlens.capture import attention_names, capture_layers
-from eigenlens.collapse import ABLATIONS
-from eigenlens.collapse.enumeration import enumerate_paths
-from eigenlens.collapse.marginals import head_marginals
+from eigenlens.collapse import ABLATIONS, draw_paths, frozen_terms, head_marginals
 from eigenlens.collapse.paths import path_counts
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.stats import DepthMetrics
@@ -74,15 +72,10 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
         seconds(lambda: head_marginals(frozen), 1),
         f"{layers} × {frozen.branches('attention')[0].heads} heads",
     )
-    some = 20
-    walk = enumerate_paths(frozen, most=10**18)
-    begin = time.perf_counter()
-    for _ in range(some):
-        next(walk)
-    one = (time.perf_counter() - begin) / some
-    add(f"one path (mean of the first {some})", one, "one product of a branch a stage")
-    add(f"enumeration: {counts[-1]:,} paths of full length", one * counts[-1], "extrapolated from single paths")
-    add(f"enumeration: all {sum(counts):,} choices of attention hops", one * sum(counts), "extrapolated from single paths")
+    drawn = draw_paths(torch.ones(layers, frozen.branches("attention")[0].heads), layers, some := 20)
+    one = seconds(lambda: frozen_terms(frozen, drawn), 3) / some
+    add(f"one path of full length (mean of {some} random ones)", one, "one head a layer, MLPs go along")
+    add(f"enumeration: all {counts[-1]:,} paths of full length", one * counts[-1], "extrapolated from those")
     return rows
 
 

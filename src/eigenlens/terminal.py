@@ -66,6 +66,8 @@ def print_plan(made: Any) -> None:
 
 
 def print_collapse(made: Any) -> None:
+    from .stats.depth import ATTENTION_METRICS, TOKEN_METRICS
+
     facts = made.facts
     precision = ", float64" if facts["float64"] else ""
     print(f"{made.name}: {facts['inputs']} inputs of {facts['length']} tokens{precision}")
@@ -75,8 +77,8 @@ def print_collapse(made: Any) -> None:
     without = made.rows(tokens="without sinks")
     if without:
         print_table("The same without the sink tokens", without)
-    depth = made.curves["full"]
-    print_table("The model itself: tokens and patterns along depth", depth.table(DEPTH_METRICS))
+    table = made.curves["full"].table(TOKEN_METRICS + ATTENTION_METRICS)
+    print_table("The model itself: tokens and patterns along depth", table)
     if made.paths:
         keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
         title = f"The output by path length (the terms sum to it within {made.error:.0e})"
@@ -85,14 +87,11 @@ def print_collapse(made: Any) -> None:
     if made.bounds:
         print_table("Bounds, median of the heads (of every head in --json and in the folder)", made.bounds_by_layer())
     if made.depth_bounds:
-        print_table("Bounds of pure attention composed over depth, base-ten logarithms", made.depth_bounds)
+        print_table(
+            "Bounds of this attention without norms, skips and MLPs, composed over depth, base-ten logarithms",
+            made.depth_bounds,
+        )
     print(made.sentence)
-
-
-DEPTH_METRICS = (
-    "residual", "effective_rank", "stable_rank", "participation_ratio", "cosine", "high_frequency", "dirichlet", "entropy",
-    "singular_ratio",
-)  # fmt: skip
 
 
 def print_claims(done: Any) -> None:

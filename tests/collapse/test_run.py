@@ -7,16 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import BertModel
+from transformers import BertConfig, BertModel, GraniteConfig, GraniteModel, T5Config, T5EncoderModel
 
 import eigenlens as el
 from eigenlens import EigenlensError, cli
 from eigenlens.collapse import ABLATIONS, VARIANTS
+from eigenlens.collapse.bounds_model import model_bounds
 from eigenlens.collapse.verdict import sentence
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.stats import DepthNumber
 from tiny import small_llama, some_text, tiny_bert
 
+SIZE = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 SMALL = {"inputs": 6, "length": 16, "paths": 2, "bounds": 1}
 
 
@@ -172,14 +174,54 @@ def test_an_unknown_family_is_measured_without_ablations():
     json.dumps(run.record(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (lambda: GraniteModel(GraniteConfig(**SIZE, residual_multiplier=0.5)), "not built as eigenlens takes it"),
+        (lambda: BertModel(BertConfig(**SIZE, hidden_act="sigmoid")), "not zero at zero"),
+    ],
+)
+def test_what_a_model_does_not_allow_is_noted_and_the_rest_goes_on(model, why):
+    run = el.collapse(model().eval(), np.random.default_rng(0).integers(3, 50, (4, 10)), length=10, inputs=4, paths=1, bounds=1)
+    assert len(run.curves["full"].curve("residual")) == 3 and run.paths == []
+    assert any(why in note for note in run.facts["notes"])
+
+
+def test_inputs_of_padding_alone_are_left_out(world):
+    model = el.load(world[0]).backbone
+    mask = torch.ones(3, 8, dtype=torch.long)
+    mask[1], mask[2, 5:] = 0, 0
+    frozen = el.freeze(model, {"input_ids": torch.randint(5, 900, (3, 8)), "attention_mask": mask})[0]
+    whole = el.freeze(model, {"input_ids": torch.randint(5, 900, (2, 8))})[0]
+    for graph in (frozen, whole):
+        lengths = el.path_lengths(graph)
+        assert float(lengths.shares().sum()) == pytest.approx(1, abs=1e-4) and lengths.error < 1e-4
+    assert {index for index, _, _ in model_bounds(frozen)} == {0, 2}
+
+
+def test_a_position_bias_of_one_head_voids_the_cubic_bound():
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    model = T5EncoderModel(config).eval()
+    table = model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+    with torch.no_grad():
+        table.zero_()
+        table[:, 1] = torch.randn(len(table))
+    rows = [bound for _, _, bound in model_bounds(el.freeze(model, {"input_ids": torch.randint(3, 50, (1, 9))})[0])]
+    assert not any(head.holds for bound in rows for head in bound.heads)
+    assert all(head.beta is not None for bound in rows for head in bound.heads)  # the weights are there all the same
+
+
 def test_all_equal_tokens_and_padding_give_numbers(world, tmp_path):
     run = el.collapse(small_llama(), np.full((4, 8), 7), length=8, inputs=4, paths=2, bounds=1)
     assert [point["mean"] for point in run.curves["full"].curve("residual")] == pytest.approx([0, 0, 0], abs=1e-6)
     json.dumps(run.record(), allow_nan=False)
-    model, text = world
-    padded = el.collapse(model, text, **{**SMALL, "length": 32}, pad=True)
+    lines = [{"text": "word " * number} for number in (3, 8, 20, 5, 12, 30)]
+    short = tmp_path / "short.jsonl"
+    short.write_text("\n".join(map(json.dumps, lines)))
+    padded = el.collapse(world[0], short, **{**SMALL, "length": 32, "paths": 6, "bounds": 6}, pad=True)
     json.dumps(padded.record(), allow_nan=False)
-    assert padded.error < 1e-4
+    assert padded.error < 1e-4 and sum(row["share"] for row in padded.paths) == pytest.approx(1, abs=1e-4)
 
 
 def made_up(**ends):
@@ -211,7 +253,9 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     mlps = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 0.3, "SAN+skip": 0.01}))
     assert "The MLPs hold them apart" in mlps
     nothing = sentence(made_up(full=0.4, SAN=0.2, **{"SAN+MLP": 0.3}))
-    assert "would not collapse" in nothing and "No single part" in nothing
+    assert "attention alone would leave 0.2, which is no collapse" in nothing and "No single part" in nothing
+    partly = sentence(made_up(full=0.4, **{"without attention skip": 1e-3}))
+    assert "no ablation" not in partly and "The attention skip holds them apart" in partly
 
 
 def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypatch):
@@ -229,7 +273,11 @@ def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypat
     code, said = command(model, text, *small)
     assert not code, said.err
     assert "relative residual behind each block" in said.out and "would" in said.out.splitlines()[-3]
-    assert {path.name for path in (tmp_path / "out" / "pictures").iterdir()} >= {"residual.png", "paths.svg", "bounds.png"}
+    pictures = {path.name for path in (tmp_path / "out" / "pictures").iterdir()}
+    assert pictures >= {"residual.png", "paths.svg", "path-residuals.png", "bounds.png", "metrics.png"}
+    for by in ("both", "mlp"):
+        code, said = command(model, text, *small, "--force", "--variants", "SAN", "--by", by)
+        assert not code and "mlp hops" in said.out
     code, said = command(model, text, *small, "--force", "--json", "--variants", "SAN")
     found = json.loads(said.out)
     assert not code and set(found["curves"]) == {"full", "SAN"} and found["sentence"]

@@ -136,5 +136,5 @@ def test_a_projection_that_is_no_matrix_is_named():
     holder = nn.Module()
     for key, part in module.items():
         setattr(holder, key, part)
-    with pytest.raises(EigenlensError, match="LayerNorm is no linear map"):
+    with pytest.raises(EigenlensError, match="LayerNorm has no weight matrix"):
         head_weights(holder, 2, 2)

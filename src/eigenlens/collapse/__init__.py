@@ -1,8 +1,14 @@
 """Why attention does not collapse: residual and rank along depth, ablations, paths, bounds."""
 
 from .ablation import VARIANTS, ablated
+from .enumeration import enumerate_paths
 from .make import ABLATIONS, collapse
+from .marginals import head_marginals
 from .paths import PathLengths, path_lengths
 from .result import Collapse
+from .sampling import draw_paths, estimated_term, frozen_terms, head_sizes, rerun_paths
 
-__all__ = ["ABLATIONS", "VARIANTS", "Collapse", "PathLengths", "ablated", "collapse", "path_lengths"]
+__all__ = [
+    "ABLATIONS", "VARIANTS", "Collapse", "PathLengths", "ablated", "collapse", "draw_paths", "enumerate_paths",
+    "estimated_term", "frozen_terms", "head_marginals", "head_sizes", "path_lengths", "rerun_paths",
+]  # fmt: skip

@@ -47,7 +47,10 @@ def ablated(
     >>> with ablated(model, attention_skip=False, mlp_skip=False, mlp=False):
     ...     model(**inputs)                                      # nothing but attention and norms
     """
-    chosen = switches if switches is not None else Switches(attention_skip, mlp_skip, mlp, norm, attention)
+    apart = Switches(attention_skip, mlp_skip, mlp, norm, attention)
+    if switches is not None and apart != Switches():
+        raise EigenlensError("give a variant or single switches, not both: the one would hide the other")
+    chosen = apart if switches is None else switches
     if isinstance(chosen, str):
         if chosen not in VARIANTS:
             raise EigenlensError(f"no variant {chosen!r}; there are {', '.join(VARIANTS)}")

@@ -23,29 +23,35 @@ def model_bounds(frozen: FrozenStack) -> Iterator[tuple[int, int, LayerBound]]:
         scores = attention.call.scores()  # (B, H, T, T)
         for index in range(len(frozen.inputs)):
             kept = _kept(frozen, index)
-            x, p, s = (
-                attention.reads[index][kept],
-                attention.pattern[index][:, kept][:, :, kept],
-                scores[index][:, kept][:, :, kept],
-            )
+            if not len(kept):
+                continue  # an input of padding alone
+            x, p, s = attention.reads[index][kept], *(a[index][:, kept][:, :, kept] for a in (attention.pattern, scores))
             w, heads = attention.weights, range(attention.heads)
-            plain = is_plain(attention, x, s)
+            products = are_products(attention, index, kept)
             yield index, layer, layer_bound(
-                x, p, (w.qk(h) for h in heads) if plain else None, (w.vo(h) for h in heads), attention.call.scale,
-                applicable=plain, scores=s,
+                x, p, (w.qk(h) for h in heads) if products else None, (w.vo(h) for h in heads), attention.call.scale,
+                applicable=products and is_bare(attention, s), scores=s,
             )  # fmt: skip
 
 
-def is_plain(attention: FrozenAttention, x: Tensor, scores: Tensor) -> bool:
-    """Whether scores (H, T, T) are `scale · x W_QK xᵀ` up to terms of the query or of the key alone.
+def is_bare(attention: FrozenAttention, scores: Tensor) -> bool:
+    """Whether nothing comes on top of the products: no position bias, no cap, no mask among these tokens."""
+    return attention.call.linear and bool(scores.isfinite().all())
 
-    A mask, a position bias, a cap or a rotary embedding makes them something else, and the cubic bound void.
+
+def are_products(attention: FrozenAttention, index: int, kept: Tensor) -> bool:
+    """Whether `q kᵀ` is `x W_QK xᵀ` in every head, up to terms of the query or of the key alone.
+
+    A rotary embedding, or a norm of queries and keys, makes it something else: there is no W_QK then. A mask, a position bias
+    or a cap comes on top of the products and makes the cubic bound void, but leaves W_QK.
     """
-    if not bool(scores.isfinite().all()):
-        return False
-    made = attention.call.scale * x.double() @ attention.weights.qk(0).double() @ x.double().T
-    want, made = _centred(scores[0].double()), _centred(made)
-    return float((want - made).norm()) <= 1e-3 * float(want.norm()) + 1e-12
+    call, x = attention.call, attention.reads[index][kept].double()
+    for head in range(attention.heads):
+        q, k = call.scaled_q[index, head, kept].double(), call.keys[index, head, kept].double()
+        want, made = _centred(q @ k.T), _centred(call.scale * x @ attention.weights.qk(head).double() @ x.T)
+        if float((want - made).norm()) > 1e-3 * float(want.norm()) + 1e-9:
+            return False
+    return True
 
 
 def _centred(s: Tensor) -> Tensor:
@@ -77,20 +83,18 @@ def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def depth_rows(frozen: FrozenStack, found: Sequence[tuple[int, int, LayerBound]]) -> list[dict[str, Any]]:
-    """The bounds composed over depth, in base-ten logarithms, for pure attention from the first input's residual.
+    """The bounds composed over depth, in base-ten logarithms, for the same attention without norms, skips and MLPs, from the
+    first input's residual and with the worst case γ = √T.
 
     Empty where a layer's scores are not plain products: nothing cubic holds there.
     """
-    first = [bound for index, _, bound in found if index == 0]
-    if any(head.beta is None for bound in first for head in bound.heads):
-        return []
-    norms = []
-    for branch, bound in zip(frozen.branches("attention"), first):
+    kept, norms = _kept(frozen, 0), []
+    for branch, bound in zip(frozen.branches("attention"), [bound for index, _, bound in found if index == 0]):
         attention = branch.attention
+        if bound.heads[0].beta is None or not is_bare(attention, attention.call.scores()[0][:, kept][:, :, kept]):
+            return []
         w, heads = attention.weights, range(attention.heads)
-        gammas = tuple(head.gamma for head in bound.heads)
-        norms.append(layer_norms((w.qk(h) for h in heads), (w.vo(h) for h in heads), attention.call.scale, gammas=gammas))
-    kept = _kept(frozen, 0)
+        norms.append(layer_norms((w.qk(h) for h in heads), (w.vo(h) for h in heads), attention.call.scale))
     start = float(composite_norm(residual(frozen.inputs[:1, kept]))[0])
     rows = depth_bound(start, norms, len(kept)).rows()
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -112,19 +112,33 @@ def _measured(
     known = not notes
     curves = {"full": parts.part("full", partial(bench.curves, "full", None))}
     for name in variants[1:] if known else []:
-        try:
-            curves[name] = parts.part(name.replace(" ", "-"), partial(bench.curves, name, ABLATIONS[name]))
-        except EigenlensError as error:
-            notes.append(f"{name}: {error}")
-    empty: dict[str, Any] = {"error": None, "lengths": [], "heads": [], "single": []}
+        found = _noted(notes, name, partial(parts.part, _file(name), partial(bench.curves, name, ABLATIONS[name])))
+        if found is not None:
+            curves[name] = found
     most = len(bench.inputs.buckets)
+    found_paths, found_bounds = None, None
+    if known and paths:
+        found_paths = _noted(notes, "paths", partial(parts.part, "paths", partial(bench.paths, min(paths, most), by)))
+    if known and bounds:
+        found_bounds = _noted(notes, "bounds", partial(parts.part, "bounds", partial(bench.bounds, min(bounds, most))))
     return {
         "curves": curves,
-        "paths": parts.part("paths", partial(bench.paths, min(paths, most), by)) if known and paths else empty,
-        "bounds": parts.part("bounds", partial(bench.bounds, min(bounds, most)))
-        if known and bounds
-        else {"heads": [], "depth": []},
+        "paths": found_paths or {"error": None, "lengths": [], "heads": [], "single": []},
+        "bounds": found_bounds or {"heads": [], "depth": []},
     }
+
+
+def _file(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def _noted(notes: list[str], what: str, measure: Callable[[], Any]) -> Any:
+    """What was measured; None and a note where this model does not allow it, so that the rest goes on."""
+    try:
+        return measure()
+    except EigenlensError as error:
+        notes.append(f"{what} left out: {error}")
+        return None
 
 
 def _missing(model: Model) -> list[str]:

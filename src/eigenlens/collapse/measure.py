@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from scipy.stats import t as student
 
 from ..capture import attention_names, capture, capture_layers
 from ..explain.frozen import FrozenStack, freeze
@@ -16,6 +14,7 @@ from ..run.progress import Report
 from ..sources.inputs import Batch, Inputs
 from ..sources.models import Model
 from ..stats import DepthMetrics
+from ..stats.depth import mean_interval
 from ..study.probe import forward_of
 from ..switches import Switches
 from .ablation import ablated
@@ -155,10 +154,6 @@ def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
     ]
 
 
-def interval(values: list[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
-    """The mean and its Student-t interval over inputs; of one value there is none."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, None, None
-    half = float(student.ppf(0.5 + level / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return mean, mean - half, mean + half
+def interval(values: list[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its 95 % interval over inputs; of one value there is none."""
+    return mean_interval(len(values), sum(values), sum(value * value for value in values))

@@ -41,12 +41,13 @@ class PathLengths:
     layers: int
     heads: tuple[int, ...]
     valid: Tensor | None = None
+    rest: str = "bias"  # what the bias holds: in a decoder also what it reads of the encoder
 
     @property
     def error(self) -> float:
         """How far the terms' sum is from the model's output, relative."""
         total = self.terms.flatten(0, -4).sum(0) + self.bias
-        return float((total - self.output).norm() / self.output.norm())
+        return float(self._kept(total - self.output).norm() / self._kept(self.output).norm().clamp_min(1e-300))
 
     @property
     def paths(self) -> tuple[int, ...]:
@@ -54,21 +55,19 @@ class PathLengths:
         return path_counts(self.heads)
 
     def shares(self) -> Tensor:
-        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output; with the bias they sum to one."""
+        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output; with the bias, last, they sum to one."""
         y = self._kept(self.output)
-        parts = torch.stack([self._kept(term) for term in [*self.terms.flatten(0, -4), self.bias]])
-        return ((parts * y).sum((-2, -1)) / y.square().sum((-2, -1)).clamp_min(1e-300)).mean(-1)
+        parts = torch.stack([self._kept(term) for term in self._parts()])
+        return self._mean((parts * y).sum((-2, -1)) / y.square().sum((-2, -1)).clamp_min(1e-300))
 
     def sizes(self) -> Tensor:
         """`‖X_k‖_F / ‖Y‖_F`, mean over inputs, the bias last."""
         y = self._kept(self.output).norm(dim=(-2, -1)).clamp_min(1e-300)
-        parts = [self._kept(term).norm(dim=(-2, -1)) / y for term in [*self.terms.flatten(0, -4), self.bias]]
-        return torch.stack(parts).mean(-1)
+        return self._mean(torch.stack([self._kept(term).norm(dim=(-2, -1)) / y for term in self._parts()]))
 
     def residuals(self) -> Tensor:
         """`‖res(X_k)‖ / ‖X_k‖` in the composite norm, mean over inputs, the bias last."""
-        parts = [relative_residual(term, self.valid).nanmean() for term in [*self.terms.flatten(0, -4), self.bias]]
-        return torch.stack(parts)
+        return self._mean(torch.stack([relative_residual(term, self.valid) for term in self._parts()]))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a length; with `by="both"` one a pair of numbers of hops."""
@@ -78,7 +77,7 @@ class PathLengths:
         for index, (share, size, residual) in enumerate(found):
             row: dict[str, Any] = {"attention_hops": None, "mlp_hops": None, "paths": None, "path_share": None}
             if index == self.terms.flatten(0, -4).shape[0]:
-                row["part"] = "bias"
+                row["part"] = self.rest
             else:
                 row["part"] = "paths"
                 k, m = divmod(index, self.terms.shape[1]) if self.by == "both" else (index, index)
@@ -88,6 +87,16 @@ class PathLengths:
                     row |= {"paths": counts[k], "path_share": counts[k] / total}
             rows.append({**row, "share": share, "size": size, "residual": residual})
         return rows
+
+    def _parts(self) -> list[Tensor]:
+        """Every term, and the bias behind them, (B, T, C) each."""
+        return [*self.terms.flatten(0, -4), self.bias]
+
+    def _mean(self, by_input: Tensor) -> Tensor:
+        """The mean over the inputs (…, B) that have a token at all; 0 where none has."""
+        there = torch.ones(by_input.shape[-1]) if self.valid is None else self.valid.any(1)
+        there = there.to(by_input)
+        return (by_input * there).sum(-1) / there.sum().clamp_min(1)
 
     def _kept(self, x: Tensor) -> Tensor:
         return x.double() if self.valid is None else x.double() * self.valid[..., None]
@@ -125,7 +134,8 @@ def path_lengths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
         grid, bias = frozen.final.linear(grid), frozen.final(bias)
     terms = grid if by == "both" else grid.flatten(0, 1)
     heads = tuple(branch.heads for branch in frozen.branches("attention"))
-    return PathLengths(terms, bias, frozen.output, by, len(heads), heads, frozen.valid)
+    rest = "bias and encoder" if frozen.branches("cross") else "bias"
+    return PathLengths(terms, bias, frozen.output, by, len(heads), heads, frozen.valid, rest)
 
 
 def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Tensor, Tensor]:

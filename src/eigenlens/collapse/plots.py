@@ -47,43 +47,63 @@ def _or(value: float | None, other: float) -> float:
     return other if value is None else value
 
 
-def path_bars(run: Collapse) -> Any:
-    """By path length: share of the output, share of the paths, and the residual of the terms and of single paths."""
-    lengths = [row for row in run.paths if row["part"] == "paths" and row["attention_hops"] is not None]
-    rows = [
-        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": row[key]}
-        for row in lengths
-        for what, key in (("of the output", "share"), ("of the paths", "path_share"))
-        if row[key] is not None
+def path_shares(run: Collapse) -> Any:
+    """Share of the output by number of hops, beside the share of the paths; layers of attention and MLP hops as a map."""
+    rows = [row for row in run.paths if row["part"] == "paths"]
+    if run.facts["by"] == "both":
+        base = alt.Chart(alt.Data(values=rows)).encode(
+            x=alt.X("attention_hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("mlp_hops:O", title="MLP hops", sort="descending"),
+            tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
+        )
+        cells = base.mark_rect().encode(
+            color=alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domainMid=0))
+        )
+        chart = (cells + base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"))).properties(
+            width=alt.Step(36)
+        )
+        return chart.facet(column=alt.Column("stack:N", title=None), title=f"{run.name}: share of the output by hops")
+    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
+    bars = [
+        {"stack": row["stack"], "hops": row[key], "what": what, "value": row[share]}
+        for row in rows
+        for what, share in (("of the output", "share"), ("of the paths", "path_share"))
+        if row[share] is not None
     ]
-    residuals = [
-        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST)}
-        for what, found in (("sum of the paths", lengths), ("pattern of a single path", run.single_paths))
-        for row in found
-    ]
-    bars = (
-        alt.Chart(alt.Data(values=rows))
+    return (
+        alt.Chart(alt.Data(values=bars))
         .mark_bar()
         .encode(
-            x=alt.X("hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)), xOffset="what:N",
+            x=alt.X("hops:O", title=key.replace("_", " "), axis=alt.Axis(labelAngle=0)), xOffset="what:N",
             y=alt.Y("value:Q", title="share"), color=alt.Color("what:N", title="share"),
             column=alt.Column("stack:N", title=None),
             tooltip=["stack:N", "hops:O", "what:N", alt.Tooltip("value:Q", format=".3g")],
         )
+        .properties(title=f"{run.name}: the output by path length")
     )  # fmt: skip
-    lines = (
-        alt.Chart(alt.Data(values=residuals))
+
+
+def path_residuals(run: Collapse) -> Any:
+    """How far from one vector the terms of each length are, and the patterns along single paths."""
+    terms = [row for row in run.paths if row["part"] == "paths"] if run.facts["by"] == "attention" else []
+    rows = [
+        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST)}
+        for what, found in (("sum of the paths", terms), ("pattern of a single path", run.single_paths))
+        for row in found
+    ]
+    legend = alt.Legend() if len({row["stack"] for row in rows}) > 1 else None
+    return (
+        alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
             x=alt.X("hops:Q", title="attention hops", axis=alt.Axis(tickMinStep=1, format="d")),
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
             color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
-            strokeDash=alt.StrokeDash("stack:N", legend=None if len({row["stack"] for row in rows}) < 2 else alt.Legend()),
+            strokeDash=alt.StrokeDash("stack:N", legend=legend),
             tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("value:Q", format=".3g")],
         )
-        .properties(width=380, height=240)
+        .properties(width=380, height=240, title=f"{run.name}: rank along paths")
     )  # fmt: skip
-    return alt.vconcat(bars, lines).resolve_scale(color="independent").properties(title=f"{run.name}: paths by length")
 
 
 def bound_map(run: Collapse) -> Any:
@@ -108,8 +128,8 @@ def bound_map(run: Collapse) -> Any:
 def charts(run: Collapse) -> dict[str, Any]:
     """Every picture that this run has data for, by name."""
     found = {"residual": residual_curves(run), "metrics": run.curves["full"].plot()}
-    if any(row["part"] == "paths" and row["attention_hops"] is not None for row in run.paths):
-        found["paths"] = path_bars(run)
+    if run.paths:
+        found |= {"paths": path_shares(run), "path-residuals": path_residuals(run)}
     if run.bounds:
         found["bounds"] = bound_map(run)
     return found

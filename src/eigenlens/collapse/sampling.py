@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,6 @@ from ..explain.frozen import FrozenStack
 from ..stats.geometry import relative_residual
 from ..switches import Switches
 from .ablation import running
-
-Mode = Literal["frozen", "rerun"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +136,7 @@ def rerun_paths(
 
     On the path a layer is one head on its own input, without skip; off it the stream passes by. Patterns, norms and gates
     follow the path's own stream, so the terms do not add up to the model: this is the authors' experiment, not the theorem's.
+    With a sample drawn by importance, `exp(−log_probability)` weighs the paths as it does for frozen ones.
     """
     chosen = [s for s in anatomy(model) if stack is None or s.name == stack]
     if not chosen:

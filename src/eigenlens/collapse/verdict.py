@@ -29,7 +29,9 @@ def _of_stack(run: Collapse, stack: str, where: str) -> str:
     full = [point["mean"] for point in run.curves["full"].curve("residual", stack)]
     start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {len(full) - 1} blocks"
     if "SAN" not in run.curves:
-        return start + "; no ablation was measured, so what holds them apart is not known."
+        if len(run.curves) == 1:
+            return start + "; no ablation was measured, so what holds them apart is not known."
+        return f"{start}. {_held_up(run, stack, full[-1])}"
     pure = [point["mean"] for point in run.curves["SAN"].curve("residual", stack)]
     return f"{start}; {_alone(pure)}. {_held_up(run, stack, full[-1])}"
 
@@ -37,8 +39,7 @@ def _of_stack(run: Collapse, stack: str, where: str) -> str:
 def _alone(pure: list[float]) -> str:
     first = next((index for index, value in enumerate(pure) if value < COLLAPSED), None)
     if first is None:
-        left = f"attention alone would leave {pure[-1]:.2g}"
-        return f"{left}, so this model would not collapse (below {COLLAPSED:g}) even without the rest"
+        return f"attention alone would leave {pure[-1]:.2g}, which is no collapse (below {COLLAPSED:g}) within its depth"
     rate = (pure[first] / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
     where = f"attention alone would collapse at block {first} ({pure[first]:.2g})"
     return f"{where}, keeping a factor of {rate:.2g} a block until there"

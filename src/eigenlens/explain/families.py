@@ -261,10 +261,9 @@ def _bart(block: Any, path: str) -> Block | None:
 def _lab(block: Any, path: str) -> Block | None:
     if not _has(block, "switches", "attention.project", "attention.mechanism", "norm_1"):
         return None
-    on, stages = block.switches, []
-    if on.attention:
-        body = Branch("attention", _plain(block.attention), Attend(block.attention), block.norm_1, skip=on.attention_skip)
-        stages.append(Stage((body,)))
+    on = block.switches
+    body = Branch("attention", _plain(block.attention), Attend(block.attention), block.norm_1, skip=on.attention_skip)
+    stages = [Stage((body,))]
     if on.mlp:
         mlp = Mlp(block.wide, block.narrow, lambda z: F.gelu(z, approximate="tanh"))
         run = lambda u, _given: mlp.narrow(mlp.act(mlp.wide(u)))  # noqa: E731
@@ -324,7 +323,15 @@ def final_norm(model: nn.Module, blocks: Sequence[Block]) -> nn.Module | None:
 def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4) -> None:
     """Raise unless the block as it was read gives what the module itself gave (`own`) for the same input."""
     with torch.no_grad():
-        same_output(block, own, block.run(x, dict(given)), limit)
+        try:
+            found = block.run(x, dict(given))
+        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+            first = str(error).strip().split("\n")[0]
+            raise EigenlensError(f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails ({first})") from error
+        same_output(block, own, found, limit)
+
+
+UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
 
 
 def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
@@ -333,6 +340,5 @@ def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> No
     error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
     if not error <= limit:
         raise EigenlensError(
-            f"{block.path} ({type(block.module).__name__}) is not built as eigenlens takes it to be: run part by part it "
-            f"differs from its own output by {error:.1e}, so it cannot be ablated or taken apart"
+            f"{block.path} ({type(block.module).__name__}) {UNLIKE}, which gives something {error:.1e} off its own output"
         )

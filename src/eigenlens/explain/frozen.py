@@ -32,7 +32,6 @@ class FrozenBranch:
 
     kind: str
     parts: tuple[Part, ...]
-    skip: bool
     bias: Tensor  # (B, T, C), what the branch gives for a zero stream
 
     @property
@@ -108,6 +107,10 @@ def freeze(
     `forward(batch)` runs the model; by default `model(**batch)`. The output of a graph is the stream behind the stack's
     last norm, as a model without a head gives it. Memory: patterns `B·H·T²` and gates `B·T·4C` a layer.
     """
+    if any(isinstance(part, nn.Dropout) and part.training and part.p > 0 for part in model.modules()):
+        raise EigenlensError("a model in training mode drops at random, so it cannot be frozen; call model.eval() first")
+    if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
+        raise EigenlensError("half precision is too coarse for a frozen graph; give the model in float32: model.float()")
     stacks = anatomy(model)
     by_module = {id(block.module): (stack.name, block) for stack in stacks for block in stack.blocks}
     calls: list[AttentionCall] = []
@@ -127,7 +130,7 @@ def freeze(
         frozen[name].append(stages)
         if ends[name][0] is None:
             ends[name][0], ends[name][2] = x, valid
-        ends[name][1] = y
+        ends[name][1] = out if isinstance(out, Tensor) else out[0]  # the model's own, which the graph is measured by
 
     def at_end(name: str) -> Callable[..., None]:
         def note(norm: nn.Module, args: Any) -> None:
@@ -215,7 +218,7 @@ def _freeze_branch(
     for part in parts:
         bias = part.bias if bias is None else part(bias.expand_as(x))
     bias = torch.zeros_like(x) if bias is None else bias.expand_as(x)
-    return FrozenBranch(branch.kind, tuple(parts), branch.skip, bias), u
+    return FrozenBranch(branch.kind, tuple(parts), bias), u
 
 
 def _freeze_attention(attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor) -> Part:

@@ -80,7 +80,7 @@ def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight (out, in) and bias (out,) of a linear map; GPT-2's `Conv1D` stores the transpose."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
-        raise EigenlensError(f"{type(module).__name__} is no linear map of {type(module).__name__}'s attention")
+        raise EigenlensError(f"{type(module).__name__} has no weight matrix, where a linear map was expected")
     weight = weight.detach().T if type(module).__name__ == "Conv1D" else weight.detach()
     return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
 

@@ -24,7 +24,8 @@ def collapse_charts(tables: Tables) -> dict[str, Any]:
 
 
 def _colour(title: str = "variant") -> alt.Color:
-    return alt.Color("variant:N", sort=VARIANTS, title=title, scale=alt.Scale(domain=VARIANTS, scheme="tableau10"))
+    scale, legend = alt.Scale(domain=VARIANTS, scheme="tableau10"), alt.Legend(symbolOpacity=1)
+    return alt.Color("variant:N", sort=VARIANTS, title=title, scale=scale, legend=legend)
 
 
 def _log(title: str) -> alt.Y:
@@ -34,7 +35,9 @@ def _log(title: str) -> alt.Y:
 def random_curves(tables: Tables) -> Any:
     """Random starts: measured lines with the range of the seeds, published points."""
     measured = [
-        {**row, "residual": max(row["residual"], LEAST), "low": max(row["low"], LEAST)} for row in tables["random curves"]
+        {**row, **{key: max(row[key], LEAST) for key in ("residual", "low", "high")}}
+        for row in tables["random curves"]
+        if row["variant"] in VARIANTS
     ]
     deepest = max(row["depth"] for row in measured)
     published = [

@@ -32,6 +32,7 @@ SHOWN = (
     ("Relative residual at random start by depth, mean of the seeds, and as published", "random by depth"),
     ("Relative residual of pretrained models: the model, and pure attention", "models"),
     ("Products of patterns along single paths: relative residual by length", "single paths"),
+    ("Bounds: share of the heads in which the cubic bound's condition holds; bounds that were exceeded", "bounds"),
     (
         "Accuracy of what paths of a length add, read out alone (whole: the model; majority: the commonest answer)",
         "accuracy by length",
@@ -60,7 +61,7 @@ class Scale:
 
 
 FULL = Scale(
-    ("bert", "albert"), 12, 768, 3,
+    ("bert", "albert"), 12, 768, 6,
     ("minilm", "distilbert-gec", "flan-t5-small", "stories15m", "smollm2", "dinov2-small", "whisper-tiny-en"),
     "wikipedia", 128, 32, 100, training.FULL,
 )  # fmt: skip
@@ -110,7 +111,15 @@ def reproduce(
         "trajectories": circles,
         "sentences": [{"model": model["model"], "sentence": model["sentence"]} for model in models],
     }
-    done = Reproduction(PAPER, TITLE, claims_of(tables), tables, tuple(notes), request, SHOWN)
+    done = Reproduction(
+        PAPER,
+        TITLE,
+        claims_of(tables, miniature=scale.layers != 12 or scale.width != 768),
+        tables,
+        tuple(notes),
+        request,
+        SHOWN,
+    )
     parts.write("reproduction", done.record())
     return done
 

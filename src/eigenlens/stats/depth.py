@@ -154,13 +154,13 @@ class DepthMetrics:
                     for k, (n, first, second) in enumerate(sums[i, j].tolist()):
                         head = k if k < sums.shape[2] - 1 else None
                         if n:
-                            mean, low, high = _interval(n, first, second)
+                            mean, low, high = mean_interval(n, first, second)
                             where = (site.stack, site.layer, place, tokens, metric, head)
                             numbers.append(DepthNumber(*where, mean, low, high, int(n)))  # type: ignore[arg-type]
         return tuple(numbers)
 
 
-def _interval(n: float, first: float, second: float) -> tuple[float, float | None, float | None]:
+def mean_interval(n: float, first: float, second: float) -> tuple[float, float | None, float | None]:
     """The mean `Σm/n` and its 95 % Student-t interval."""
     mean = first / n
     if n < 2:
@@ -195,4 +195,6 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
 
 def _check_finite(site: Site, X: Tensor, valid: Tensor | None) -> None:
     if not bool(torch.isfinite(X if valid is None else X[valid]).all()):
-        raise EigenlensError(f"the tokens of block {site} are not finite; the model or its inputs are broken")
+        raise EigenlensError(
+            f"the tokens of block {site} are not finite: they overflow there, or the model or its inputs are broken"
+        )
