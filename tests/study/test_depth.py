@@ -151,11 +151,11 @@ def test_special_tokens_are_left_out_as_sinks(tmp_path):
 
 
 @pytest.mark.parametrize(("inputs", "length", "every"), [
-    (1000, 128, 20), (1000, 16, 20), (1000, 256, 32), (1000, 512, 64), (3000, 4096, 512),
+    (1000, 128, 32), (1000, 16, 32), (1000, 256, 32), (1000, 512, 64), (3000, 4096, 512),
     (100, 128, 6), (100, 16, 6), (100, 512, 25), (100, 4096, 50), (10, 128, 1),
 ])  # fmt: skip
 def test_how_many_inputs_are_measured(inputs, length, every):
-    """One in 20, in long inputs fewer, but enough of them."""
+    """One in 32, in long inputs fewer, but enough of them."""
     assert Options(Request(("a",), length, inputs)).every(length) == every
     assert Options(Request(("a",), length, inputs), depth_every=3).every(length) == 3
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..collapse.verdict import COLLAPSED
 from .claims import Claim, judged
+from .collapse_models import NO_NORM, OTHER_TEXT
 from .collapse_training_claims import circle_claims, task_claims
 
 DEPTHS = (0, 1, 2, 3, 6, 12)
@@ -61,11 +62,14 @@ def _random_curve(tables: Tables, family: str, variant: str) -> Claim:
         f"there, {row['residual']:.3f} here, mean of {row['seeds']} seeds; interval: least and largest seed; reproduced if at "
         f"most {WITHIN} apart at every listed depth that was measured ({', '.join(map(str, apart))})"
     )
-    bare = [
-        r for r in tables["random curves"] if (r["variant"], r["family"], r["depth"]) == ("full without norm", family, worst)
-    ]
-    if variant == "full" and bare:
-        note += f"; without norms, which the paper does not measure, {bare[0]['residual']:.3f}"
+    if variant == "full":
+        for other in (NO_NORM, OTHER_TEXT):
+            moved = [
+                r["residual"]
+                for r in tables["random curves"]
+                if (r["variant"], r["family"], r["depth"]) == (other, family, worst)
+            ]
+            note += f"; {other.removeprefix('full ')} {moved[0]:.3f}" if moved else ""
     text = "/".join(f"{value:g}" for value in published)
     name = f"{family.upper()}-base at random start, {variant}: residual at depth {'/'.join(map(str, DEPTHS))}"
     return _given(name, text, row["residual"], (row["low"], row["high"]), apart[worst] <= WITHIN, note)

@@ -6,6 +6,7 @@ import math
 import tempfile
 import wave
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,14 +78,19 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
     }
 
 
-def without_norm(family: str, start: int, scale: Scale, seed: int) -> dict[str, Any]:
-    """The whole model at the same random start, but without its norms: a variant that the paper does not have."""
-    model, ids = random_model(family, scale.layers, scale.width, scale.length, start), texts(scale, seed)
-    with ablated(model, norm=False):
+NO_NORM, OTHER_TEXT = "full without norm", "full on another text"
+"""Variants that the paper does not have: what else moves the curve of the whole model."""
+
+
+def other_run(what: str, family: str, start: int, scale: Scale, seed: int) -> dict[str, Any]:
+    """The whole model at the same random start, without its norms or on another text."""
+    model = random_model(family, scale.layers, scale.width, scale.length, start)
+    other = "python-docs" if scale.text != "python-docs" else "reviews"
+    ids = texts(replace(scale, text=other) if what == OTHER_TEXT else scale, seed)
+    with ablated(model, norm=what != NO_NORM):
         means = residual_curve(model, ids)
-    name = "full without norm"
     return {
-        "curves": [{"family": family, "seed": start, "variant": name, "depth": d, "residual": r} for d, r in enumerate(means)]
+        "curves": [{"family": family, "seed": start, "variant": what, "depth": d, "residual": r} for d, r in enumerate(means)]
     }
 
 

@@ -89,11 +89,12 @@ def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
     """The turn a step with a skip, beside that of the others: of runs in which the points went round, and apart."""
     name, speeds = "circle: a skip slows the movement", {}
     for variant in ("SAN", "SAN+MLP", "SAN+skip"):
-        round_it = [row for row in rows if row["variant"] == variant and row["left"] is None and not row["merged"]]
+        mine = [row for row in rows if row["variant"] == variant and row["left"] is None]
+        round_it = [row for row in mine if row["least"] >= row["distance at start"] / 2]  # near the centre a turn is noise
         if round_it:
             speeds[variant] = float(np.mean([abs(row["turn"]) / max(row["steps"], 1) for row in round_it]))
     told = ", ".join(f"{variant} {value:.2f}" for variant, value in speeds.items()) or "none"
-    note = f"turn a step in steps of the arc learned, mean size over the runs that stay on the circle and apart: {told}"
+    note = f"turn a step in steps of the arc learned, mean size over the runs whose points keep half their distance: {told}"
     others = [value for variant, value in speeds.items() if variant != "SAN+skip"]
     if "SAN+skip" not in speeds or not others:
         return Claim(name, "slower", speeds.get("SAN+skip"), None, "out of reach", f"{note}; too few such runs to compare")

@@ -19,7 +19,7 @@ from ..run.progress import Report, silent
 from . import collapse_training as training
 from .claims import Reproduction
 from .collapse_claims import CURVES, DEPTHS, claims_of
-from .collapse_models import catalogue_run, orders, random_run, without_norm
+from .collapse_models import NO_NORM, OTHER_TEXT, catalogue_run, orders, other_run, random_run
 
 PAPER = "rank-collapse"
 TITLE = "Attention is not all you need: pure attention loses rank doubly exponentially with depth (arXiv 2103.03404)"
@@ -82,10 +82,11 @@ def reproduce(
         for family in scale.random
         for start in range(scale.seeds)
     ]
-    bare = [
-        parts.part(f"random/{family}-{start}-without-norm", partial(without_norm, family, start, scale, seed))
+    others = [
+        parts.part(f"random/{family}-{start}-{what.replace(' ', '-')}", partial(other_run, what, family, start, scale, seed))
         for family in scale.random
         for start in range(scale.seeds)
+        for what in (NO_NORM, OTHER_TEXT)
     ]
     models = []
     for name in scale.models:
@@ -95,7 +96,7 @@ def reproduce(
             notes.append(f"{name} was left out: {error}")
     circles = training.circle_table(scale.training, parts, report)
     tables = {
-        "random curves": (curves := _random_curves([*runs, *bare])),
+        "random curves": (curves := _random_curves([*runs, *others])),
         "random by depth": _by_depth(curves),
         "models": [row for model in models for row in model["curves"]],
         "single paths": _single(runs, models),

@@ -50,12 +50,12 @@ class Options:
     def every(self, length: int) -> int:
         """Metrics along depth are measured on every n-th input: on all of them they would cost more than the model.
 
-        By default on one in 20, and in inputs of more than 160 tokens on one in `length / 8`, so that they take about a
+        By default on one in 32, and in inputs of more than 256 tokens on one in `length / 8`, so that they take about a
         fifth of its time; where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
         thousand or more.
         """
         least = min(16, max(2, 2048 // length))
-        return self.depth_every or max(1, min(max(20, length // 8), self.request.inputs // least))
+        return self.depth_every or max(1, min(max(32, length // 8), self.request.inputs // least))
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
