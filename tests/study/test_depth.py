@@ -193,3 +193,16 @@ def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
 def test_a_number_of_inputs_below_one_is_refused(ids):
     with pytest.raises(EigenlensError, match="with n at least 1, not 0"):
         study(bert(), ids, length=8, inputs=24, depth_every=0)
+
+
+def test_a_study_in_double_precision(tmp_path):
+    """The same numbers, to float32's rounding in what is shared, and below its floor where it has one."""
+    model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
+    single, double = (study(model, text, length=12, inputs=12, depth_every=1, float64=wanted) for wanted in (False, True))
+    for one, other in zip(single.depth.numbers, double.depth.numbers):
+        assert (one.metric, one.place) == (other.metric, other.place)
+        assert one.mean == pytest.approx(other.mean, rel=1e-3, abs=1e-5)
+    assert any(one.mean != other.mean for one, other in zip(single.depth.numbers, double.depth.numbers))
+    for one, other in zip(single.spectra, double.spectra):
+        assert one.eigenvalues[0] == pytest.approx(other.eigenvalues[0], rel=1e-3)
+    assert double.facts["options"]["float64"] and not single.facts["options"]["float64"]

@@ -96,6 +96,7 @@ def study(
     matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
     batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
     device: Device = "cpu",
+    float64: Annotated[bool, typer.Option("--float64", help="Run the model in double precision.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted study.")] = False,
     force: Force = False,
     as_json: Json = False,
@@ -105,7 +106,7 @@ def study(
     made = _study(
         model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, device=device,
-        resume=resume, force=force,
+        float64=float64, resume=resume, force=force,
     )  # fmt: skip
     if as_json:
         print(json.dumps(made.record()))

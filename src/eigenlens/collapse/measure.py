@@ -38,7 +38,7 @@ class Bench:
         left = len(self.inputs.buckets) if most is None else most
         for group in self.inputs.groups:
             for number, batch in self.inputs.batches(group, size, stop=max(left, 0)):
-                yield _double(batch) if next(self.model.module.parameters()).dtype == torch.float64 else batch
+                yield batch
                 left -= number
 
     def single(self, most: int) -> Iterator[tuple[FrozenStack, ...]]:
@@ -108,10 +108,6 @@ class Bench:
             heads += bound_rows(stack, bounds)
             depth += [{"stack": stack, **row} for row in depth_rows(first[stack], bounds)]
         return {"heads": heads, "depth": depth}
-
-
-def _double(batch: Batch) -> Batch:
-    return {name: x.double() if x.is_floating_point() else x for name, x in batch.items()}
 
 
 PATHS = 20

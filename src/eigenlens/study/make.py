@@ -19,6 +19,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from ..capture.precision import in_double, stays_double
 from ..errors import EigenlensError
 from ..run.files import disk_errors, locked, read_json, write_json
 from ..run.progress import Report, silent
@@ -51,6 +52,7 @@ def study(
     matrix_gigabytes: float = 4.0,
     batch: int | None = None,
     depth_every: int | None = None,
+    float64: bool = False,
     tokenizer: Any = None,
     device: str = "cpu",
     resume: bool = False,
@@ -62,8 +64,8 @@ def study(
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
     (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
     the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
-    object. Metrics along depth are measured on every `depth_every`-th input. A study that was killed goes on with
-    `resume=True` and ends with the same numbers.
+    object. Metrics along depth are measured on every `depth_every`-th input. `float64` runs the model in double, also where
+    its own code goes down to float32. A study that was killed goes on with `resume=True` and ends with the same numbers.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
@@ -77,10 +79,13 @@ def study(
         loaded = load(model, device=device, tokenizer=tokenizer)
         with disk_errors(Path(scratch)):
             names = data_names(data, loaded, Path(scratch))
+        if float64:
+            loaded = replace(loaded, module=in_double(loaded.module))
+            stack.enter_context(stays_double())
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
             request, tuple(only), of, before_rope, rank,
-            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every,
+            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every, float64=float64,
         )  # fmt: skip
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()

@@ -24,6 +24,7 @@ class Options:
     matrix_gigabytes: float = 4.0
     batch: int | None = None
     depth_every: int | None = None
+    float64: bool = False
 
     def __post_init__(self) -> None:
         for name in self.only:
