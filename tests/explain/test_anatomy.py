@@ -9,7 +9,7 @@ from collapse.by_hand import distance, lively
 from eigenlens import EigenlensError
 from eigenlens.capture.precision import stays_double
 from eigenlens.explain import Stage, Switches, anatomy
-from eigenlens.explain.families import checked
+from eigenlens.explain.check import checked
 from eigenlens.lab.model import Config, Transformer
 
 POST = ("attention | n", "mlp | n")

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, anatomy
-from ..explain.families import checked
+from ..explain.check import checked
 from ..switches import Switches
 
 VARIANTS = {

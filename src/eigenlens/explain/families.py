@@ -1,7 +1,7 @@
 """How the blocks of each family are read: one short function a layout.
 
 A reader looks at a module's parts, not at its class, so that families that are built alike are read alike. Whoever uses a
-block that was read checks it against the module's own output (`checked`).
+block that was read checks it against the module's own output (`explain/check.py`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import EigenlensError
 from .anatomy import Attend, Block, Branch, Given, Mlp, Stage
+from .check import first_of
 
 Reader = Callable[[Any, str], Block | None]
 
@@ -39,10 +38,6 @@ def _has(module: Any, *paths: str) -> bool:
     return True
 
 
-def _first(result: Any) -> Tensor:
-    return result if isinstance(result, Tensor) else result[0]
-
-
 def _without(given: Given, *names: str) -> Given:
     return {
         name: value for name, value in given.items() if name not in {"encoder_hidden_states", "encoder_attention_mask", *names}
@@ -61,7 +56,7 @@ def _bert(block: Any, path: str) -> Block | None:
                     "attention_mask": given.get("encoder_attention_mask"),
                     "encoder_hidden_states": given["encoder_hidden_states"],
                 }
-            return attention.output.dropout(attention.output.dense(_first(attention.self(u, **more))))
+            return attention.output.dropout(attention.output.dense(first_of(attention.self(u, **more))))
 
         return run
 
@@ -124,7 +119,7 @@ def _gpt2(block: Any, path: str) -> Block | None:
         cross = block.crossattention
 
         def attend(u: Tensor, given: Given) -> Tensor:
-            return _first(cross(u, **given))
+            return first_of(cross(u, **given))
 
         stages.append(Stage((Branch("cross", attend, Attend(cross), before=block.ln_cross_attn),)))
     mlp = Mlp(block.mlp.c_fc, block.mlp.c_proj, block.mlp.act)
@@ -245,7 +240,7 @@ def _bart(block: Any, path: str) -> Block | None:
         def read_encoder(u: Tensor, given: Given) -> Tensor:
             mask, cache = given.get("encoder_attention_mask"), given.get("past_key_values")
             out = cross(u, key_value_states=given["encoder_hidden_states"], attention_mask=mask, past_key_values=cache)
-            return dropped(_first(out))
+            return dropped(first_of(out))
 
         add(lambda **norm: Branch("cross", read_encoder, Attend(cross), **norm), block.encoder_attn_layer_norm)
 
@@ -275,7 +270,7 @@ READERS: tuple[Reader, ...] = (_bert, _albert, _distilbert, _gpt2, _pre_norm, _s
 
 
 def _attention(module: Any) -> Callable[[Tensor, Given], Tensor]:
-    return lambda u, given: _first(module(u, **_without(given)))
+    return lambda u, given: first_of(module(u, **_without(given)))
 
 
 def _plain(module: Any) -> Callable[[Tensor, Given], Tensor]:
@@ -318,27 +313,3 @@ def final_norm(model: nn.Module, blocks: Sequence[Block]) -> nn.Module | None:
             if isinstance(found := getattr(holder, name, None), nn.Module):
                 return found
     return None
-
-
-def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4) -> None:
-    """Raise unless the block as it was read gives what the module itself gave (`own`) for the same input."""
-    with torch.no_grad():
-        try:
-            found = block.run(x, dict(given))
-        except (RuntimeError, TypeError, IndexError, ValueError) as error:
-            first = str(error).strip().split("\n")[0]
-            raise EigenlensError(f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails ({first})") from error
-        same_output(block, own, found, limit)
-
-
-UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
-
-
-def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
-    """Raise unless what a block gave, run part by part, is what the module itself gave."""
-    own, read_as = _first(own).detach(), _first(read_as).detach()
-    error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
-    if not error <= limit:
-        raise EigenlensError(
-            f"{block.path} ({type(block.module).__name__}) {UNLIKE}, which gives something {error:.1e} off its own output"
-        )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from .anatomy import Attend, Block, Branch, Mlp, anatomy
-from .families import same_output
+from .check import first_of, same_output
 from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenSource, Part, Scaled
 from .head_weights import head_weights
 
@@ -130,7 +130,7 @@ def freeze(
         frozen[name].append(stages)
         if ends[name][0] is None:
             ends[name][0], ends[name][2] = x, valid
-        ends[name][1] = out if isinstance(out, Tensor) else out[0]  # the model's own, which the graph is measured by
+        ends[name][1] = first_of(out)  # the model's own, which the graph is measured by
 
     def at_end(name: str) -> Callable[..., None]:
         def note(norm: nn.Module, args: Any) -> None:
@@ -168,7 +168,7 @@ def freeze(
 
 def _real(out: Any, valid: Tensor | None) -> Tensor:
     """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves empty."""
-    out = out if isinstance(out, Tensor) else out[0]
+    out = first_of(out)
     return out if valid is None else out[valid]
 
 
