@@ -250,6 +250,8 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     assert "Both skips hold them apart: at the end 0.001 without both skips, 0.3 without the MLPs" in skips
     one = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 1e-3, "without attention skip": 2e-3, "without MLP skip": 0.3}))
     assert "The attention skip holds them apart: at the end 0.001 without both skips, 0.002 without the attention skip" in one
+    paper = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 1e-5, "SAN+skip": 0.1}))
+    assert "Both skips hold them apart" in paper  # the MLPs matter, too, but less
     mlps = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 0.3, "SAN+skip": 0.01}))
     assert "The MLPs hold them apart" in mlps
     nothing = sentence(made_up(full=0.4, SAN=0.2, **{"SAN+MLP": 0.3}))

@@ -46,13 +46,15 @@ def _alone(pure: list[float]) -> str:
 
 
 def _held_up(run: Collapse, stack: str, full: float) -> str:
-    """Which part, taken out alone, costs most of the residual at the end; both skips only where neither does it alone."""
+    """Which part costs most of the residual at the end; of the skips the one that does it alone, if one does."""
     ends = {part: run.curves[name].curve("residual", stack)[-1]["mean"] for name, part in PARTS.items() if name in run.curves}
     if not ends:
         return "No part was taken out alone, so what holds them apart is not known."
     told = ", ".join(f"{value:.2g} without {part}" for part, value in sorted(ends.items(), key=lambda item: item[1]))
-    alone = {part: value for part, value in ends.items() if part != BOTH and value < full / 2}
-    if not alone and ends.get(BOTH, full) >= full / 2:
+    part = min(ends, key=lambda name: ends[name])
+    if ends[part] >= full / 2:
         return f"No single part holds them apart: at the end {told}."
-    part = min(alone, key=lambda name: alone[name]) if alone else BOTH
+    skips = {skip: ends[skip] for skip in ("the attention skip", "the MLP skip") if ends.get(skip, full) < full / 10}
+    if part == BOTH and skips:
+        part = min(skips, key=lambda name: skips[name])
     return f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at the end {told}."
