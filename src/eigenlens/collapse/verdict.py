@@ -22,7 +22,7 @@ def sentence(run: Collapse) -> str:
     stacks = run.curves["full"].stacks
     if not stacks:
         return "No block was seen, so nothing is known of the tokens along depth."
-    return " ".join(_of_stack(run, stack, "" if len(stacks) == 1 else f" of {stack}") for stack in stacks)
+    return " ".join(_of_stack(run, stack, "" if len(stacks) == 1 else f" of the {stack}") for stack in stacks)
 
 
 def _of_stack(run: Collapse, stack: str, where: str) -> str:
