@@ -4,10 +4,13 @@ import json
 import shutil
 from itertools import islice
 
+import pytest
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
+from eigenlens import EigenlensError, load
 from eigenlens.sources import catalogue
+from eigenlens.sources.catalogue import DEFAULT_MODEL
 from eigenlens.sources.datasets import text
 
 VOCABULARY = 30_522
@@ -60,6 +63,16 @@ def small_llama():
         vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
     )  # fmt: skip
     return LlamaForCausalLM(config).eval()
+
+
+def of_catalogue(name):
+    """A model of the catalogue; one that cannot be had is skipped with the reason, but the default must be there."""
+    try:
+        return load(name)
+    except EigenlensError as error:
+        if name == DEFAULT_MODEL:
+            raise
+        pytest.skip(str(error))
 
 
 def some_text(path, documents=12):

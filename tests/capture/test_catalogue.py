@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from capture.test_parity import own_patterns
-from eigenlens import EigenlensError, capture, load
+from eigenlens import capture
 from eigenlens.sources.catalogue import MODELS
+from tiny import of_catalogue
 
 EXPECTED = {  # stacks, layers in each, heads
     "minilm": ({"encoder"}, 6, 12),
@@ -34,12 +35,7 @@ def given(model):
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_pattern_equals_the_models_own(name):
-    try:
-        model = load(name)
-    except EigenlensError as error:
-        if name == "minilm":
-            raise
-        pytest.skip(str(error))
+    model = of_catalogue(name)
     model.module.double()  # rounding of float32, through 30 layers, is not what is tested here
     inputs = {name: x.double() if x.is_floating_point() else x for name, x in given(model).items()}
     with capture(model.backbone) as calls:

@@ -8,7 +8,7 @@ import transformers as tf
 
 from capture.families import CAUSAL, FAMILIES, build, inputs
 from collapse.by_hand import On, distance, forward, in_dtype, lively, masks, model_of, outputs
-from eigenlens import EigenlensError
+from eigenlens import EigenlensError, capture
 from eigenlens.capture.precision import stays_double
 from eigenlens.collapse.ablation import ablated
 from eigenlens.collapse.sampling import PathSample, rerun_paths
@@ -47,6 +47,21 @@ def test_the_self_check_also_with_a_cache():
     model = tf.GraniteModel(config).eval()
     with pytest.raises(EigenlensError, match="not built as"), ablated(model):
         model(**inputs("llama"))
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "t5"])
+def test_the_check_of_a_block_is_not_captured(name):
+    model, given = build(name), inputs(name)
+    with torch.no_grad():
+        with capture(model) as plain:
+            model(**given)
+        with capture(model) as first, ablated(model, mlp=False):
+            model(**given)
+        with ablated(model, mlp=False), capture(model) as second:
+            model(**given)
+            model(**given)
+    sites = [str(call.site) for call in plain]
+    assert [str(call.site) for call in first] == sites and [str(call.site) for call in second] == 2 * sites
 
 
 def test_nested_ablations_run():

@@ -145,7 +145,7 @@ def test_they_add_up_in_float32():
 def test_the_error_says_when_they_do_not():
     graph, *_ = graphs("bert")
     lengths = path_lengths(graph)
-    broken = type(lengths)(lengths.terms, 0 * lengths.bias, lengths.output, "attention", 3, lengths.heads)
+    broken = type(lengths)(lengths.terms, 0 * lengths.bias, lengths.output, "attention", lengths.heads)
     assert broken.error == pytest.approx(float(lengths.bias.norm() / lengths.output.norm()))
 
 

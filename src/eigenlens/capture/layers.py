@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .call import AttentionCall, Site
-from .session import _module, capture
+from .session import capture, module_of
 from .sites import SiteNames
 
 Kind = Literal["self", "cross"]
@@ -167,7 +167,7 @@ def capture_layers(
     With a `sink`, each layer is handed to it as its block ends and nothing is kept (the list stays empty). `calls` gets
     the attention calls as they happen, as the sink of `capture` does, so that one forward pass serves both.
     """
-    module, blocks = _module(model), block_paths(names)
+    module, blocks = module_of(model), block_paths(names)
     if not blocks:
         listed = ", ".join(list(names)[:3]) or "none was named"
         raise EigenlensError(f"no block of {type(module).__name__} holds its attention ({listed}): no number in the path")

@@ -9,12 +9,25 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call import AttentionCall, MaskShape
+from .call import AttentionCall, MaskShape, Site
 from .sites import SiteNames
 
 
 class AttentionNotSeen(EigenlensError):
     """The model attends in a way that neither door can see."""
+
+
+_hidden: list[None] = []
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """No session sees the attention calls of this block: for what runs a part of a model a second time, to check it."""
+    _hidden.append(None)
+    try:
+        yield
+    finally:
+        _hidden.pop()
 
 
 class Session:
@@ -48,11 +61,14 @@ class Session:
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
     ) -> tuple[AttentionCall, Tensor | None]:
         """Build the call of this module and pass it on; the output to use instead of the model's own, or None."""
-        kind = self.names.kind(module)
+        kind, hidden = self.names.kind(module), bool(_hidden)
         call = AttentionCall(
-            site=self.names.site(module), kind=kind, name=self.names.path(module),
+            site=Site("", 0) if hidden else self.names.site(module), kind=kind, name=self.names.path(module),
             q=q, k=k, v=v, scale=scale, shapes=self._shapes, **extras,
         )  # fmt: skip
+        if hidden:
+            self.seen += self.replaces  # it shows that the door is the right one, but is nobody's result
+            return call, None
         call.query_valid = self._query_valid(call)
         self.seen += 1
         output = self.sink(call)
@@ -113,7 +129,7 @@ def capture(
     Raises `AttentionNotSeen` when the block ends without a single call.
     """
     calls: list[AttentionCall] = []
-    with _opened(Session(_module(model), sink or calls.append, before_rope), door):
+    with _opened(Session(module_of(model), sink or calls.append, before_rope), door):
         yield calls
 
 
@@ -131,11 +147,12 @@ def replaced(
     >>> with replaced(model, lambda call: call.pattern() @ call.values):
     ...     model(**inputs)                                          # as without, to rounding
     """
-    with _opened(Session(_module(model), attend, replaces=True), door):
+    with _opened(Session(module_of(model), attend, replaces=True), door):
         yield
 
 
-def _module(model: Any) -> nn.Module:
+def module_of(model: Any) -> nn.Module:
+    """The module of a loaded model; a module is its own."""
     return model if isinstance(model, nn.Module) else getattr(model, "module", model)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ..capture.session import module_of, unseen
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, anatomy
 from ..explain.check import checked
@@ -55,8 +56,7 @@ def ablated(
         if chosen not in VARIANTS:
             raise EigenlensError(f"no variant {chosen!r}; there are {', '.join(VARIANTS)}")
         chosen = VARIANTS[chosen]
-    module = model if isinstance(model, nn.Module) else model.module
-    with running(module, lambda block: lambda x, given: block.run(x, given, chosen)):
+    with running(module_of(model), lambda block: lambda x, given: block.run(x, given, chosen)):
         yield
 
 
@@ -88,7 +88,7 @@ def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], A
         x, given = block.given(args, kwargs)
         if not seen and all(_empty(given.get(name)) for name in CACHES):
             bare = {**given, **{name: None for name in CACHES if name in given}}  # a cache would be written to twice
-            with _without_dropout(block.module):
+            with unseen(), _without_dropout(block.module):
                 checked(block, own(x, **bare), x, bare)
             seen = True
         return run(x, given)

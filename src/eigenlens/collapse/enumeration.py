@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from ..explain.frozen import FrozenStack
+from ..explain.frozen import FrozenStack, FrozenStage
 
 MOST = 100_000
 
@@ -46,19 +46,16 @@ def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
             if hop is not None:
                 kind, head = hop
                 branch = next(branch for branch in stage.branches if branch.kind == kind)
-                y = (
-                    branch.of_heads(y[None], torch.tensor([head], device=y.device))[0]
-                    if kind == "attention"
-                    else branch.linear(y)
-                )
+                one = torch.tensor([head], device=y.device)
+                y = branch.of_heads(y[None], one)[0] if kind == "attention" else branch.linear(y)
             if stage.after is not None:
                 y = stage.after.linear(y)
-        yield Path(hops, y if frozen.final is None else frozen.final.linear(y))
+        yield Path(hops, frozen.ended(y))
 
 
-def _choices(stage: object) -> list[tuple[str, int] | None]:
-    found: list[tuple[str, int] | None] = [None] if stage.keeps else []  # type: ignore[attr-defined]
-    for branch in stage.branches:  # type: ignore[attr-defined]
+def _choices(stage: FrozenStage) -> list[tuple[str, int] | None]:
+    found: list[tuple[str, int] | None] = [None] if stage.keeps else []
+    for branch in stage.branches:
         if branch.kind != "cross":
             found += [(branch.kind, head) for head in range(branch.heads)]
     return found

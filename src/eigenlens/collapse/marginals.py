@@ -23,17 +23,17 @@ def head_marginals(frozen: FrozenStack) -> Tensor:
     Y is the model's own output. Over all heads, length k adds up to k times its share of the output. Cost: about four times
     that of `path_lengths`.
     """
-    branches = frozen.branches("attention")
-    if len({branch.heads for branch in branches}) > 1:
+    heads = frozen.heads
+    if len(set(heads)) > 1:
         raise EigenlensError("head marginals need the same number of heads in every layer")
     stages, grids = list(frozen.stages()), []
     grid, bias = frozen.inputs[None, None], torch.zeros_like(frozen.inputs)
     for stage in stages:
         grids.append(grid[:, 0])
         grid, bias = through(stage, grid, bias, "attention")
-    found = grid.new_zeros(len(branches), branches[0].heads, len(branches) + 1, dtype=torch.float64)
+    found = grid.new_zeros(len(heads), heads[0], len(heads) + 1, dtype=torch.float64)
     back = _direction(frozen)[None]  # (m, B, T, C)
-    layer = len(branches)
+    layer = len(heads)
     for stage, terms in zip(reversed(stages), reversed(grids)):
         if stage.after is not None:
             back = adjoint(stage.after.linear, back)
@@ -68,8 +68,7 @@ def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
 def _backward(stage: FrozenStage, back: Tensor) -> Tensor:
     """The adjoint of a stage without its norm: attention adds a hop, (m, B, T, C) → (m', B, T, C)."""
     total = back if stage.keeps else torch.zeros_like(back)
-    attends = any(branch.kind == "attention" for branch in stage.branches)
-    total = torch.cat([total, torch.zeros_like(total[:1])]) if attends else total
+    total = torch.cat([total, torch.zeros_like(total[:1])]) if stage.attends else total
     for branch in stage.branches:
         if branch.kind == "attention":
             total[1:] += adjoint(branch.linear, back)

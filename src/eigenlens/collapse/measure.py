@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from ..capture import attention_names, capture, capture_layers
+from ..capture import Layer, attention_names, capture, capture_layers
+from ..capture.layers import Kind
 from ..explain.frozen import FrozenStack, freeze
 from ..run.progress import Report
 from ..sources.inputs import Batch, Inputs
@@ -21,7 +24,7 @@ from .ablation import ablated
 from .bounds_model import bound_rows, depth_rows, model_bounds
 from .marginals import head_marginals
 from .paths import By, path_lengths
-from .sampling import draw_paths, pattern_residuals
+from .sampling import residuals_by_length
 
 
 @dataclass
@@ -48,24 +51,26 @@ class Bench:
     @torch.no_grad()
     def curves(self, name: str, switches: Switches | None) -> list[dict[str, Any]]:
         """Every metric along depth with some parts off; None leaves the model alone."""
-        statistic, forward, done = DepthMetrics(sinks=self.sinks), forward_of(self.model), 0
-        size = max(1, 4096 // self.inputs.length)
-        with capture(self.model.backbone) as calls:
-            forward(next(self.batches(1)))
-        for batch in self.batches(size):
-            if switches is None:
-                with capture_layers(self.model.backbone, attention_names(calls), statistic.update):
-                    forward(batch)
-            else:  # of an ablated model the tokens tell enough; its patterns would cost most of the time
-                tokens_only = lambda layer: statistic.update(replace(layer, calls=()))  # noqa: E731
-                with (
-                    ablated(self.model.backbone, switches),
-                    capture_layers(self.model.backbone, attention_names(calls), tokens_only),
-                ):
-                    forward(batch)
-            done += len(next(iter(batch.values())))
-            self.report(name, done, len(self.inputs.buckets))
+        backbone, forward, done = self.model.backbone, forward_of(self.model), 0
+        statistic = DepthMetrics(sinks=self.sinks)
+
+        def see(layer: Layer) -> None:
+            """Of an ablated model the tokens tell enough; its patterns would cost most of the time."""
+            statistic.update(layer if switches is None else replace(layer, calls=()))
+
+        with nullcontext() if switches is None else ablated(backbone, switches), capture_layers(backbone, self.names, see):
+            for batch in self.batches(max(1, 4096 // self.inputs.length)):
+                forward(batch)
+                done += len(next(iter(batch.values())))
+                self.report(name, done, len(self.inputs.buckets))
         return [asdict(number) for number in statistic.result()]
+
+    @cached_property
+    def names(self) -> dict[str, Kind]:
+        """The modules that attend, as one input shows them."""
+        with capture(self.model.backbone) as calls:
+            forward_of(self.model)(next(self.batches(1)))
+        return attention_names(calls)
 
     @torch.no_grad()
     def paths(self, number: int, by: By) -> dict[str, Any]:
@@ -76,14 +81,14 @@ class Bench:
         errors = []
         for done, stacks in enumerate(self.single(number), 1):
             for frozen in stacks:
-                if not frozen.branches("attention"):
+                if not frozen.heads:
                     continue
                 found = path_lengths(frozen, by)
                 errors.append(found.error)
                 lengths.setdefault(frozen.name, []).append(found.rows())
-                if len({branch.heads for branch in frozen.branches("attention")}) == 1:
+                if len(set(frozen.heads)) == 1:
                     marginals.setdefault(frozen.name, []).append(head_marginals(frozen))
-                    single.setdefault(frozen.name, []).append(_single(frozen, done))
+                    single.setdefault(frozen.name, []).append(residuals_by_length(frozen, PATHS, done))
             self.report("paths", done, number)
         return {
             "error": max(errors, default=None),
@@ -112,14 +117,6 @@ class Bench:
 
 PATHS = 20
 """Random paths of each length whose product of patterns is looked at."""
-
-
-def _single(frozen: FrozenStack, seed: int) -> list[torch.Tensor]:
-    """The pattern residuals of random paths of every length, (S,) each."""
-    heads = [branch.heads for branch in frozen.branches("attention")]
-    equal = torch.ones(len(heads), heads[0])
-    lengths = range(1, len(heads) + 1)
-    return [pattern_residuals(frozen, draw_paths(equal, hops, PATHS, seed))[:, 0] for hops in lengths]
 
 
 def _single_rows(stack: str, runs: list[list[torch.Tensor]]) -> list[dict[str, Any]]:

@@ -31,14 +31,13 @@ class PathLengths:
     """The output of a stack as a sum over path lengths.
 
     `terms (K+1, B, T, C)` by number of hops, or `(K+1, M+1, B, T, C)` by attention and MLP hops; `bias (B, T, C)`; together
-    they are `output (B, T, C)`, the model's own. `layers` attention branches, of `heads` heads each.
+    they are `output (B, T, C)`, the model's own. `heads` of every attention.
     """
 
     terms: Tensor
     bias: Tensor
     output: Tensor
     by: By
-    layers: int
     heads: tuple[int, ...]
     valid: Tensor | None = None
     rest: str = "bias"  # what the bias holds: in a decoder also what it reads of the encoder
@@ -48,6 +47,10 @@ class PathLengths:
         """How far the terms' sum is from the model's output, relative."""
         total = self.terms.flatten(0, -4).sum(0) + self.bias
         return float(self._kept(total - self.output).norm() / self._kept(self.output).norm().clamp_min(1e-300))
+
+    @property
+    def layers(self) -> int:
+        return len(self.heads)
 
     @property
     def paths(self) -> tuple[int, ...]:
@@ -130,12 +133,9 @@ def path_lengths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
     bias = torch.zeros_like(frozen.inputs)
     for stage in frozen.stages():
         grid, bias = through(stage, grid, bias, by)
-    if frozen.final is not None:
-        grid, bias = frozen.final.linear(grid), frozen.final(bias)
-    terms = grid if by == "both" else grid.flatten(0, 1)
-    heads = tuple(branch.heads for branch in frozen.branches("attention"))
+    terms = frozen.ended(grid if by == "both" else grid.flatten(0, 1))
     rest = "bias and encoder" if frozen.branches("cross") else "bias"
-    return PathLengths(terms, bias, frozen.output, by, len(heads), heads, frozen.valid, rest)
+    return PathLengths(terms, frozen.ended(bias, bias=True), frozen.output, by, frozen.heads, frozen.valid, rest)
 
 
 def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Tensor, Tensor]:
@@ -148,9 +148,11 @@ def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Ten
         moved = y[:-1].view_as(grid)
         sums[hop] = sums[hop] + moved if hop in sums else moved
         after = after + y[-1] + branch.bias
-    rows, columns = (len(grid) + max((h[0] for h in sums), default=0), grid.shape[1] + max((h[1] for h in sums), default=0))
-    total = grid.new_zeros(rows, columns, *grid.shape[2:]) if set(sums) != {(0, 0)} else sums[0, 0]
-    if set(sums) != {(0, 0)}:
+    if set(sums) == {(0, 0)}:
+        total = sums[0, 0]
+    else:
+        rows, columns = (max(hop[axis] for hop in sums) + grid.shape[axis] for axis in (0, 1))
+        total = grid.new_zeros(rows, columns, *grid.shape[2:])
         for (k, m), part in sums.items():
             total[k : k + part.shape[0], m : m + part.shape[1]] += part
     return (total, after) if stage.after is None else (stage.after.linear(total), stage.after(after))

@@ -45,15 +45,18 @@ def head_sizes(frozen: FrozenStack) -> Tensor:
     """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H): weights for importance sampling."""
     rows, y = [], frozen.inputs
     for stage in frozen.stages():
-        total = y if stage.keeps else torch.zeros_like(y)
         for branch in stage.branches:
             if branch.kind == "attention":
                 every = torch.arange(branch.heads, device=y.device)
                 added = branch.of_heads(y.expand(branch.heads, *y.shape), every)
                 rows.append(added.flatten(1).norm(dim=1) / y.norm())
-            total = total + branch.linear(y) + branch.bias
-        y = total if stage.after is None else stage.after(total)
+        y = stage(y)
     return torch.stack(rows).double()
+
+
+def equal_weights(frozen: FrozenStack) -> Tensor:
+    """Weights by which every path of a length is as likely as any other, (L, H)."""
+    return torch.ones(len(frozen.heads), frozen.heads[0], dtype=torch.float64)
 
 
 def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSample:
@@ -88,8 +91,7 @@ def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
     y = frozen.inputs.expand(len(sample), *frozen.inputs.shape).clone()
     layer = 0
     for stage in frozen.stages():
-        attends = any(branch.kind == "attention" for branch in stage.branches)
-        head = sample.head_at(layer).to(y.device) if attends else torch.full((len(sample),), -1, device=y.device)
+        head = sample.head_at(layer).to(y.device) if stage.attends else torch.full((len(sample),), -1, device=y.device)
         on, off = (head >= 0).nonzero()[:, 0], (head < 0).nonzero()[:, 0]
         moved = torch.zeros_like(y)
         if len(off):
@@ -98,16 +100,15 @@ def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
         for branch in stage.branches:
             if branch.kind == "attention" and len(on):
                 moved[on] = branch.of_heads(y[on], head[on])
-        layer += attends
+        layer += stage.attends
         y = moved if stage.after is None else stage.after.linear(moved)
-    return y if frozen.final is None else frozen.final.linear(y)
+    return frozen.ended(y)
 
 
 def estimated_term(frozen: FrozenStack, hops: int, number: int = 100, *, importance: bool = True, seed: int = 0) -> Tensor:
     """An unbiased estimate (B, T, C) of X_k from `number` random paths."""
-    heads = [branch.heads for branch in frozen.branches("attention")]
-    weights = head_sizes(frozen) if importance else torch.ones(len(heads), heads[0], dtype=torch.float64)
-    sample = draw_paths(weights.clamp_min(1e-12), hops, number, seed)
+    weights = head_sizes(frozen).clamp_min(1e-12) if importance else equal_weights(frozen)
+    sample = draw_paths(weights, hops, number, seed)
     scale = torch.exp(-sample.log_probability).to(frozen.inputs)  # (S,)
     return (frozen_terms(frozen, sample) * scale.view(-1, 1, 1, 1)).mean(0)
 
@@ -122,6 +123,12 @@ def pattern_residuals(frozen: FrozenStack, sample: PathSample) -> Tensor:
             product = patterns[layer][:, head].double() @ product  # (B, T, T)
         found.append(relative_residual(product.expand(len(patterns[0]), -1, -1), frozen.valid))
     return torch.stack(found)
+
+
+def residuals_by_length(frozen: FrozenStack, number: int, seed: int = 0) -> list[Tensor]:
+    """The pattern residuals of `number` random paths of 1, 2, … L hops, (S, B) each."""
+    weights = equal_weights(frozen)
+    return [pattern_residuals(frozen, draw_paths(weights, hops, number, seed)) for hops in range(1, len(weights) + 1)]
 
 
 @torch.no_grad()
@@ -141,42 +148,45 @@ def rerun_paths(
     chosen = [s for s in anatomy(model) if stack is None or s.name == stack]
     if not chosen:
         raise EigenlensError(f"no stack {stack!r}; there are {', '.join(s.name for s in anatomy(model))}")
-    runs = [_Rerun(chosen[0], dict(zip(layers, heads))) for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist())]
-    return torch.stack([run.output(model, batch, forward or (lambda given: model(**given))) for run in runs])
+    rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
+    with running(model, rerun.run_of), replaced(model, rerun.attend):
+        paths = zip(sample.layers.tolist(), sample.heads.tolist())
+        return torch.stack([rerun.output(dict(zip(layers, heads)), lambda: run(batch)) for layers, heads in paths])
 
 
 class _Rerun:
-    """One path through the blocks of a stack, as a network of its own."""
+    """One path after the other through the blocks of a stack, each as a network of its own."""
 
-    def __init__(self, stack: Stack, hops: dict[int, int]) -> None:
-        self.stack, self.hops = stack, hops
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
         self.mine = {id(block.module) for block in stack.blocks}
-        self.layer, self.head, self.last = 0, None, None
+        self.hops: dict[int, int] = {}  # the head by layer of the path that runs
+        self.layer, self.head = 0, None
+        self.last: Tensor | None = None
 
-    def output(self, model: nn.Module, batch: Mapping[str, Any], forward: Callable[[Mapping[str, Any]], Any]) -> Tensor:
-        with running(model, self._run_of), replaced(model, self._attend):
-            forward(batch)
+    def output(self, hops: dict[int, int], forward: Callable[[], Any]) -> Tensor:
+        self.hops, self.layer = hops, 0
+        forward()
         assert self.last is not None
         return self.last if self.stack.final is None else self.stack.final(self.last)
 
-    def _run_of(self, block: Block) -> Callable[[Tensor, dict[str, Any]], Any]:
+    def run_of(self, block: Block) -> Callable[[Tensor, dict[str, Any]], Any]:
         def run(x: Tensor, given: dict[str, Any]) -> Any:
             if id(block.module) not in self.mine:
                 return block.run(x, given)
             for stage in block.stages:
-                attends = any(branch.kind == "attention" for branch in stage.branches)
-                on = attends and self.layer in self.hops
+                on = stage.attends and self.layer in self.hops
                 self.head = self.hops[self.layer] if on else None  # type: ignore[assignment]
-                alone = Switches(attention_skip=False, mlp=False) if on else Switches(attention=not attends)
+                alone = Switches(attention_skip=False, mlp=False) if on else Switches(attention=not stage.attends)
                 x = run_stage(stage, x, given, alone)
-                self.layer += attends
+                self.layer += stage.attends
                 self.head = None
-            self.last = x  # type: ignore[assignment]
+            self.last = x
             return block.finish(x, given)
 
         return run
 
-    def _attend(self, call: AttentionCall) -> Tensor | None:
+    def attend(self, call: AttentionCall) -> Tensor | None:
         if self.head is None:
             return None
         output = call.pattern() @ call.values

@@ -61,6 +61,10 @@ class Stage:
     branches: tuple[Branch, ...]
     after: nn.Module | None = None
 
+    @property
+    def attends(self) -> bool:
+        return any(branch.kind == "attention" for branch in self.branches)
+
     def keeps_input(self, switches: Switches) -> bool:
         """Whether x itself is in the sum: a branch that runs has its skip, or no branch runs at all."""
         running = [branch for branch in self.branches if switches.runs(branch.kind)]

@@ -69,6 +69,17 @@ class FrozenStage:
     keeps: bool  # the stream itself is in the sum
     after: FrozenNorm | None
 
+    @property
+    def attends(self) -> bool:
+        return any(branch.kind == "attention" for branch in self.branches)
+
+    def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
+        """The stage on a stream (…, B, T, C), with or without its biases."""
+        total = y if self.keeps else torch.zeros_like(y)
+        for branch in self.branches:
+            total = total + branch.linear(y) + (branch.bias if bias else 0)
+        return total if self.after is None else self.after(total, bias)
+
 
 @dataclass(frozen=True, eq=False)
 class FrozenStack:
@@ -88,13 +99,19 @@ class FrozenStack:
     def branches(self, kind: str) -> list[FrozenBranch]:
         return [branch for stage in self.stages() for branch in stage.branches if branch.kind == kind]
 
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The heads of every attention."""
+        return tuple(branch.heads for branch in self.branches("attention"))
+
     def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
         """The graph on a stream (…, B, T, C): `T·y + B`, or `T·y` alone."""
         for stage in self.stages():
-            total = y if stage.keeps else torch.zeros_like(y)
-            for branch in stage.branches:
-                total = total + branch.linear(y) + (branch.bias if bias else 0)
-            y = total if stage.after is None else stage.after(total, bias)
+            y = stage(y, bias)
+        return self.ended(y, bias)
+
+    def ended(self, y: Tensor, bias: bool = False) -> Tensor:
+        """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear part alone unless asked."""
         return y if self.final is None else self.final(y, bias)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,24 +14,13 @@ from .anatomy import Mlp
 from .head_weights import HeadWeights, linear_map
 
 
-class Part(Protocol):
-    """An affine map on streams (…, B, T, C); leading axes are streams that go through side by side."""
-
-    @property
-    def bias(self) -> Tensor | None: ...
-
-    def linear(self, y: Tensor) -> Tensor: ...
-
-    def __call__(self, y: Tensor, bias: bool = True) -> Tensor: ...
-
-
-class Affine:
-    """`linear(y) + bias`."""
+class Part(ABC):
+    """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go through side by side."""
 
     bias: Tensor | None
 
-    def linear(self, y: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def linear(self, y: Tensor) -> Tensor: ...
 
     def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
         out = self.linear(y)
@@ -39,7 +28,7 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenNorm(Affine):
+class FrozenNorm(Part):
     """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen stream."""
 
     factor: Tensor  # (B, T, C): gain / σ
@@ -70,7 +59,7 @@ class FrozenNorm(Affine):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenAttention(Affine):
+class FrozenAttention(Part):
     """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream `reads` (B, S, C)."""
 
     pattern: Tensor
@@ -119,7 +108,7 @@ class FrozenAttention(Affine):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenSource(Affine):
+class FrozenSource(Part):
     """What does not depend on the stream at all: a cross-attention, which reads another stack's output."""
 
     bias: Tensor  # (B, T, C)
@@ -129,7 +118,7 @@ class FrozenSource(Affine):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenMlp(Affine):
+class FrozenMlp(Part):
     """`(r ⊙ (y W_1)) W_2` with the gate r (B, T, M) of the frozen stream."""
 
     wide: Tensor  # (C, M)
@@ -159,7 +148,7 @@ class FrozenMlp(Affine):
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Affine):
+class Scaled(Part):
     """A gain for each channel."""
 
     gain: Tensor  # (C,)

@@ -10,22 +10,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..collapse import VARIANTS
 from ..lab import Circle, Settings, Transformer, feed_back, train
 from ..run.parts import Parts
 from ..run.progress import Report
 
-VARIANTS = {
-    "SAN": {"attention_skip": False, "mlp": False},
-    "SAN+MLP": {"attention_skip": False, "mlp_skip": False},
-    "SAN+skip": {"mlp": False},
-}
+SHOWN = ("SAN", "SAN+MLP", "SAN+skip")
+"""The variants that are fed back, all without norms."""
 AWAY = 10.0
 """A point farther from the centre than so many radii has left the circle: its trajectory ends."""
 
@@ -47,7 +45,7 @@ def circles(trials: Sequence[CircleTrial], seeds: int, parts: Parts, report: Rep
     `stretch` says whether the circle holds the points: see there.
     """
     rows = []
-    for trial, variant, seed in itertools.product(trials, VARIANTS, range(seeds)):
+    for trial, variant, seed in itertools.product(trials, SHOWN, range(seeds)):
         name = _name(trial, variant, seed)
         rows.append(parts.part(name, partial(_one, trial, variant, seed, parts, report)))
     return rows
@@ -60,7 +58,8 @@ def _name(trial: CircleTrial, variant: str, seed: int) -> str:
 def _one(trial: CircleTrial, variant: str, seed: int, parts: Parts, report: Report | None) -> dict[str, Any]:
     circle = Circle(jitter=trial.jitter)
     torch.manual_seed(seed)
-    model = Transformer(circle.config(layers=1, heads=2, width=32, norm=False, size=1.0, **VARIANTS[variant]))
+    switches = replace(VARIANTS[variant], norm=False)
+    model = Transformer(circle.config(layers=1, heads=2, width=32, size=1.0, **asdict(switches)))
     done = train(
         model, circle, replace(trial.settings, seed=seed), report=report, label=f"circle, {variant}, seed {seed}",
         checkpoint=parts.folder / f"{_name(trial, variant, seed)}.safetensors",

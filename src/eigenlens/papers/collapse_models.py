@@ -7,6 +7,7 @@ import tempfile
 import wave
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..capture import Layer, attention_names, capture, capture_layers
 from ..collapse import VARIANTS, ablated, collapse
 from ..collapse.bounds_model import bound_rows, model_bounds
 from ..collapse.contraction import contraction_order
-from ..collapse.sampling import draw_paths, pattern_residuals
+from ..collapse.sampling import residuals_by_length
 from ..explain import freeze
 from ..run.progress import Report
 from ..sources.inputs import Request, prepare
@@ -43,12 +44,16 @@ def random_model(family: str, layers: int, width: int, length: int, seed: int) -
 
 def texts(scale: Scale, seed: int) -> torch.Tensor:
     """Token ids of real text as BERT takes it, (N, length)."""
+    return _texts(scale.text, scale.length, scale.inputs, seed)
+
+
+@lru_cache(maxsize=2)  # every start reads the same texts
+def _texts(text: str, length: int, number: int, seed: int) -> torch.Tensor:
     reader = load("minilm")
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        inputs = prepare(reader, Request((scale.text,), scale.length, max(scale.inputs, 3), 0.2, seed), Path(scratch))
-        return torch.cat([batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)])[
-            : scale.inputs
-        ]
+        inputs = prepare(reader, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
+        ids = [batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)]
+    return torch.cat(ids)[:number]
 
 
 @torch.no_grad()
@@ -59,14 +64,11 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
     for done, (name, switches) in enumerate(VARIANTS.items()):
         with ablated(model, switches):
             means = residual_curve(model, ids)
-        curves += [{"family": family, "seed": start, "variant": name, "depth": d, "residual": r} for d, r in enumerate(means)]
+        curves += _rows(family, start, name, means)
         report(f"random {family}, start {start}", done + 1, len(VARIANTS) + 1)
     frozen = freeze(model, {"input_ids": ids[:1]})[0]
-    heads = [branch.heads for branch in frozen.branches("attention")]
-    single = []
-    for hops in range(1, len(heads) + 1):
-        drawn = draw_paths(torch.ones(len(heads), heads[0]), hops, scale.paths, start)
-        single.append({"attention_hops": hops, "residual": float(pattern_residuals(frozen, drawn).mean())})
+    residuals = residuals_by_length(frozen, scale.paths, start)
+    single = [{"attention_hops": hops, "residual": float(found.mean())} for hops, found in enumerate(residuals, 1)]
     found = bound_rows(frozen.name, list(model_bounds(frozen)))
     report(f"random {family}, start {start}", len(VARIANTS) + 1, len(VARIANTS) + 1)
     return {
@@ -89,9 +91,11 @@ def other_run(what: str, family: str, start: int, scale: Scale, seed: int) -> di
     ids = texts(replace(scale, text=other) if what == OTHER_TEXT else scale, seed)
     with ablated(model, norm=what != NO_NORM):
         means = residual_curve(model, ids)
-    return {
-        "curves": [{"family": family, "seed": start, "variant": what, "depth": d, "residual": r} for d, r in enumerate(means)]
-    }
+    return {"curves": _rows(family, start, what, means)}
+
+
+def _rows(family: str, start: int, variant: str, means: Sequence[float]) -> list[dict[str, Any]]:
+    return [{"family": family, "seed": start, "variant": variant, "depth": d, "residual": r} for d, r in enumerate(means)]
 
 
 @torch.no_grad()
@@ -103,7 +107,7 @@ def residual_curve(model: torch.nn.Module, ids: torch.Tensor) -> list[float]:
     for batch in ids.split(8):
         depth = 0
 
-        def note(layer: Layer, batch: torch.Tensor = batch) -> None:
+        def note(layer: Layer) -> None:
             nonlocal depth
             streams = [layer.inputs, layer.outputs] if depth == 0 else [layer.outputs]
             for stream in streams:

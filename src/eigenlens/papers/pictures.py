@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import altair as alt
 
 from ..run.charts import save_charts
 from .claims import Reproduction
+from .collapse_pictures import collapse_charts
 
 AXES = {
     "share": "share of pairs (or of dimensions) computed",
@@ -44,13 +45,17 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     return alt.hconcat(*panels).properties(title="Training with another attention (hollow: dropped in without tuning)")
 
 
+def training_charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    return {"training": quality_against_cost(tables["training"])}
+
+
+CHARTS: dict[str, Callable[[Mapping[str, Sequence[dict[str, Any]]]], dict[str, Any]]] = {"rank-collapse": collapse_charts}
+"""The pictures of a paper from its tables; a paper that is not here has those of its training."""
+
+
 def charts(done: Reproduction) -> dict[str, Any]:
     """Every picture of a reproduction, by name."""
-    from .collapse_pictures import collapse_charts
-
-    if done.paper == "rank-collapse":
-        return collapse_charts(done.tables)
-    return {"training": quality_against_cost(list(done.tables["training"]))}
+    return CHARTS.get(done.paper, training_charts)(done.tables)
 
 
 def draw(done: Reproduction, folder: Path) -> list[Path]:
