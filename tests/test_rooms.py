@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "eigenlens"
-BELOW = {  # each room may import itself and these; errors and switches belong to everyone
+BELOW = {  # each room may import itself and these; display, errors and switches belong to everyone
     "sources": set(),
     "capture": set(),
     "stats": {"capture"},
@@ -20,6 +20,7 @@ BELOW = {  # each room may import itself and these; errors and switches belong t
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
     "explain": {"capture"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
+    "report": {"study", "reconstruct", "collapse", "spectra", "run", "sources", "__init__"},  # results, and how files are written
     "papers": {
         "collapse",
         "explain",
@@ -52,7 +53,7 @@ def imported(path: Path):
 @pytest.mark.parametrize("room", BELOW)
 def test_imports_point_downwards(room):
     for path in (SOURCE / room).rglob("*.py"):
-        assert set(imported(path)) <= BELOW[room] | {room, "errors", "switches"}, path
+        assert set(imported(path)) <= BELOW[room] | {room, "display", "errors", "switches"}, path
 
 
 def test_files_are_one_idea():
@@ -68,8 +69,29 @@ def test_no_pickle_and_no_remote_code():
         assert "torch.load(" not in text.replace("weights_only=True", "") or "weights_only=True" in text
 
 
-def test_an_import_of_the_package_is_light():
-    """Plotting and the command line's libraries load when they are used."""
-    code = "import sys, eigenlens; print([m for m in ('altair', 'rich', 'typer', 'sklearn', 'onnx') if m in sys.modules])"
+HEAVY = ("transformers", "scipy", "altair", "rich", "typer", "sklearn", "pandas", "PIL", "onnx")
+MODULE = """
+import sys, torch, eigenlens as el
+model = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+with el.capture(model) as calls:
+    model(torch.randn(1, 5, 8))
+assert el.load(model).backbone is model and calls[0].scores().shape == (1, 2, 5, 5)
+"""
+
+
+@pytest.mark.parametrize("code", ["import sys, eigenlens", "import sys, eigenlens.papers, eigenlens.lab", MODULE])
+def test_an_import_of_the_package_is_light(code):
+    """What only some uses need loads when it is used: a result opens without the models' library, and so does a module."""
+    code += f"\nprint([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_functions_keep_their_names_beside_the_rooms_they_live_in():
+    """`eigenlens.study` is a room and a function: importing from the room must not hide the function."""
+    import eigenlens as el
+    import eigenlens.collapse.result
+    import eigenlens.study.study
+
+    assert callable(el.study) and callable(el.collapse) and callable(el.plan) and callable(el.evaluate)
+    assert all(hasattr(el, name) for name in el.__all__)

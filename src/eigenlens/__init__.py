@@ -13,6 +13,7 @@ from .collapse import Collapse, ablated, collapse, path_lengths
 from .errors import EigenlensError
 from .explain import freeze
 from .reconstruct import Evaluation, Plan, evaluate, plan, plan_blocks
+from .report import report
 from .sources.models import Model, load
 from .study import Comparison, Study, compare, study
 
@@ -38,5 +39,6 @@ __all__ = [
     "plan",
     "plan_blocks",
     "replaced",
+    "report",
     "study",
 ]

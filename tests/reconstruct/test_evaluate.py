@@ -1,5 +1,6 @@
 """A model with a plan beside the model without."""
 
+import json
 import math
 
 import pytest
@@ -120,3 +121,96 @@ def test_an_evaluation_shows_itself(encoder):
     found = el.evaluate(encoder[0], plan=encoder[2], inputs=4)
     assert "<table>" in found._repr_html_()
     found.plot().to_dict()
+
+
+@pytest.fixture(scope="module")
+def kept(encoder, place):
+    """An evaluation in a folder."""
+    return el.evaluate(encoder[0], plan=encoder[2], inputs=6, out=place / "evaluation")
+
+
+def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
+    again = el.Evaluation.open(place / "evaluation")
+    assert again == kept and again.record() == kept.record()
+    assert sorted(json.loads((place / "evaluation" / "evaluation.json").read_text())) == ["facts", "format", "heads", "summary"]
+    assert again.name == "bert on text.txt"
+    assert again.facts["plan"]["work"] == sum(choice.work for choice in encoder[2].choices) / 4
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda d: (d / "evaluation.json").unlink(), "holds no evaluation.json"),
+        (lambda d: (d / "evaluation.json").rename(d / "plan.json"), "holds no evaluation.json"),
+        (lambda d: (d / "evaluation.json").write_text('{"format": 1'), "cannot be read"),
+        (lambda d: (d / "evaluation.json").write_text("[]"), "format None"),
+        (lambda d: (d / "evaluation.json").write_text('{"format": 99}'), "format 99"),
+        (lambda d: (d / "evaluation.json").write_text('{"format": 1}'), "damaged: KeyError"),
+        (lambda d: _edit(d, lambda r: r["facts"].pop("model")), "damaged: KeyError.'model'"),
+        (lambda d: _edit(d, lambda r: r["facts"]["plan"].pop("work")), "damaged: KeyError.'work'"),
+        (lambda d: _edit(d, lambda r: r["summary"].clear()), "damaged"),
+        (lambda d: _edit(d, lambda r: r["summary"][0].pop("planned")), "damaged: KeyError.'planned'"),
+        (lambda d: _edit(d, lambda r: r["summary"][0].update(plain="none")), "damaged"),
+        (lambda d: _edit(d, lambda r: r["heads"].clear()), "damaged"),
+        (lambda d: _edit(d, lambda r: r["heads"][0].pop("layer")), "damaged: KeyError.'layer'"),
+        (lambda d: _edit(d, lambda r: r.update(heads=3)), "damaged"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_refused(kept, tmp_path, damage, says):
+    folder = kept.save(tmp_path / "copy")
+    damage(folder)
+    with pytest.raises(el.EigenlensError, match=says):
+        el.Evaluation.open(folder)
+
+
+def _edit(folder, change):
+    record = json.loads((folder / "evaluation.json").read_text())
+    change(record)
+    (folder / "evaluation.json").write_text(json.dumps(record))
+
+
+def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_result(encoder, kept, place, tmp_path):
+    bert, _, plan = encoder
+    folder = kept.save(tmp_path / "copy")
+    with pytest.raises(el.EigenlensError, match="already exists; name another folder, or overwrite it with --force"):
+        el.evaluate(bert, plan=plan, inputs=2, out=folder)
+    el.evaluate(bert, plan=plan, inputs=2, out=folder, force=True)
+    assert el.Evaluation.open(folder).facts["inputs"] == 2
+    for other, what in ((place / "plan", "a plan"), (place / "study", "a study")):
+        with pytest.raises(el.EigenlensError, match=f"is the folder of {what}; name another folder for the evaluation"):
+            el.evaluate(bert, plan=plan, inputs=2, out=other, force=True)
+    with pytest.raises(el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"):
+        el.plan(place / "study", budget=0.5, out=folder, force=True)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(el.EigenlensError, match="is a file"):
+        el.evaluate(bert, plan=plan, inputs=2, out=tmp_path / "file", force=True)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_sentence_has_the_numbers(kept):
+    rows = {row["measure"]: row["planned"] for row in kept.rows()}
+    assert f"the cosine of the embeddings is {rows['cosine of the embeddings']:.4f} (1 without it)" in kept.sentence
+    assert f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
+    assert f"at {100 * rows['share of the multiply-adds for pairs']:.1f}% of the multiply-adds for pairs" in kept.sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [
+        ((2.0, 1.0), "the model got 2.00 times faster (1 s for the whole passes instead of 2 s)."),
+        ((1.0, 1.5), "the model got 1.50 times slower (1.5 s for the whole passes instead of 1 s)."),
+        ((1.0, 1.01), "the model is about as fast as before (1.01 s for the whole passes instead of 1 s)."),
+    ],
+)
+def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
+    values = {
+        "relative error of the attention output": (0.0, 0.0421),
+        "share of the work of causal attention, at fitting": (1.0, 0.305),
+        "perplexity": (20.0, 21.0),
+        "seconds of the whole passes": seconds,
+    }
+    summary = [{"measure": name, "plain": plain, "planned": planned} for name, (plain, planned) in values.items()]
+    assert el.Evaluation({}, summary, []).sentence == (
+        "With the plan the perplexity goes from 20 to 21 (+5.0%) and the attention output has a relative error of 0.042, "
+        f"at 30.5% of the work of causal attention; {says}"
+    )

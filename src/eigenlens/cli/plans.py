@@ -69,7 +69,9 @@ def evaluate(
     inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
     length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan).")] = None,
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A folder for what was found (default: none).")] = None,
     device: Device = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing evaluation.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure a plan: quality and cost of the model with it, beside the model without."""
@@ -78,7 +80,8 @@ def evaluate(
 
     with bar() as report:
         found = measure(
-            model, data or None, plan=plan, inputs=inputs, length=length, pad=pad, device=device, report=report
+            model, data or None, plan=plan, inputs=inputs, length=length, pad=pad, out=out, force=force, device=device,
+            report=report,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.record()))
@@ -86,4 +89,7 @@ def evaluate(
     facts = found.facts
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table(f"{facts['model']} on {facts['data']}: {facts['inputs']} inputs of {facts['length']}", found.rows())
+    print_table(f"{found.name}: {facts['inputs']} inputs of {facts['length']}", found.rows())
+    print(found.sentence)
+    if out is not None:
+        print(f"\nThe evaluation is in {out}")

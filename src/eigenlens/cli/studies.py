@@ -20,10 +20,12 @@ def demo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Study the default model on the default text, plan a quarter of its scores' work, measure that, and draw it all."""
+    """Study the default model on the default text, plan a quarter of its scores' work, measure that, and show it all."""
+    from ..collapse import collapse as ablate
     from ..reconstruct import evaluate as measure
     from ..reconstruct import plan as make
     from ..reconstruct.tables import curve_rows, sentence
+    from ..report import report as write
     from ..run.charts import save_charts
     from ..run.progress import bar
     from ..study.pictures import draw
@@ -31,18 +33,21 @@ def demo(
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
     with bar() as report:
         planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
-        found = measure("minilm", plan=planned, report=report)
+        found = measure("minilm", plan=planned, out=out / "evaluation", force=force, report=report)
+        run = ablate("minilm", None, out / "collapse", inputs=8, paths=4, force=force, report=report)
+        page = write(made, planned, found, run, out=out / "report.html", progress=report)
     pictures = [*draw(made, out / "pictures"), *save_charts({"budgets": planned.plot()}, out / "pictures")]
     if as_json:
-        more = {"plan": planned.record(), "evaluation": found.record(), "pictures": [str(path) for path in pictures]}
-        print(json.dumps({**made.record(), **more}))
+        more = {"plan": planned.record(), "evaluation": found.record(), "collapse": run.record(), "report": str(page)}
+        print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
         return
     print_study(made)
     print_table("Scores from a part of the work: every estimator at every budget, mean of the heads", curve_rows(planned))
     print(sentence(planned) + "\n")
     print_table("The model with that plan, on documents that neither study nor plan has seen", found.rows())
-    where = f"The study is in {made.folder}, the plan in {out / 'plan'}"
-    print(f"{where}, {len(pictures)} pictures are in {out / 'pictures'}.")
+    print(run.sentence + "\n")
+    print(f"All of it is in {out}, {len(pictures)} pictures are in {out / 'pictures'}.")
+    print(f"Look at the page: {page}")
 
 
 @app.command()

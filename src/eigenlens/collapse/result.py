@@ -89,6 +89,7 @@ class Collapse:
 
     @property
     def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
         return f"{self.facts['model']['name']} on {self.facts['data']['name']}"
 
     @property
@@ -119,6 +120,6 @@ class Collapse:
         return residual_curves(self)
 
     def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
+        from ..display import html_view
 
-        return f"<h4>{self.name}</h4><p>{self.sentence}</p>" + html_table(self.rows())
+        return html_view(self.name, self.sentence, self.plot(), self.rows())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from ..display import html_view
 from ..errors import EigenlensError
-from ..spectra.plots import html_table
 
 Verdict = Literal["reproduced", "not reproduced", "out of reach"]
 
@@ -88,5 +87,12 @@ class Reproduction:
 
         return next(iter(charts(self).values()))
 
+    @property
+    def sentence(self) -> str:
+        """How many claims got which verdict, in words."""
+        count = {verdict: sum(claim.verdict == verdict for claim in self.claims) for verdict in get_args(Verdict)}
+        told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
+        return f"Of {len(self.claims)} claims: {told}." if self.claims else ""
+
     def _repr_html_(self) -> str:
-        return f"<h4>{html.escape(self.title)}</h4>{html_table(self.rows())}"
+        return html_view(self.title, self.sentence, self.plot() if self.tables else None, self.rows())

@@ -1,8 +1,10 @@
 """Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
 
-from .evaluate import Evaluation, evaluate
+from .evaluate import evaluate
+from .evaluation import Evaluation
+from .examples import Examples
 from .long import plan_blocks
 from .make import plan
 from .plan import Choice, Plan
 
-__all__ = ["Choice", "Evaluation", "Plan", "evaluate", "plan", "plan_blocks"]
+__all__ = ["Choice", "Evaluation", "Examples", "Plan", "evaluate", "plan", "plan_blocks"]

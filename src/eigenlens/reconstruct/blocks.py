@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from ..attention.block_selection import BlockSettings, block_mass, kept_pairs, select
 from ..attention.blocks import block_attention, exact, plain
 from ..capture import AttentionCall, replaced
 from ..errors import EigenlensError
 from .choose import on_hull
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 LADDER = (8e-3, 2e-3, 1e-3, 5e-4, 2.5e-4, 1.2e-4, 6e-5, 3e-5)
 """Bars that are tried: probability per pair. Uniform attention over 4,096 tokens gives each 2.4e-4."""

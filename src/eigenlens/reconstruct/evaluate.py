@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +17,14 @@ from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..study.probe import forward_of
-from .held_out import HeldOut, names_of
+from .evaluation import BLOCK_MEASURES, MEASURES, SECONDS, Evaluation
+from .held_out import HeldOut, check_place, names_of
 from .long import block_errors
 from .measures import Errors, Truth
 from .plan import Plan
 from .tasks import task_of
 
-MEASURES = {
-    "score_error": "score error (squared, of the variance)",
-    "total_variation": "total variation of the patterns",
-    "kl": "KL of the patterns",
-    "top_1": "top-1 agreement of the patterns",
-    "output_error": "relative error of the attention output",
-    "pairs": "share of the pairs computed exactly",
-    "work": "share of the multiply-adds for pairs",
-}
-BLOCK_MEASURES = {
-    "output_error": "relative error of the attention output",
-    "work": "share of the work of causal attention, at fitting",
-}
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What a plan changes: `summary` has one row a measure, plain beside planned; `heads` one row a head."""
-
-    facts: dict[str, Any]
-    summary: list[dict[str, Any]]
-    heads: list[dict[str, Any]]
-
-    def value(self, measure: str) -> float:
-        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
-        return next(row["planned"] for row in self.summary if row["measure"] == measure)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return self.summary
-
-    def record(self) -> dict[str, Any]:
-        """Everything as plain data, as `--json` prints it."""
-        return {**self.facts, "summary": self.summary, "heads": self.heads}
-
-    def plot(self) -> Any:
-        """Total variation of every head, layers × heads (an altair chart)."""
-        from .plots import head_map
-
-        return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
-
-    def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
-
-        return html_table(self.summary)
+__all__ = ["Evaluation", "evaluate"]
 
 
 def evaluate(
@@ -78,6 +35,8 @@ def evaluate(
     inputs: int = 48,
     length: int | None = None,
     pad: bool = False,
+    out: str | Path | None = None,
+    force: bool = False,
     device: str = "cpu",
     tokenizer: Any = None,
     report: Report = silent,
@@ -86,7 +45,7 @@ def evaluate(
 
     Patterns are compared call by call on the queries and keys of the unchanged model; the task's measure and the seconds
     come from whole passes, in which every layer sees what the planned layers below it made. On the data of the study only
-    documents are used that neither the study nor the choice of the plan has seen.
+    documents are used that neither the study nor the choice of the plan has seen. `out` is a folder for what was found.
 
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     """
@@ -94,6 +53,7 @@ def evaluate(
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
+    folder = check_place(out, force, "evaluation")
     bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
     if length is not None and bound and length > opened.length:
         raise EigenlensError(
@@ -128,9 +88,15 @@ def evaluate(
     facts = {
         "model": loaded.name, "data": held.inputs.facts["name"], "length": first, "inputs": used,
         "notes": notes,
-        "plan": {"target": opened.facts["target"], "model": opened.facts["model"], "study": opened.facts["study"]["name"]},
+        "plan": {
+            "target": opened.facts["target"], "model": opened.facts["model"], "study": opened.facts["study"]["name"],
+            "work": opened.work,
+        },
     }  # fmt: skip
-    return Evaluation(facts, summary, heads)
+    found = Evaluation(facts, summary, heads)
+    if folder is not None:
+        found.save(folder)
+    return found
 
 
 def _held(
@@ -185,7 +151,7 @@ def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict
             done += held.size(batch)
             report("whole passes", done, total)
     assert task is not None
-    return [*task.result(), {"measure": "seconds of the whole passes", "plain": seconds[0], "planned": seconds[1]}]
+    return [*task.result(), {"measure": SECONDS, "plain": seconds[0], "planned": seconds[1]}]
 
 
 def _with_change(row: dict[str, Any]) -> dict[str, Any]:

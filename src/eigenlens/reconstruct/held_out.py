@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +25,8 @@ from ..study.probe import forward_of
 
 ENTRIES = 2_000_000
 """Score entries of one call that are looked at together: what follows stays in the caches."""
+RESULTS = {"study": "a study", "plan": "a plan", "evaluation": "an evaluation", "collapse": "a collapse run"}
+"""A folder holds the result that its file `study.json`, `plan.json`, … says."""
 
 
 @dataclass
@@ -41,13 +44,25 @@ class HeldOut:
         """Inputs in a batch."""
         return len(next(iter(batch.values())))
 
-    def batches(self, number: int, fit: bool = False) -> list[Batch]:
-        """At most `number` inputs, taken in turn from the groups, in small batches."""
-        size = max(1, ENTRIES // (self.heads * self.inputs.length**2))
+    def taken(self, number: int, fit: bool = False) -> list[np.ndarray]:
+        """At most `number` inputs, in turn from the groups: the indices of each group's."""
         groups = [FIT] if fit else self.groups
         turns = sorted((turn, group) for group in groups for turn in range(self.inputs.number(group)))[:number]
-        taken = {group: sum(other == group for _, other in turns) for group in groups}
-        return [batch for group in groups for _, batch in self.inputs.batches(group, size, stop=taken[group])]
+        numbers = [sum(other == group for _, other in turns) for group in groups]
+        return [np.flatnonzero(self.inputs.buckets == group)[:stop] for group, stop in zip(groups, numbers)]
+
+    def batches(self, number: int, fit: bool = False) -> list[Batch]:
+        """The inputs that are taken, in small batches."""
+        size = max(1, ENTRIES // (self.heads * self.inputs.length**2))
+        rows = self.taken(number, fit)
+        return [self.inputs.make(group[i : i + size]) for group in rows for i in range(0, len(group), size)]
+
+    def apart(self, number: int, most: int) -> Batch:
+        """At most `most` of the first `number` inputs in one batch, of different documents where there are enough."""
+        rows = np.concatenate(self.taken(number))
+        first = np.unique(self.inputs.documents[rows], return_index=True)[1]
+        order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
+        return self.inputs.make(rows[order[:most]])
 
     def run(
         self, sink: Callable[[AttentionCall], None], number: int, fit: bool = False, report: Report = silent, what: str = ""
@@ -86,13 +101,16 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
     return HeldOut(loaded, inputs, groups, heads, list(request.data))
 
 
-def check_place(out: str | Path | None, force: bool) -> Path | None:
-    """The folder of a plan; one that is there is not overwritten unasked."""
-    folder = None if out is None else Path(out)
-    if folder is not None and (folder.is_file() or (folder / "study.json").exists()):
-        what = "a file" if folder.is_file() else "the folder of a study"
-        raise EigenlensError(f"{folder} already exists and is {what}; name another folder for the plan")
-    if folder is not None and folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
+def check_place(out: str | Path | None, force: bool, kind: str = "plan") -> Path | None:
+    """The folder of a plan or an evaluation; one that is there is not overwritten unasked, that of another result never."""
+    if out is None:
+        return None
+    folder = Path(out)
+    others = [other for other in RESULTS if other != kind and (folder / f"{other}.json").exists()]
+    if folder.is_file() or others:
+        what = "a file" if folder.is_file() else f"the folder of {RESULTS[others[0]]}"
+        raise EigenlensError(f"{folder} already exists and is {what}; name another folder for the {kind}")
+    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
     return folder
 

@@ -22,6 +22,7 @@ from .bench import Bench, Calibration, Measured
 from .candidates import chosen_names
 from .choose import within_budget, within_error
 from .estimator import Estimator
+from .examples import take
 from .held_out import check_place, check_share, held_out_of, made_from
 from .plan import Choice, Part, Plan
 from .statistics import NEEDED, site_statistics
@@ -71,7 +72,9 @@ def plan(
             bench.add_cascades(work)
         measured = Measured(bench)
         used = held.run(measured.sink, inputs, report=report, what="candidates")
-        made = _chosen(bench, measured, budget, error)
+        chosen = _choose(measured, budget, error)
+        made = _made(bench, measured, chosen, error)
+        examples = take(bench, measured, chosen, held, opened.sites, used, report)
     facts = {
         **made_from(opened, held.model, begin),
         "length": opened.length,
@@ -83,7 +86,7 @@ def plan(
         "chosen_on": held.names,
         "curve": measured.curve(),
     }
-    found = Plan(facts, *made)
+    found = Plan(facts, *made, examples=examples)
     if folder is not None:
         found.save(folder)
     return found
@@ -107,15 +110,25 @@ def _check_study(study: Study) -> None:
             raise EigenlensError(f"the study in {study.folder} was made without {name}; make it anew with --only rows,moments")
 
 
-def _chosen(
-    bench: Bench, measured: Measured, budget: float | None, error: float | None
-) -> tuple[tuple[Choice, ...], dict[str, list[Part]]]:
-    tables = {what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")}
-    errors, work = tables["total_variation"], tables["work"]
-    errors = np.where(errors < 1e-6, 0.0, errors)  # rounding
-    chosen = within_budget(errors, work, budget) if budget is not None else within_error(errors, work, error or 0.0)
+def _choose(measured: Measured, budget: float | None, error: float | None) -> np.ndarray:
+    """The candidate of every head, (N,)."""
+    errors, work = _losses(measured), measured.table("work")
     if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:
         raise EigenlensError(f"these estimators cannot stay within a budget of {budget:g}: the least they take is {least:.3g}")
+    return within_budget(errors, work, budget) if budget is not None else within_error(errors, work, error or 0.0)
+
+
+def _losses(measured: Measured) -> np.ndarray:
+    """Total variation (C, N) without what is only rounding."""
+    errors = measured.table("total_variation")
+    return np.where(errors < 1e-6, 0.0, errors)
+
+
+def _made(
+    bench: Bench, measured: Measured, chosen: np.ndarray, error: float | None
+) -> tuple[tuple[Choice, ...], dict[str, list[Part]]]:
+    tables = {what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")}
+    errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
         place = Site.parse(site)

@@ -20,8 +20,11 @@ from ..sources.models import Model, load
 from .blocks import BlockPlan
 from .candidates import ESTIMATORS
 from .estimator import Estimate, Estimator
+from .examples import FILE as EXAMPLES
+from .examples import Examples
 
 FORMAT = 1
+NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,13 @@ class Plan:
         choices: tuple[Choice, ...],
         parts: dict[str, list[Part]],
         blocks: BlockPlan | None = None,
+        examples: Examples | None = None,
     ) -> None:
         self.facts, self.choices, self.parts = facts, choices, parts
         self.blocks = blocks
         """Block-adaptive attention for long inputs, instead of estimators of scores."""
+        self.examples = examples
+        """Patterns of a few inputs it was chosen on, true and reconstructed; a plan of blocks has none."""
 
     @property
     def length(self) -> int:
@@ -140,7 +146,7 @@ class Plan:
         return loaded
 
     def save(self, folder: str | Path) -> Path:
-        """Write `plan.json` and `plan.safetensors` into a folder."""
+        """Write `plan.json`, `plan.safetensors` and, where it has examples, `examples.safetensors` into a folder."""
         folder = Path(folder)
         tensors = {
             f"{site}|{i}|{name}": x
@@ -151,7 +157,12 @@ class Plan:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / "plan.safetensors", tensors)
-        write_json(folder / "plan.json", {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")})
+        record = {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")}
+        if self.examples is not None:
+            record["examples"] = self.examples.save(folder)
+        write_json(folder / "plan.json", record)
+        if self.examples is None:
+            (folder / EXAMPLES).unlink(missing_ok=True)  # of a plan that was here before
         return folder
 
     @classmethod
@@ -176,13 +187,14 @@ class Plan:
                 for site, entries in record["parts"].items()
             }
             blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
+            examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
             choices = tuple(Choice(**head) for head in record["heads"])
-            facts = {key: record[key] for key in record if key not in {"format", "parts", "heads", "sha256", "blocks"}}
+            facts = {key: record[key] for key in record if key not in NO_FACTS}
             if missing := {"model", "length", "study", "target", "groups", "curve", "shapes"} - set(facts):
                 raise KeyError(*missing)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
-        return cls(facts, choices, parts, blocks)
+        return cls(facts, choices, parts, blocks, examples)
 
     def record(self) -> dict[str, Any]:
         """Everything but the tensors as plain data, as `--json` prints it."""
@@ -191,7 +203,8 @@ class Plan:
             for site, parts in self.parts.items()
         }
         blocks = None if self.blocks is None else self.blocks.record()
-        return {**self.facts, "heads": self.rows(), "parts": parts, "blocks": blocks}
+        examples = None if self.examples is None else self.examples.record()
+        return {**self.facts, "heads": self.rows(), "parts": parts, "blocks": blocks, "examples": examples}
 
     def rows(self) -> list[dict[str, Any]]:
         return [dict(vars(choice)) for choice in self.choices]
@@ -206,7 +219,7 @@ class Plan:
         return budget_curves(self.facts["curve"], point)
 
     def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
+        from ..display import html_table
         from .tables import choice_rows
 
         return f"<h4>{self.facts['model']['name']}</h4>" + html_table(choice_rows(self))

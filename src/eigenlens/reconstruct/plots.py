@@ -7,7 +7,13 @@ from typing import Any
 
 import altair as alt
 
+from ..display import visible
+
 ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "adaptive", "plan"]
+
+
+CHANGE = 0.25
+"""Differences of weights from here on have the full colour: one scale for all budgets, so that their pictures compare."""
 
 
 def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None = None) -> alt.HConcatChart:
@@ -55,3 +61,49 @@ def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", ti
     text = base.mark_text(fontSize=10).encode(text="label:N", color=dark)
     shown = title or f"{value.replace('_', ' ')} of each head".capitalize()
     return (cells + text).properties(title=shown, width=alt.Step(34), height=alt.Step(24))
+
+
+def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:
+    """True pattern, reconstructed pattern and difference of one head, queries × keys with their tokens on the axes.
+
+    Tokens are data: their labels stand in fields, sorted by position, and never in an expression.
+    """
+    cells = [
+        {
+            "query": row["query"], "key": row["key"],
+            "query token": f"{row['query']} {visible(row['query_token'])}",
+            "key token": f"{row['key']} {visible(row['key_token'])}",
+            **{name: round(row[name], 5) for name in ("true", "reconstructed", "difference")},
+        }
+        for row in rows
+    ]  # fmt: skip
+    return pattern_charts(alt.Data(values=cells), 1 + max(row["query"] for row in rows)).properties(title=title)
+
+
+def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
+    """Three heat maps of n × n tokens.
+
+    Rows of `data`: query, key, `query token`, `key token`, true, reconstructed, difference.
+    """
+    side = max(8, min(16, 384 // n)) * n
+    weight = alt.Scale(type="sqrt", range=["#f7fbff", "#08306b"], domain=[0, 1])
+    change = alt.Scale(scheme="redblue", domain=[-CHANGE, CHANGE], clamp=True, reverse=True)
+    legends = {"true": None, "reconstructed": alt.Legend(title="weight"), "difference": alt.Legend(title="difference")}
+    base = alt.Chart(data).mark_rect().properties(width=side, height=side)
+    panels = [
+        base.encode(
+            x=_tokens_axis(alt.X, "key", True),
+            y=_tokens_axis(alt.Y, "query", name == "true"),
+            color=alt.Color(f"{name}:Q", scale=change if name == "difference" else weight, legend=legend),
+            tooltip=[alt.Tooltip(f"{place} token:N") for place in ("query", "key")]
+            + [alt.Tooltip(f"{other}:Q", format=".4f") for other in ("true", "reconstructed", "difference")],
+        ).properties(title=name)
+        for name, legend in legends.items()
+    ]  # fmt: skip
+    return alt.hconcat(*panels).resolve_scale(color="independent")
+
+
+def _tokens_axis(channel: Any, place: str, labels: bool) -> Any:
+    order = alt.EncodingSortField(field=place, op="min", order="ascending")
+    axis = alt.Axis(labels=labels, ticks=labels, labelFontSize=8, labelLimit=90, labelOverlap=False)
+    return channel(f"{place} token:N", sort=order, title=place, axis=axis)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -207,11 +206,13 @@ def _quadratic(F: Tensor, A: Tensor) -> Tensor:
 
 
 def _pivoted_qr(U: Tensor, m: int, psi: Tensor | None = None, growth: float = 0.0) -> Tensor:
+    from scipy.linalg import qr
+
     n, r = U.shape[-2:]
     _check(m, n)
     number = min(m, r)
     heads = U[..., :number].reshape(-1, n, number).cpu().double().numpy()
-    pivots = [scipy.linalg.qr(head.T, mode="r", pivoting=True)[1][:number] for head in heads]
+    pivots = [qr(head.T, mode="r", pivoting=True)[1][:number] for head in heads]
     first = torch.stack([torch.from_numpy(p).long() for p in pivots]).reshape(*U.shape[:-2], number).to(U.device)
     if number == m:
         return first

@@ -22,7 +22,11 @@ from ..errors import EigenlensError
 
 
 def write_json(path: Path, content: Any) -> None:
-    _replace(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8"))
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_text(path: Path, content: str) -> None:
+    _replace(path, lambda part: part.write_text(content, encoding="utf-8"))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import t as student
 
 
 def explained_with_interval(
@@ -15,6 +14,8 @@ def explained_with_interval(
     is a jackknife: each group of documents is left out once, with Student's t on G − 1 degrees of freedom. With a single
     group there is no interval (NaN).
     """
+    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
+
     curves, totals = energy.cumsum(-1), total[..., None]
     share = np.clip(_ratio(curves.sum(0), totals.sum(0)), 0, 1)
     used = int((total.reshape(len(total), -1).sum(1) > 0).sum())
@@ -23,7 +24,7 @@ def explained_with_interval(
     groups = len(total)
     without = _ratio(curves.sum(0)[None] - curves, totals.sum(0)[None] - totals)  # (G, …, m)
     spread = np.sqrt((groups - 1) / groups * np.square(without - without.mean(0)).sum(0))
-    half = student.ppf(0.5 + level / 2, used - 1) * spread
+    half = stdtrit(used - 1, 0.5 + level / 2) * spread
     return share, np.clip(share - half, 0, 1), np.clip(share + half, 0, 1)
 
 

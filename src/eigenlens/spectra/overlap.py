@@ -45,6 +45,7 @@ class Overlap:
 
     @property
     def same(self) -> bool:
+        """Whether the spaces are compared with each other, so that the diagonal is 1 and says nothing."""
         return self.left == self.right and self.rows_ == self.columns
 
     def _mean(self, matrix: np.ndarray, same_layer: bool) -> float:
@@ -61,9 +62,11 @@ class Overlap:
 
     @property
     def across_layers(self) -> float:
+        """Mean over pairs of different layers."""
         return self._mean(self.matrix, same_layer=False)
 
     def summary(self) -> dict[str, Any]:
+        """One record: rank, chance, the means within and across layers, of overlap and of captured variance."""
         record = {
             "left": self.left, "right": self.right, "rank": self.rank, "chance": self.chance,
             "within_layers": self.within_layers, "across_layers": self.across_layers, "best": float(self.matrix.max()),
@@ -76,6 +79,7 @@ class Overlap:
         return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in record.items()}
 
     def rows(self) -> list[dict[str, Any]]:
+        """One record a pair: left, right, rank, overlap, chance, captured."""
         return [
             {
                 "left": row, "right": column, "rank": self.rank, "overlap": float(self.matrix[i, j]), "chance": self.chance,
@@ -91,14 +95,22 @@ class Overlap:
 
         return overlap_map(self)
 
-    def _repr_html_(self) -> str:
-        from .plots import html_table
+    @property
+    def sentence(self) -> str:
+        """How alike the spaces are, against chance, in words."""
+        from .sentences import overlap_sentence
 
-        return html_table([self.summary()])
+        return overlap_sentence(self)
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+
+        names = self.left if self.left == self.right else f"{self.left} and {self.right}"
+        return html_view(f"Overlap: {names}", self.sentence, self.plot(), [self.summary()])
 
 
 def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Overlap:
-    """All pairs of spaces of `a` and `b`. Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n²·r for captured variance."""
+    """All pairs of spaces of `a` and `b`. Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n² for captured variance."""
     if a.vectors.shape[1] != b.vectors.shape[1]:
         raise EigenlensError(
             f"{left} and {right} differ in length ({a.vectors.shape[1]} and {b.vectors.shape[1]} dimensions); "
@@ -112,7 +124,10 @@ def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Ove
     captured = None
     if b.covariances is not None and b.eigenvalues is not None:
         own = b.eigenvalues[:, :r].sum(1).clamp_min(1e-300)  # (M,)
-        held = torch.stack([((cov @ ua) * ua).sum((1, 2)) for cov in b.covariances], 1)  # (K, M)
+        size = max(1, 2**25 // (n * n))  # spaces whose projections are held at once
+        # tr(UᵀΣU) = ⟨UUᵀ, Σ⟩: one product of all projections with all covariances
+        projections = ((u @ u.transpose(1, 2)).flatten(1) for u in ua.split(size))
+        held = torch.cat([p @ b.covariances.flatten(1).T for p in projections])  # (K, M)
         captured = (held / own).numpy()
     return Overlap(
         left,

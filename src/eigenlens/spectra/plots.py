@@ -1,8 +1,7 @@
-"""Pictures of spectra and overlaps, as altair charts, and tables for notebooks."""
+"""Pictures of spectra and overlaps, as altair charts."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,15 +47,10 @@ def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "cen
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
     """Explained variance against components: held-out with its interval, in-sample dashed; one panel a layer."""
-    rows, points = [], 40
-    for s in spectra:
-        m = len(s.eigenvalues)
-        chosen = np.unique(np.round(np.geomspace(1, m, min(points, m))).astype(int)) - 1
-        for k in chosen:
-            place = f"{s.stack} {s.layer}" if s.layer is not None else s.stack
-            shared = {"layer": place, "head": "all" if s.head is None else str(s.head), "components": int(k) + 1}
-            rows.append({**shared, "share": float(s.held_out[k]), "variance": "held out"})
-            rows.append({**shared, "share": float(s.explained[k]), "variance": "in the sample"})
+    rows = [
+        {"layer": s.place, "head": "all" if s.head is None else str(s.head), **point}
+        for s in spectra for point in s.points(40)
+    ]  # fmt: skip
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     what = f"{spectra.spectra[0].analysis}, {spectra.spectra[0].centring}" if len(spectra) else ""
     return (
@@ -74,76 +68,122 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
     )
 
 
+def explained_curve(data: alt.Data) -> alt.LayerChart:
+    """One head: variance explained against components, held out with its interval, in the sample dashed.
+
+    Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low, high.
+    """
+    base = alt.Chart(data).encode(
+        x=alt.X("components:Q", scale=alt.Scale(type="log", nice=False), title="components"),
+        color=alt.Color("analysis:N", sort=["rows", "matrices"], scale=alt.Scale(scheme="tableau10"), title="of"),
+    )
+    axis = alt.Axis(format="%")
+    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q")
+    line = base.mark_line(strokeWidth=1.6, clip=True).encode(
+        y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=axis, title="variance explained"),
+        strokeDash=alt.StrokeDash("variance:N", sort=["held out", "in the sample"], title="variance"),
+        tooltip=["analysis:N", "variance:N", "components:Q", alt.Tooltip("share:Q", format=".1%")],
+    )
+    return (band.transform_filter("datum.variance == 'held out'") + line).properties(width=330, height=210)
+
+
+def vector_lines(data: alt.Data, title: str = "key position") -> alt.Chart:
+    """Leading eigenvectors of rows along the keys, one line each. Rows of `data`: component, position, value."""
+    return (
+        alt.Chart(data)
+        .mark_line(strokeWidth=1.3)
+        .encode(
+            x=alt.X("position:Q", title=title, scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title="entry of the eigenvector"),
+            color=alt.Color("component:N", title="eigenvector", scale=alt.Scale(scheme="tableau10")),
+            tooltip=["component:N", "position:Q", alt.Tooltip("value:Q", format=".3f")],
+        )
+        .properties(width=330, height=210)
+    )
+
+
 def overlap_map(overlap: Overlap) -> alt.Chart:
-    """Overlap of every pair of eigenspaces; the colour scale starts at the chance level."""
+    """Overlap of every pair of eigenspaces."""
     rows = [
-        {"left": left, "right": right, "overlap": round(float(overlap.matrix[i, j]), 4)}
+        {"left": left, "right": right, "row": i, "column": j, "overlap": round(float(overlap.matrix[i, j]), 4)}
         for i, left in enumerate(overlap.rows_)
         for j, right in enumerate(overlap.columns)
     ]
+    return overlap_chart(_data(rows), overlap).properties(title=f"Overlap of the leading {overlap.rank} eigenvectors, ‖UᵀV‖²/r")
+
+
+def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
+    """A heat map whose colours start at the chance level. Rows of `data`: left, right, row, column, overlap.
+
+    Rows and columns stand in the order of the fields `row` and `column`, so another order needs other numbers only.
+    """
     step = max(3, min(18, 620 // max(len(overlap.rows_), 1)))
-    labels = alt.Axis(labels=step >= 8, ticks=step >= 8)
+    labels = alt.Axis(labelOverlap="greedy", labelFontSize=9, ticks=False)
+    marked = [overlap.chance, *(tick for tick in (0.25, 0.5, 0.75, 1.0) if tick > overlap.chance * 1.2)]
+    chance = f"datum.value < {overlap.chance * 1.1} ? 'chance {overlap.chance:.3f}' : format(datum.value, '.2f')"
     return (
-        alt.Chart(_data(rows))
+        alt.Chart(data)
         .mark_rect()
         .encode(
-            x=alt.X("right:N", sort=list(overlap.columns), title=overlap.right, axis=labels),
-            y=alt.Y("left:N", sort=list(overlap.rows_), title=overlap.left, axis=labels),
+            x=alt.X("right:N", sort=alt.EncodingSortField("column", op="min"), title=overlap.right, axis=labels),
+            y=alt.Y("left:N", sort=alt.EncodingSortField("row", op="min"), title=overlap.left, axis=labels),
             color=alt.Color(
                 "overlap:Q",
                 scale=alt.Scale(scheme=BLUES, domain=[overlap.chance, 1], clamp=True),
-                title=["overlap", f"(chance {overlap.chance:.3f})"],
+                legend=alt.Legend(title="overlap", values=marked, labelExpr=chance),
             ),
             tooltip=["left:N", "right:N", alt.Tooltip("overlap:Q", format=".3f")],
         )
-        .properties(
-            width=alt.Step(step),
-            height=alt.Step(step),
-            title=f"Overlap of the leading {overlap.rank} eigenvectors, ‖UᵀV‖²/r",
-        )
+        .properties(width=step * len(overlap.columns), height=step * len(overlap.rows_))
     )
 
 
 def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48) -> alt.Chart:
-    """Matrices (queries × keys) as heat maps side by side, thinned to at most `most` rows and columns."""
-    step = max(1, -(-maps.shape[1] // most))
+    """Matrices (queries × keys) as heat maps side by side, as means of blocks where they have more than `most` rows."""
     rows = []
     for title, picture in zip(titles, maps):
-        thin = picture[::step, ::step]
-        scale = float(np.nanmax(np.abs(thin))) or 1.0
-        for i in range(thin.shape[0]):
-            for j in range(thin.shape[1]):
-                if np.isfinite(thin[i, j]):
-                    rows.append(
-                        {"map": title, "query": i * step, "key": j * step, "value": round(float(thin[i, j]) / scale, 4)}
-                    )
+        small, step = block_means(picture[None], most)
+        scale = float(np.nanmax(np.abs(small))) or 1.0
+        for i, j in zip(*np.nonzero(np.isfinite(small[0]))):
+            value = float(small[0, i, j])
+            place = {"query": int(i) * step, "key": int(j) * step}
+            rows.append({"map": title, **place, "value": float(f"{value:.4g}"), "relative": round(value / scale, 4)})
+    return heat_maps(_data(rows), titles, columns)
+
+
+def heat_maps(data: alt.Data, titles: Sequence[str], columns: int = 4) -> alt.Chart:
+    """Heat maps side by side, each coloured relative to its largest entry. Rows of `data`: map, query, key, value, relative."""
     return (
-        alt.Chart(_data(rows))
+        alt.Chart(data)
         .mark_rect()
         .encode(
             x=alt.X("key:O", axis=None),
             y=alt.Y("query:O", axis=None),
-            color=alt.Color("value:Q", scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True), title="of its largest"),
+            color=alt.Color(
+                "relative:Q", scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True), title="of its largest"
+            ),
+            tooltip=["map:N", "query:Q", "key:Q", alt.Tooltip("value:Q", format=".3g")],
         )
         .properties(width=150, height=150)
         .facet(alt.Facet("map:N", sort=list(titles), title=None), columns=columns)
     )
 
 
-def html_table(rows: Sequence[dict[str, Any]], most: int = 200) -> str:
-    """A plain HTML table for notebooks; whatever the values hold is shown, not run."""
-    if not rows:
-        return "<p>nothing</p>"
-    names = list(rows[0])
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(row.get(name)))}</td>" for name in names) + "</tr>" for row in rows[:most]
-    )
-    more = f"<p>… {len(rows) - most} more rows</p>" if len(rows) > most else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+def block_means(maps: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` of them a side; blocks without a pair are NaN.
 
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    >>> block_means(np.arange(16.0).reshape(1, 4, 4), 2)[0][0].tolist()
+    [[2.5, 4.5], [10.5, 12.5]]
+    """
+    N, T, S = maps.shape
+    step = max(1, -(-max(T, S) // most))
+    if step == 1:
+        return maps, 1
+    rows, columns = -(-T // step), -(-S // step)
+    padded = np.full((N, rows * step, columns * step), np.nan, dtype=np.float32)
+    padded[:, :T, :S] = maps
+    blocks = padded.reshape(N, rows, step, columns, step)
+    known = np.isfinite(blocks)
+    number = known.sum((2, 4))
+    total = np.where(known, blocks, 0).sum((2, 4))
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan), step

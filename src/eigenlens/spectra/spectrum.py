@@ -41,9 +41,14 @@ class Spectrum:
     high: np.ndarray
 
     @property
+    def place(self) -> str:
+        """Such as `encoder 3`: stack and layer."""
+        return self.stack if self.layer is None else f"{self.stack} {self.layer}"
+
+    @property
     def name(self) -> str:
-        place = self.stack if self.layer is None else f"{self.stack} {self.layer}"
-        return place if self.head is None else f"{place}.{self.head}"
+        """Such as `encoder 3.7`: stack, layer, head."""
+        return self.place if self.head is None else f"{self.place}.{self.head}"
 
     @property
     def explained(self) -> np.ndarray:
@@ -52,10 +57,12 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
+        """`exp(−Σ p ln p)` with `p = λ / total`, in the sample; of a truncated spectrum a lower bound."""
         return effective_rank(self.eigenvalues, self.total)
 
     @property
     def participation_ratio(self) -> float:
+        """`(Σ λ)² / Σ λ²`, in the sample."""
         return participation_ratio(self.eigenvalues, self.total)
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
@@ -80,9 +87,33 @@ class Spectrum:
                     ("held_out_low", self.low),
                     ("held_out_high", self.high),
                 ):
-                    value = float(curve[rank - 1])
-                    record[f"{key}_at_{rank}"] = None if math.isnan(value) else value
+                    record[f"{key}_at_{rank}"] = _number(curve[rank - 1])
         return record
+
+    def points(self, most: int = 48) -> list[dict[str, Any]]:
+        """The curves at up to `most` numbers of components: held out with its interval, and in the sample."""
+        m = len(self.eigenvalues)
+        chosen = np.unique(np.round(np.geomspace(1, m, min(most, m))).astype(int)) - 1
+        curves = {"held out": (self.held_out, self.low, self.high), "in the sample": (self.explained, None, None)}
+        return [
+            {
+                "analysis": self.analysis, "components": int(k) + 1, "variance": name, "share": _number(curve[k]),
+                "low": None if low is None else _number(low[k]), "high": None if high is None else _number(high[k]),
+            }
+            for name, (curve, low, high) in curves.items() for k in chosen
+        ]  # fmt: skip
+
+    def plot(self) -> Any:
+        """Variance explained against components, held out and in the sample (an altair chart)."""
+        import altair as alt
+
+        from .plots import explained_curve
+
+        return explained_curve(alt.Data(values=self.points())).properties(title=self.name)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +135,32 @@ class Spectra:
         return Spectra(tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items())))
 
     def one(self, **wanted: Any) -> Spectrum:
+        """The one spectrum whose attributes are as given; none or several are an error."""
         found = self.select(**wanted)
         if len(found) != 1:
             raise EigenlensError(f"{len(found)} spectra are {wanted}, where one was asked for")
         return found.spectra[0]
 
     def rows(self) -> list[dict[str, Any]]:
+        """One flat record a spectrum, ready for a data frame."""
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
         """Held-out and in-sample curves, one panel a layer (an altair chart); `wanted` selects as in `select`."""
         from .plots import spectrum_curves
 
-        return spectrum_curves(self.select(**{"analysis": "rows", "level": "head", "centring": "centred", **wanted}))
+        analysis = "rows" if len(self.select(analysis="rows")) else "matrices"
+        return spectrum_curves(self.select(**{"analysis": analysis, "level": "head", "centring": "centred", **wanted}))
+
+    @property
+    def sentence(self) -> str:
+        """How many dimensions the heads need, in words."""
+        from .sentences import dimension_sentence
+
+        return dimension_sentence(self)
 
     def _repr_html_(self) -> str:
-        from .plots import html_table
+        from ..display import html_view
 
-        return html_table(self.select(level="head", centring="centred").rows() or self.rows())
+        rows = self.select(level="head", centring="centred").rows() or self.rows()
+        return html_view("Spectra", self.sentence, self.plot() if self.sentence else None, rows)

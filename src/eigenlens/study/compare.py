@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,11 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def rows(self) -> list[dict[str, Any]]:
+        """One record a pair of studies, level and rank."""
         return [pair.record() for pair in self.pairs]
 
     def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it."""
         names = [{"folder": str(s.folder), "name": s.name, "length": s.length} for s in self.studies]
         return {"studies": names, "centring": self.centring, "pairs": self.rows()}
 
@@ -63,10 +65,18 @@ class Comparison:
         """The overlap of layers of the first two studies as a heat map (an altair chart)."""
         return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
 
-    def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
+    @property
+    def sentence(self) -> str:
+        """Whether the heads of each two studies share their spaces, at the largest rank, in words."""
+        from .sentences import comparison_sentence
 
-        return html_table(self.rows())
+        rank = max(pair.rank for pair in self.pairs)
+        return " ".join(comparison_sentence(row) for row in self.rows() if (row["level"], row["rank"]) == ("head", rank))
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+
+        return html_view(f"Comparison of {len(self.studies)} studies", self.sentence, self.plot(), self.rows())
 
 
 def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, centring: Centring = "centred") -> Comparison:
@@ -89,8 +99,9 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, ce
     pairs = []
     levels: tuple[Level, ...] = ("head", "layer", "stack")
     for level in levels:
+        whole = [s.eigenspaces("rows", level, max(ranks), centring) for s in opened]
         for rank in ranks:
-            spaces = [s.eigenspaces("rows", level, rank, centring) for s in opened]
+            spaces = [replace(space, vectors=space.vectors[:, :, :rank]) for space in whole]
             for i, j in combinations(range(len(opened)), 2):
                 forward = overlap_matrix(spaces[i], spaces[j], labels[i], labels[j])
                 backward = overlap_matrix(spaces[j], spaces[i], labels[j], labels[i])

@@ -29,6 +29,7 @@ class Depth:
 
     @property
     def stacks(self) -> tuple[str, ...]:
+        """Their names, such as `encoder`."""
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -105,7 +106,15 @@ class Depth:
             .resolve_scale(y="independent")
         )
 
-    def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
+    @property
+    def sentence(self) -> str:
+        """Where the tokens begin and end, in words."""
+        from .sentences import depth_sentence
 
-        return html_table(self.table(TOKEN_METRICS + ATTENTION_METRICS))
+        return depth_sentence(self)
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+
+        rows = self.table(TOKEN_METRICS + ATTENTION_METRICS)
+        return html_view("Along the depth of the model", self.sentence, self.plot() if rows else None, rows)

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import safetensors
 import torch
-import transformers
 from torch import Tensor, nn
 
 from ..capture.precision import in_double, stays_double
@@ -248,7 +248,7 @@ def versions() -> dict[str, str]:
         "eigenlens": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": metadata.version("transformers"),
         "safetensors": safetensors.__version__,
         "numpy": np.__version__,
     }

@@ -98,10 +98,12 @@ class Study:
 
     @property
     def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
         return f"{self.facts['model']['name']} on {self.facts['data']['name']}"
 
     @property
     def length(self) -> int:
+        """Tokens in an input."""
         return self.facts["length"]
 
     @property
@@ -111,6 +113,7 @@ class Study:
 
     @cached_property
     def spectra(self) -> Spectra:
+        """Spectra of rows and matrices, by head, layer and stack, in every centring."""
         return Spectra(tuple(_read_spectra(self._tensors("spectra"))))
 
     @cached_property
@@ -218,6 +221,7 @@ class Study:
         return overlap_matrix(spaces, spaces, self.name, self.name)
 
     def rows(self) -> list[dict[str, Any]]:
+        """One record a spectrum, ready for a data frame."""
         return self.spectra.rows()
 
     def record(self) -> dict[str, Any]:
@@ -238,16 +242,20 @@ class Study:
         return [found[place] for place in sorted(found)]
 
     def plot(self) -> Any:
-        """Held-out dimension of every head, layers × heads (an altair chart)."""
+        """Held-out dimension of every head, layers × heads; without spectra the metrics along depth (an altair chart)."""
         from ..spectra.plots import dimension_map
 
-        return dimension_map(self.spectra)
+        if not len(self.spectra) and self.has("depth"):
+            return self.depth.plot()
+        return dimension_map(self.spectra, "rows" if len(self.spectra.select(analysis="rows")) else "matrices")
 
     def _repr_html_(self) -> str:
-        from ..spectra.plots import html_table
-        from .tables import summary_rows
+        from ..display import html_view
+        from .tables import sentence, summary_rows
 
-        return f"<h4>{self.name}</h4>" + html_table(summary_rows(self))
+        if not len(self.spectra) and self.has("depth"):
+            return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
+        return html_view(self.name, sentence(self), self.plot() if len(self.spectra) else None, summary_rows(self))
 
 
 def _seal(record: dict[str, Any]) -> str:

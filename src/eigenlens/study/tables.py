@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
+from ..spectra.sentences import dimension_sentence, median_or_beyond
 from ..spectra.spectrum import Spectra, Spectrum
 
 if TYPE_CHECKING:
     from .study import Study
-
-
-def median_or_beyond(values: Iterable[int | None], most: int) -> str:
-    """The median of dimensions, where None is more than the spectrum holds: `98`, or `>64`."""
-    numbers = [np.inf if v is None else v for v in values]
-    middle = float(np.median(numbers)) if numbers else np.nan
-    return f">{most}" if np.isinf(middle) else f"{middle:g}"
 
 
 def summary_rows(study: Study) -> list[dict[str, Any]]:
@@ -81,19 +74,4 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
 
 def sentence(study: Study) -> str:
     """What this study says, in one sentence made from its numbers; nothing where it has no spectra."""
-    heads = study.spectra.select(analysis="rows", level="head", centring="centred")
-    if not len(heads):
-        heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
-    if not len(heads):
-        return ""
-    size, number = heads.spectra[0].dimensions, len(heads)
-    at_90 = [s.dimension(0.9) for s in heads]
-    low = sum(d is not None and d <= size / 8 for d in at_90)
-    middle = median_or_beyond(at_90, len(heads.spectra[0].eigenvalues))
-    known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
-    ends = f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})" if known else ""
-    what = "score rows" if heads.spectra[0].analysis == "rows" else "score matrices"
-    return (
-        f"The {what} of the median head need {middle} of {size} dimensions for 90 % of their held-out variance{ends}. "
-        f"{low} of {number} heads get by with an eighth of the dimensions or less."
-    )
+    return dimension_sentence(study.spectra)

@@ -1,0 +1,146 @@
+"""What an evaluation found, in a folder that can be read without the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import EigenlensError
+from ..run.files import disk_errors, read_json, write_json
+
+FORMAT = 1
+MEASURES = {
+    "score_error": "score error (squared, of the variance)",
+    "total_variation": "total variation of the patterns",
+    "kl": "KL of the patterns",
+    "top_1": "top-1 agreement of the patterns",
+    "output_error": "relative error of the attention output",
+    "pairs": "share of the pairs computed exactly",
+    "work": "share of the multiply-adds for pairs",
+}
+BLOCK_MEASURES = {
+    "output_error": "relative error of the attention output",
+    "work": "share of the work of causal attention, at fitting",
+}
+SECONDS = "seconds of the whole passes"
+TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
+"""The measure a model is judged by; it has one of them."""
+SAME = 0.02
+"""Passes whose seconds differ by less of them are called as fast."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a plan changes: `summary` has one row a measure, plain beside planned; `heads` one row a head.
+
+    >>> found = Evaluation.open("EVALUATION")
+    >>> found.value("perplexity")
+    >>> print(found.sentence)
+    """
+
+    facts: dict[str, Any]
+    summary: list[dict[str, Any]]
+    heads: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts['model']} on {self.facts['data']}"
+
+    @property
+    def sentence(self) -> str:
+        """What the planned model loses, at which share of the work, and whether it got faster, from its numbers."""
+        rows = {row["measure"]: row for row in self.summary}
+        task = next((rows[measure] for measure in TASKS if measure in rows), None)
+        lost = [] if task is None else [_change(task)]
+        if MEASURES["total_variation"] in rows:
+            lost.append(f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total variation")
+            work = f"{rows[MEASURES['work']]['planned']:.1%} of the multiply-adds for pairs"
+        else:
+            lost.append(f"the attention output has a relative error of {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}")
+            work = f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
+        return f"With the plan {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
+
+    def value(self, measure: str) -> float:
+        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
+        return next(row["planned"] for row in self.summary if row["measure"] == measure)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.summary
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it."""
+        return {**self.facts, "sentence": self.sentence, "summary": self.summary, "heads": self.heads}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `evaluation.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, "facts": self.facts, "summary": self.summary, "heads": self.heads}
+        write_json(folder / "evaluation.json", content)
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Evaluation:
+        """Open an evaluation; a damaged or foreign folder is refused with the reason."""
+        path = Path(folder) / "evaluation.json"
+        if not path.is_file():
+            raise EigenlensError(
+                f"{folder} is no evaluation: it holds no evaluation.json; make one with: eigenlens evaluate -o"
+            )
+        record = read_json(path)
+        form = record.get("format") if isinstance(record, dict) else None
+        if form != FORMAT:
+            raise EigenlensError(
+                f"the evaluation in {folder} has format {form}, and this version of eigenlens reads format {FORMAT}; "
+                "make it anew"
+            )
+        try:
+            found = cls(record["facts"], record["summary"], record["heads"])
+            _check(found)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise EigenlensError(
+                f"the evaluation in {folder} is damaged: {error!r} in evaluation.json; make it anew"
+            ) from error
+        return found
+
+    def plot(self) -> Any:
+        """Total variation of every head, layers × heads (an altair chart)."""
+        from .plots import head_map
+
+        return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
+
+    def _repr_html_(self) -> str:
+        from ..display import html_table
+
+        return html_table(self.summary)
+
+
+def _check(found: Evaluation) -> None:
+    """Raises what the first use of a record without these would raise."""
+    if missing := {"model", "data", "length", "inputs", "notes", "plan"} - set(found.facts):
+        raise KeyError(*missing)
+    heads = [(head["layer"], head["head"], head["work"]) for head in found.heads if head["stack"]]
+    numbers = [(row["plain"], row["planned"]) for row in found.summary if row["measure"]]
+    if not heads or not all(isinstance(x, int | float) for row in [*heads, *numbers] for x in row):
+        raise ValueError("heads and measures need numbers")
+    _ = found.facts["plan"]["work"], found.sentence
+
+
+def _change(row: dict[str, Any]) -> str:
+    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has one number."""
+    plain, planned = row["plain"], row["planned"]
+    if plain == 1:
+        return f"the {row['measure']} is {planned:.4f} (1 without it)"
+    return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
+
+
+def _speed(row: dict[str, Any]) -> str:
+    plain, planned = row["plain"], row["planned"]
+    seconds = f"{planned:.3g} s for the whole passes instead of {plain:.3g} s"
+    if abs(planned - plain) <= SAME * plain:
+        return f"the model is about as fast as before ({seconds})"
+    if planned < plain:
+        return f"the model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
+    return f"the model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"

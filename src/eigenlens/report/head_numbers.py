@@ -1,0 +1,73 @@
+"""Every number that any result has of a head, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..reconstruct.estimator import settings_label
+from ..study.study import Study
+from .results import Results
+
+Place = tuple[str, int, int]
+
+METRICS = {
+    "rows_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows",
+    "rows_centred_effective_rank": "effective rank, rows",
+    "rows_centred_held_out_at_16": "held-out variance in 16 components, rows",
+    "matrices_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, matrices",
+    "matrices_centred_effective_rank": "effective rank, matrices",
+    "matrices_centred_held_out_at_16": "held-out variance in 16 components, matrices",
+    "pattern_entropy": "entropy of the pattern (nats)",
+    "pattern_singular_ratio": "σ₂/σ₁ of the pattern",
+    "plan_total_variation": "total variation under the plan",
+    "plan_work": "work under the plan",
+    "evaluation_total_variation": "total variation, as evaluated",
+    "evaluation_output_error": "error of the output, as evaluated",
+    "bounds_max_d": "largest D (the cubic bound needs at most 1.256)",
+    "bounds_dobrushin": "Dobrushin coefficient",
+    "paths_all": "share of the model's output",
+}
+"""What the map of heads can show, the first that is there to begin with."""
+
+
+def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
+    """One record a head: the study's own numbers, then those of results of the same weights, each under its prefix."""
+    found: dict[Place, dict[str, Any]] = {}
+    for site, known in study.sites.items():
+        stack, _, layer = site.rpartition("/")
+        for head in range(known["heads"]):
+            found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
+    for record in study.record()["heads"]:
+        found[record["stack"], record["layer"], record["head"]].update(record)
+    weights = study.facts["model"]["fingerprint"]
+    for place, numbers in _others(study, weights, results):
+        if place in found:
+            found[place].update(numbers)
+    names = list(dict.fromkeys(name for record in found.values() for name in record))
+    return [{name: record.get(name) for name in names} for record in found.values()]
+
+
+def _others(study: Study, weights: str, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
+    for n in study.depth.numbers if study.has("depth") else ():
+        if n.head is not None:
+            name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
+            yield (n.stack, n.layer, n.head), {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
+    for plan in (p for p in results.plans if p.facts["model"]["fingerprint"] == weights):
+        for choice in plan.choices:
+            numbers = {**vars(choice), "settings": settings_label(choice.settings)}
+            yield _prefixed("plan", numbers)
+    for evaluation in (e for e in results.evaluations if e.facts["plan"]["model"]["fingerprint"] == weights):
+        for record in evaluation.heads:
+            yield _prefixed("evaluation", record)
+    for run in (r for r in results.collapses if r.facts["model"]["fingerprint"] == weights):
+        for record in run.bounds:
+            yield _prefixed("bounds", record)
+        for record in run.heads:
+            lengths = {f"length_{hops}": share for hops, share in enumerate(record["by_length"])}
+            yield _prefixed("paths", {**{k: v for k, v in record.items() if k != "by_length"}, **lengths})
+
+
+def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Place, dict[str, Any]]:
+    place = record["stack"], record["layer"], record["head"]
+    return place, {f"{prefix}_{key}": value for key, value in record.items() if key not in {"stack", "layer", "head"}}

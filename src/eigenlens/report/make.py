@@ -1,0 +1,46 @@
+"""From results to a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import EigenlensError
+from ..run.files import write_text
+from ..run.progress import Report, silent
+from .results import Result, gather
+
+
+def report(
+    *results: Result | str | Path, out: str | Path = "report.html", title: str | None = None, force: bool = False,
+    progress: Report = silent,
+) -> Path:  # fmt: skip
+    """Write one self-contained HTML page of studies, comparisons, plans, evaluations and collapse runs.
+
+    `results` are objects or folders; a folder with result folders inside stands for all of them. The page needs a browser
+    and nothing else: no network, no server. Returns its path.
+
+    >>> report("minilm-study", "minilm-plan", out="minilm.html")
+    """
+    from .contents import contents_of  # plotting loads when it is used
+    from .page import render
+
+    place = Path(out)
+    if place.is_dir():
+        raise EigenlensError(f"{place} is a folder; name a file for the page, such as {place / 'report.html'}")
+    if place.exists() and not force and not _ours(place):
+        raise EigenlensError(f"{place} exists and is no report; name another file, or overwrite it with --force")
+    found = gather(results)
+    number = len(found.all)
+    progress("reading", 0, number)
+    page = render(contents_of(found, title, lambda done: progress("reading", done, number)))
+    write_text(place, page)
+    return place
+
+
+MARK = '<meta name="generator" content="eigenlens">'
+"""A page that has it may be written anew: whatever else stands at its place may not."""
+
+
+def _ours(place: Path) -> bool:
+    with place.open("rb") as file:
+        return MARK.encode() in file.read(4096)

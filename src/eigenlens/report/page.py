@@ -1,0 +1,90 @@
+"""The page as one file: template, style, script and data inlined, and a policy that lets nothing else run."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ..errors import EigenlensError
+from ..run.files import write_text
+from ..sources.fetch import cache_folder
+from .contents import Contents
+
+FOLDER = Path(__file__).parent / "page"
+SCRIPTS = ("data", "figures", "tables", "heads", "overlaps", "patterns", "start")
+
+
+def render(contents: Contents) -> str:
+    """The page of these contents, as HTML."""
+    from .. import __version__ as mine
+
+    style = _read("page.css")
+    library, script = _inline(_library()), _inline("\n".join(_read(f"{name}.js") for name in SCRIPTS))
+    policy = (
+        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    text = json.dumps(contents.record(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _environment().get_template("page.html.j2").render(
+        contents=contents, version=mine, policy=policy, style=Markup(style), library=Markup(library),
+        script=Markup(script), data=_packed(text.encode()), arrays=_packed(contents.arrays.block()),
+    )  # fmt: skip
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters["cell"] = cell
+    found.filters["named"] = lambda name: str(name).replace("_", " ")
+    return found
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _read(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def _inline(script: str) -> str:
+    """JavaScript that may stand inside a script element."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(content: bytes) -> str:
+    """Compressed bytes in letters that mean nothing to HTML; the same content always gives the same text."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+
+
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the user's cache."""
+    import vl_convert
+
+    kept = cache_folder() / "vega" / f"bundle-{version('vl-convert-python')}.js"
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
+    made: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    with contextlib.suppress(OSError, EigenlensError):  # a cache that cannot be written costs time only
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, made)
+    return made

@@ -1,0 +1,165 @@
+"use strict";
+// Charts: drawn in the page's colours and width when they come near the window, saved in light colours at their own size.
+(() => {
+  const { eigenlens: lens, vegaEmbed } = window;
+  const drawn = new Map(); // key → { view, rows by name }
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  /** A colour of the page as a plain value: canvases know nothing of light-dark(). */
+  const resolved = (name) => {
+    const probe = document.createElement("span");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found || colour(name);
+  };
+
+  const config = (ink, line, narrow, behind = "transparent") => ({
+    background: "transparent",
+    font: "system-ui, sans-serif",
+    axis: { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line, gridOpacity: 0.5, titleFontWeight: 500 },
+    legend: { labelColor: ink, titleColor: ink, labelLimit: 220, ...(narrow ? { orient: "bottom", columns: 2, direction: "horizontal" } : {}) },
+    header: { labelColor: ink, titleColor: ink },
+    title: { color: ink, fontSize: 12 },
+    view: { stroke: "transparent", fill: behind },
+  });
+
+  const legendWidth = (spec) => (/"(color|strokeDash)":\{"/.test(JSON.stringify(spec)) ? 140 : 0);
+
+  /** A view made narrower or wider; heat maps keep their proportions. */
+  const sized = (spec, room, most, square) => {
+    if (typeof spec.width !== "number") return spec;
+    const width = Math.max(120, Math.min(room, square ? spec.width : most));
+    const height = square ? Math.round((spec.height * width) / spec.width) : spec.height;
+    return { ...spec, width, height };
+  };
+
+  /** The specification for a place of this width: fewer columns, or smaller views, rather than what nobody can see. */
+  const fitted = (record, width) => {
+    const spec = structuredClone(record.spec);
+    const square = record.renderer === "canvas";
+    const beside = width < 560 ? 0 : legendWidth(spec);
+    if (spec.hconcat) {
+      const parts = spec.hconcat;
+      const widest = Math.max(...parts.map((part) => (typeof part.width === "number" ? part.width : 380)), 0);
+      const columns = Math.max(1, Math.min(parts.length, Math.floor((width - beside) / ((square ? Math.min(widest, 230) : widest) + 90))));
+      const room = (width - beside) / columns - 90;
+      delete spec.hconcat;
+      return { ...spec, columns, concat: parts.map((part) => sized(part, room, 560, square)) };
+    }
+    if (spec.facet && spec.spec) {
+      const inner = spec.spec.width;
+      const [least, apart] = square ? [Math.min(inner, 125), 25] : [inner, 55];
+      const columns = Math.max(1, Math.min(spec.columns ?? 3, Math.floor((width - beside) / (least + apart))));
+      return { ...spec, columns, spec: sized(spec.spec, (width - beside) / columns - apart, square ? inner : 300, square) };
+    }
+    return sized(spec, width - beside - 90, 640, square);
+  };
+
+  const rowsOf = (key) => {
+    const known = drawn.get(key);
+    if (known.rows) return known.rows;
+    known.rows = Object.fromEntries(Object.entries(lens.data.figures[key].data).map(([name, columns]) => [name, lens.rows(columns)]));
+    return known.rows;
+  };
+
+  const embed = (element, spec, rows, renderer, colours) =>
+    vegaEmbed(element, { ...spec, datasets: rows }, {
+      mode: "vega-lite", actions: false, ast: true, renderer, config: colours, defaultStyle: false,
+      tooltip: { disableDefaultStyle: true },
+    });
+
+  const place = (key) => document.querySelector(`.figure[data-figure="${key}"] .chart`);
+
+  const draw = async (key) => {
+    const element = place(key);
+    const known = drawn.get(key);
+    if (!element || known.busy) return known.busy;
+    const record = lens.data.figures[key];
+    const width = element.clientWidth;
+    if (!width) return undefined; // not shown now
+    const canvas = record.renderer === "canvas";
+    const ink = canvas ? resolved("--ink") : "currentColor";
+    const behind = canvas ? "#ffffff" : "transparent"; // what shines through between the cells of a heat map
+    const colours = config(ink, canvas ? resolved("--line") : "var(--line)", width < 560, behind);
+    known.busy = (async () => {
+      known.result?.finalize();
+      known.result = await embed(element, fitted(record, width), rowsOf(key), record.renderer, colours);
+      known.width = width;
+    })();
+    await known.busy;
+    known.busy = null;
+    return known.result;
+  };
+
+  /** Give a chart of its own data other rows; it is drawn where it was, or when it comes into sight. */
+  lens.show = async (key, rows) => {
+    const known = drawn.get(key);
+    known.rows = { [key]: rows };
+    if (known.busy) await known.busy;
+    if (!known.result) return draw(key);
+    return known.result.view.data(key, rows).runAsync();
+  };
+
+  lens.redraw = (key) => draw(key);
+
+  const picture = async (key, kind) => {
+    const record = lens.data.figures[key];
+    const element = document.createElement("div");
+    const colours = { ...config("#1c2329", "#d5dce0", false), background: "white" };
+    const spec = record.spec.hconcat ? record.spec : fitted(record, 760);
+    const result = await embed(element, spec, rowsOf(key), "svg", colours);
+    const content = kind === "svg" ? await result.view.toSVG() : await result.view.toCanvas(2);
+    const blob = kind === "svg"
+      ? new Blob([content], { type: "image/svg+xml" })
+      : await new Promise((resolve) => { content.toBlob(resolve, "image/png"); });
+    result.finalize();
+    return blob;
+  };
+
+  const saveFigure = async (key, kind) => {
+    const rows = rowsOf(key);
+    if (kind !== "csv") return lens.save(`${key}.${kind}`, await picture(key, kind));
+    const all = Object.values(rows);
+    const most = Math.max(...all.map((part) => part.length));
+    return lens.save(`${key}.csv`, lens.csv(all.find((part) => part.length === most) ?? []), "text/csv");
+  };
+
+  lens.startFigures = () => {
+    for (const key of Object.keys(lens.data.figures)) drawn.set(key, {});
+    document.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-save]");
+      if (button) saveFigure(button.closest("[data-figure]").dataset.figure, button.dataset.save);
+    });
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        const { figure } = entry.target.dataset;
+        if (entry.isIntersecting && !drawn.get(figure).result) draw(figure);
+      }
+    }, { rootMargin: "600px" });
+    for (const element of document.querySelectorAll(".figure")) seen.observe(element);
+    const again = (force) => {
+      for (const [key, known] of drawn) {
+        if (known.result && (force || place(key)?.clientWidth !== known.width)) draw(key);
+      }
+    };
+    let waiting = 0;
+    window.addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => again(false), 200);
+    });
+    lens.recolour = () => again(true);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", lens.recolour);
+  };
+
+  /** Draw everything that is not drawn yet, one after the other, while the reader reads: so that it is there to be printed. */
+  lens.drawRest = async () => {
+    for (const [key, known] of drawn) {
+      if (!known.result && place(key)) await draw(key);
+      await new Promise((resolve) => { setTimeout(resolve); });
+    }
+    document.documentElement.dataset.ready = "yes";
+  };
+})();

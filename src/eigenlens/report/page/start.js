@@ -1,0 +1,22 @@
+"use strict";
+// Everything begins here, once the data is unpacked.
+(() => {
+  const { eigenlens: lens } = window;
+
+  const start = async () => {
+    await lens.load();
+    lens.startFigures();
+    lens.startTables();
+    lens.startHeads();
+    lens.startOverlaps();
+    lens.startPatterns();
+    const theme = document.getElementById("theme");
+    theme.addEventListener("change", () => {
+      document.documentElement.dataset.theme = theme.value;
+      lens.recolour();
+    });
+    await lens.drawRest();
+  };
+
+  start();
+})();

@@ -1,0 +1,88 @@
+"""Patterns of real inputs, true and reconstructed, under a slider over the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from ..display import visible
+from ..reconstruct.examples import Examples
+from ..reconstruct.plots import pattern_charts
+from .figures import Arrays, Figure, figure
+
+BEST = "best within the budget"
+EXACT = -1
+"""Stands for exact scores where the candidates are numbered."""
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """What the slider of one plan can show."""
+
+    figure: Figure
+    inputs: list[str]
+    places: list[str]
+    modes: list[str]
+    budgets: list[float]
+    start: int
+    windows: list[tuple[int, int]]
+    record: dict[str, Any]
+
+
+def patterns_of(examples: Examples, key: str, target: float, arrays: Arrays) -> Patterns:
+    """Every candidate's pattern of every example, as square roots in eight bits: a picture needs no more."""
+    n = examples.true.shape[-1]
+    chart = pattern_charts(alt.NamedData(name=key), n)
+    drawn = figure(key, chart, "True, reconstructed, difference", "Three heat maps, queries by keys.", renderer="canvas")
+    budgets = sorted({b for _, b in examples.candidates if b is not None} | {1.0})
+    modes = [BEST, *dict.fromkeys(estimator for estimator, _ in examples.candidates)]
+    stacked = np.concatenate([examples.true.numpy()[:, :, None], examples.estimated.numpy()], 2).astype(np.float32)
+    roots = np.round(255 * np.sqrt(np.clip(np.nan_to_num(stacked), 0, 1))).astype(np.uint8)  # (I, P, 1 + C, n, n)
+    names = [f"{stack} {layer}.{head}" for stack, layer, head in examples.places]
+    tokens = [[[visible(t) for t in known[stack]] for stack, *_ in examples.places] for known in examples.tokens]
+    record = {
+        "figure": key, "patterns": arrays.add(roots), "tokens": tokens, "budgets": budgets, "places": names,
+        "candidates": [list(candidate) for candidate in examples.candidates],
+        "work": _finite(examples.work), "variation": _finite(examples.total_variation),
+        "chosen": {mode: _choices(examples, mode, budgets) for mode in modes},
+    }  # fmt: skip
+    half = -(-n // 2)
+    windows = [(0, n)] if n <= 24 else [(0, half), (half, n), (0, n)]
+    start = min(range(len(budgets)), key=lambda i: abs(budgets[i] - target))
+    return Patterns(drawn, _openings(examples), names, modes, budgets, start, windows, record)
+
+
+def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:
+    """For every head and budget: the candidate that is shown, `EXACT`, or None where nothing is that cheap."""
+    rows = []
+    for place in range(len(examples.places)):
+        row: list[int | None] = []
+        for budget in budgets:
+            if mode == BEST:
+                row.append(EXACT if budget >= 1 else examples.best(place, budget))
+                continue
+            mine = [
+                (nominal or 0.0, i)
+                for i, (estimator, nominal) in enumerate(examples.candidates)
+                if estimator == mode and (nominal or 0.0) <= budget and np.isfinite(examples.total_variation[place, i])
+            ]
+            row.append(max(mine)[1] if mine else None)
+        rows.append(row)
+    return rows
+
+
+def _openings(examples: Examples) -> list[str]:
+    """The inputs by their first words."""
+    stack = examples.places[0][0]
+    found = []
+    for number, known in enumerate(examples.tokens, 1):
+        words = " ".join(visible(token, 16) for token in known[stack][:8])
+        found.append(f"{number}: {words} …")
+    return found
+
+
+def _finite(numbers: np.ndarray) -> list[list[float | None]]:
+    return [[float(f"{x:.4g}") if np.isfinite(x) else None for x in row] for row in numbers.tolist()]

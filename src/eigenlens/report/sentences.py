@@ -1,0 +1,207 @@
+"""What is seen in this model, in plain words: every sentence is made from the numbers beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..collapse.result import Collapse
+from ..reconstruct.plan import Plan
+from ..spectra.overlap import Overlap
+from ..study.depth import Depth
+
+PAPER = "rows-lmmse"
+"""The estimator of the eigen-analysis paper."""
+CONDITION = 1.256
+"""D up to which the cubic bound holds."""
+
+
+def percent(value: float) -> str:
+    """A share in words a reader compares at a glance."""
+    if value and abs(value) < 5e-3:
+        return f"{float(f'{100 * value:.1g}'):g} %"
+    return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
+
+
+def overlap_sentence(overlap: Overlap, what: str) -> str:
+    """How alike the spaces are, against chance; the closest pair and the loneliest."""
+    others = np.where(np.eye(len(overlap.matrix), dtype=bool), np.nan, overlap.matrix)
+    i, j = np.unravel_index(int(np.nanargmax(others)), others.shape)
+    lonely = int(np.nanargmin(np.nanmean(others, 1)))
+    mean = float(np.nanmean(others))
+    times = f"{mean / overlap.chance:.1f} times chance ({overlap.chance:.3f})"
+    start = f"Two {what} share {mean:.2f} of their leading {overlap.rank} directions on average, {times}"
+    if what == "heads" and not np.isnan(overlap.across_layers):
+        start += f": {overlap.within_layers:.2f} inside a layer, {overlap.across_layers:.2f} between layers"
+    return (
+        f"{start}. The most alike are {overlap.rows_[i]} and {overlap.columns[j]} ({others[i, j]:.2f}); "
+        f"{overlap.rows_[lonely]} is the least like the others ({float(np.nanmean(others[lonely])):.2f})."
+    )
+
+
+def comparison_sentence(record: dict[str, Any], what: str) -> str:
+    """Do two studies share their spaces, and does either hold the variance of the other?"""
+    times = record["overlap"] / record["chance"]
+    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
+    text = (
+        f"{record['left']} and {record['right']}: their {what} share {record['overlap']:.2f} of the leading {record['rank']} "
+        f"directions, {near} ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
+    )
+    if record["captured_right_by_left"] is not None:
+        text += (
+            f". The spaces of the first hold {percent(record['captured_right_by_left'])} of what the second's own hold of its "
+            f"variance, those of the second {percent(record['captured_left_by_right'])} of the first's"
+        )
+    return text + "."
+
+
+def depth_sentence(depth: Depth) -> str:
+    """Where the tokens begin and end, and where their rank is least."""
+    parts = []
+    for stack in depth.stacks:
+        rank, cosine = depth.curve("effective_rank", stack), depth.curve("cosine", stack)
+        if not rank or not cosine:
+            continue
+        least = min(rank, key=lambda point: point["mean"])
+        where = f" of the {stack}" if len(depth.stacks) > 1 else ""
+        parts.append(
+            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over "
+            f"{rank[-1]['depth']} blocks, with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine "
+            f"goes from {cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
+        )
+    return " ".join(parts)
+
+
+def curve_sentence(plan: Plan) -> str:
+    """Which estimator wins at the budget nearest to the plan's, and what the paper's own leaves there."""
+    rows = [row for row in plan.facts["curve"] if row["budget"] is not None]
+    if not rows:
+        return ""
+    target = plan.facts["target"].get("budget") or plan.work
+    budget = min((row["budget"] for row in rows), key=lambda b: (abs(b - target), b))
+    there = sorted((row for row in rows if row["budget"] == budget), key=lambda row: row["total_variation"])
+    best, paper = there[0], next((row for row in there if row["estimator"] == PAPER), None)
+    text = (
+        f"At a budget of {percent(budget)} the best single estimator of all heads is {best['estimator']}, which leaves a mean "
+        f"total variation of {best['total_variation']:.3f} for {percent(best['work'])} of the work"
+    )
+    if paper is not None and paper is not best:
+        lost, work = paper["total_variation"], percent(paper["work"])
+        text += f"; the columns of the eigen-analysis paper ({PAPER}) leave {lost:.3f} for {work}"
+    floor = next((row["total_variation"] for row in plan.facts["curve"] if row["estimator"] == "mean"), None)
+    if floor is not None:
+        text += f", and the mean of each key position alone {floor:.3f}"
+    return text + "."
+
+
+def paths_sentence(run: Collapse) -> str:
+    """Over how few hops most of the output comes, and what the longest paths add."""
+    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
+    kind = "MLP" if run.facts["by"] == "mlp" else "attention"
+    parts = []
+    rows = [row for row in run.paths if row["part"] == "paths"]
+    for stack in dict.fromkeys(row["stack"] for row in rows):
+        by_hops: dict[int, dict[str, float]] = {}
+        for row in (r for r in rows if r["stack"] == stack):
+            entry = by_hops.setdefault(row[key], {"share": 0.0, "path_share": 0.0})
+            entry["share"] += row["share"]
+            entry["path_share"] += row["path_share"] or 0.0
+        longest = max(by_hops)
+        few = ", ".join(f"{percent(by_hops[hops]['share'])} over {hops}" for hops in sorted(by_hops)[:3])
+        where = f"Of the output of the {stack}" if len({row["stack"] for row in rows}) > 1 else "Of the output"
+        parts.append(
+            f"{where}, by number of {kind} hops: {few}. Paths of {longest} hops are "
+            f"{percent(by_hops[longest]['path_share'])} of all paths and add {percent(by_hops[longest]['share'])}."
+        )
+    return " ".join(parts)
+
+
+def bounds_sentence(run: Collapse) -> str:
+    """Where the condition of the cubic bound holds, and how far the heads are from it."""
+    known = [row for row in run.bounds if row["max_d"] is not None]
+    if not known:
+        return "The scores of these heads have no bilinear form of the tokens, so the cubic bound does not apply to them."
+    holds = sum(row["holds"] == 1 for row in known)
+    d = [row["max_d"] for row in known]
+    return (
+        f"The condition of the cubic bound (D ≤ {CONDITION}) holds in {holds} of {len(known)} heads: the median head has "
+        f"D = {np.median(d):.3g}, the least {min(d):.3g}. {_contraction(run.bounds)}"
+    )
+
+
+def _contraction(bounds: Sequence[dict[str, Any]]) -> str:
+    found = [row["dobrushin"] for row in bounds if row["dobrushin"] is not None]
+    if not found:
+        return ""
+    strong = sum(value < 0.5 for value in found)
+    return (
+        f"The Dobrushin coefficient, the most that a pattern leaves of any difference between tokens, is "
+        f"{np.median(found):.2f} in the median head; {strong} of {len(found)} heads more than halve it."
+    )
+
+
+def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
+    """Which layers have the lowest and the highest dimensions, and how far the sample flatters."""
+    what, prefix = _main(numbers)
+    layers: dict[str, list[float]] = {}
+    gaps = []
+    for record in numbers:
+        found, inside = record.get(f"{prefix}_held_out_dimension_90"), record.get(f"{prefix}_dimension_90")
+        if record.get(f"{prefix}_dimensions"):
+            layers.setdefault(f"{record['stack']} {record['layer']}", []).append(np.inf if found is None else found)
+        if found is not None and inside is not None:
+            gaps.append(found - inside)
+    if not layers:
+        return "This study holds no spectra of heads."
+    middle = {name: float(np.median(values)) for name, values in layers.items()}
+    low, high = min(middle, key=lambda name: middle[name]), max(middle, key=lambda name: middle[name])
+    text = f"By the {what} of the median head, {low} is the layer of lowest dimension ({_dimension(middle[low])})"
+    if low != high:
+        text += f" and {high} that of highest ({_dimension(middle[high])})"
+    if gaps:
+        text += f"; in the median head unseen documents take {np.median(gaps):g} dimensions more than the sample says"
+    return text + "."
+
+
+def _dimension(value: float) -> str:
+    return "beyond what was kept" if np.isinf(value) else f"{value:g}"
+
+
+def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Rows where the study has them, matrices otherwise: in words, and as the prefix of their numbers."""
+    rows = any(record.get("rows_centred_dimensions") for record in numbers)
+    return ("rows", "rows_centred") if rows else ("matrices", "matrices_centred")
+
+
+def head_sentences(numbers: Sequence[dict[str, Any]]) -> list[str]:
+    """One sentence a head: its dimension and place among the others, and what the plan gives it."""
+    what, prefix = _main(numbers)
+    known = sorted(d for record in numbers if (d := record.get(f"{prefix}_held_out_dimension_90")) is not None)
+    sentences = []
+    for record in numbers:
+        parts = []
+        size, found = record.get(f"{prefix}_dimensions"), record.get(f"{prefix}_held_out_dimension_90")
+        if size and found is not None:
+            fewer = sum(d < found for d in known)
+            rank = "none needs fewer" if not fewer else f"{fewer} of {len(numbers)} heads need fewer"
+            inside = record[f"{prefix}_dimension_90"]
+            sample = "" if inside is None else f"; in the sample {inside}"
+            parts.append(
+                f"Needs {found} of {size} dimensions for 90 % of the held-out variance of its {what}{sample} ({rank})."
+            )
+        elif size:
+            most = record[f"{prefix}_held_out_at_16"]
+            share = "" if most is None else f"; 16 components hold {percent(most)}"
+            parts.append(
+                f"Does not reach 90 % of the held-out variance of its {what} within the spectrum that was kept{share}."
+            )
+        if record.get("plan_estimator"):
+            lost = record.get("plan_total_variation")
+            loses = "" if lost is None else f", which loses {lost:.3f} in total variation"
+            parts.append(f"The plan gives it {record['plan_estimator']} for {percent(record['plan_work'])} of the work{loses}.")
+        if record.get("paths_all") is not None:
+            parts.append(f"It adds {percent(record['paths_all'])} of the model's output.")
+        sentences.append(" ".join(parts))
+    return sentences

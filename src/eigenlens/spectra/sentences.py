@@ -1,0 +1,60 @@
+"""What spectra and overlaps say, in sentences made from their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .overlap import Overlap
+from .spectrum import Spectra
+
+
+def median_or_beyond(values: Iterable[int | None], most: int) -> str:
+    """The median of dimensions, where None is more than the spectrum holds: `98`, or `>64`."""
+    numbers = [np.inf if v is None else v for v in values]
+    middle = float(np.median(numbers)) if numbers else np.nan
+    return f">{most}" if np.isinf(middle) else f"{middle:g}"
+
+
+def dimension_sentence(spectra: Spectra) -> str:
+    """How many dimensions the heads need, of rows or else of matrices; nothing where there is no spectrum of a head."""
+    heads = spectra.select(analysis="rows", level="head", centring="centred")
+    if not len(heads):
+        heads = spectra.select(analysis="matrices", level="head", centring="centred")
+    if not len(heads):
+        return ""
+    size, number = heads.spectra[0].dimensions, len(heads)
+    at_90 = [s.dimension(0.9) for s in heads]
+    low = sum(d is not None and d <= size / 8 for d in at_90)
+    middle = median_or_beyond(at_90, len(heads.spectra[0].eigenvalues))
+    known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
+    ends = f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})" if known else ""
+    what = "score rows" if heads.spectra[0].analysis == "rows" else "score matrices"
+    return (
+        f"The {what} of the median head need {middle} of {size} dimensions for 90 % of their held-out variance{ends}. "
+        f"{low} of {number} heads get by with an eighth of the dimensions or less."
+    )
+
+
+def overlap_sentence(overlap: Overlap) -> str:
+    """How alike the spaces are, against chance, which two are the most alike, and which is the least like the others.
+
+    A space is not compared with itself.
+    """
+    what = "heads" if overlap.rows_ != overlap.row_layers else "layers" if "/" in overlap.rows_[0] else "stacks"
+    itself = np.eye(len(overlap.matrix), dtype=bool) if overlap.same else np.zeros(overlap.matrix.shape, dtype=bool)
+    if itself.all():
+        return f"There is one of the {what} alone, and nothing to compare it with."
+    others = np.where(itself, np.nan, overlap.matrix)
+    mean, means = float(np.nanmean(others)), np.nanmean(others, 1)
+    i, j = np.unravel_index(int(np.nanargmax(others)), others.shape)
+    pair = f"Two {what} share" if overlap.same else f"The {what} of {overlap.left} and of {overlap.right} share"
+    inside, between = overlap.within_layers, overlap.across_layers
+    split = f": {inside:.2f} inside a layer, {between:.2f} between layers" if not np.isnan([inside, between]).any() else ""
+    lonely = f"; {overlap.rows_[means.argmin()]} is the least like the others ({means.min():.2f})" if len(means) > 2 else ""
+    return (
+        f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average, {mean / overlap.chance:.1f} times chance "
+        f"({overlap.chance:.3f}){split}. The most alike are {overlap.rows_[i]} and {overlap.columns[j]} "
+        f"({others[i, j]:.2f}){lonely}."
+    )
