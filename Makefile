@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
+debian = { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends $(1); }
+
 .PHONY: demo test format clean
 
 demo: $(VENV)/demo-ready
@@ -12,6 +14,7 @@ test: $(VENV)/test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/oxlint src/eigenlens/report/page
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 format: $(VENV)/test-ready
@@ -25,9 +28,11 @@ $(VENV)/demo-ready: pyproject.toml constraints.txt
 
 $(VENV)/test-ready: $(VENV)/demo-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	command -v g++ >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet g++; } \
+	command -v g++ >/dev/null || $(call debian,g++) \
 	  || echo "no compiler could be installed: the compiled form of block attention goes untested"
+	command -v chromium >/dev/null || $(call debian,chromium) \
+	  || echo "no browser could be installed: the tests of the report need chromium and will fail"
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site

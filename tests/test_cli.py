@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from eigenlens import Study, cli, plan, study
+from eigenlens import Evaluation, Study, cli, plan, study
 from eigenlens.sources.catalogue import MODELS
 from eigenlens.sources.datasets import DATASETS
 from tiny import some_text, tiny_bert
@@ -132,8 +132,12 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
     assert re.search(r"4 heads \(.*\) take \S+% of the work of exact scores", shown)
     found = strict(run("evaluate", world.model, world.text, "--plan", tmp_path / "plan", "--json").out)
     assert {row["measure"] for row in found["summary"]} >= {"cosine of the embeddings", "KL of the patterns"}
-    table = run("evaluate", world.model, "--plan", tmp_path / "plan").out
+    assert not (tmp_path / "evaluation").exists()
+    table = run("evaluate", world.model, "--plan", tmp_path / "plan", "-o", tmp_path / "evaluation").out
     assert "total variation of the patterns" in table and "seconds of the whole passes" in table
+    assert Evaluation.open(tmp_path / "evaluation").sentence in table and str(tmp_path / "evaluation") in table
+    forced = run("evaluate", world.model, "--plan", world.plan, "-o", tmp_path / "evaluation", "--force", "--json")
+    assert strict(forced.out) == Evaluation.open(tmp_path / "evaluation").record()
 
 
 def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, tmp_path):
@@ -388,6 +392,14 @@ BAD = {
     "evaluate another length": (
         lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--length", 20),
         "up to 16 tokens and 20 are asked for",
+    ),
+    "evaluate over a plan": (
+        lambda w, t: ("evaluate", w.model, "--plan", w.plan, "-o", w.plan, "--force"),
+        "is the folder of a plan; name another folder for the evaluation",
+    ),
+    "evaluate into a full folder": (
+        lambda w, t: ("evaluate", w.model, "--plan", w.plan, "-o", w.model),
+        "already exists; name another folder",
     ),
     "evaluate another version": (
         lambda w, t: ("evaluate", w.model, "--plan", other_plan(w, t)),

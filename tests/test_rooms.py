@@ -20,7 +20,15 @@ BELOW = {  # each room may import itself and these; display, errors and switches
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
     "explain": {"capture"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
-    "report": {"study", "reconstruct", "collapse", "spectra", "run", "sources", "__init__"},  # results, and how files are written
+    "report": {
+        "study",
+        "reconstruct",
+        "collapse",
+        "spectra",
+        "run",
+        "sources",
+        "__init__",
+    },  # results, and how files are written
     "papers": {
         "collapse",
         "explain",

@@ -29,6 +29,7 @@ class Site:
 
     @classmethod
     def parse(cls, text: str) -> Site:
+        """The inverse of `str`: `encoder/3`."""
         stack, _, layer = text.rpartition("/")
         return cls(stack, int(layer))
 
@@ -77,10 +78,12 @@ class AttentionCall:
 
     @property
     def layer(self) -> int:
+        """The layer in its stack, from 0."""
         return self.site.layer
 
     @property
     def heads(self) -> int:
+        """Query heads, H."""
         return self.q.shape[1]
 
     @property

@@ -11,9 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..errors import EigenlensError
 from .call import AttentionCall, Site
@@ -31,7 +28,8 @@ _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # compared with their 
 
 def reaches(model: nn.Module) -> bool:
     """Whether `model` is a transformers model whose attention can be exchanged through the interface."""
-    return isinstance(model, PreTrainedModel) and model._can_set_attn_implementation()
+    library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
+    return library is not None and isinstance(model, library.PreTrainedModel) and model._can_set_attn_implementation()
 
 
 class _Door:
@@ -94,6 +92,8 @@ def _attention(
             position_bias=position_bias, softcap=softcap, s_aux=s_aux, **kwargs,
         )  # fmt: skip
     if softcap is None and s_aux is None:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
             module, query, key, value, attention_mask, dropout=dropout, scaling=scale, is_causal=is_causal,
             position_bias=position_bias, **kwargs,
@@ -165,6 +165,10 @@ def opened(session: Session) -> Iterator[None]:
     Two models built from one config object share its setting; the other one simply attends as before, since a door
     shows only the modules of its own model.
     """
+    from transformers import AttentionInterface, PreTrainedModel
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)  # without it causal and padding masks would vanish silently
     model = session.model

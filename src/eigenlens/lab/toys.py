@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import scipy.spatial
 import torch
 from torch import Tensor
 
@@ -66,12 +65,14 @@ class ConvexHull(Toy):
     ordered = False
 
     def __init__(self, train: int = 10_000, test: int = 300, seed: int = 0) -> None:
+        from scipy.spatial import ConvexHull as hull
+
         generator = torch.Generator().manual_seed(seed)
         points = 10 * torch.rand(train + test, self.length, 2, generator=generator)
         points += 3.3 * torch.randn(train + test, 1, 2, generator=generator)
         labels = torch.zeros(points.shape[:2], dtype=torch.long)
         for label, sequence in zip(labels, points.double().numpy()):
-            label[scipy.spatial.ConvexHull(sequence).vertices.tolist()] = 1
+            label[hull(sequence).vertices.tolist()] = 1
         super().__init__(*_halves(points, labels, train))
 
 

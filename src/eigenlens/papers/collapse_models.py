@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import transformers
 
 from ..capture import Layer, attention_names, capture, capture_layers
 from ..collapse import VARIANTS, ablated, collapse
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 def random_model(family: str, layers: int, width: int, length: int, seed: int) -> torch.nn.Module:
     """BERT or ALBERT at its random start, at the base size if the width is 768."""
+    import transformers
+
     shape = {
         "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": max(2, width // 64),
         "intermediate_size": 4 * width, "vocab_size": 30_522, "max_position_embeddings": max(512, length),

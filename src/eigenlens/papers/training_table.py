@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from .mechanisms import MECHANISMS
 
@@ -47,9 +46,11 @@ def summary(rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]) -> 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float | None, float | None]:
     """Student's interval of a mean; none from a single value."""
+    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
+
     if len(values) < 2:
         return None, None
-    half = float(student.ppf(0.5 + level / 2, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    half = float(stdtrit(len(values) - 1, 0.5 + level / 2) * np.std(values, ddof=1) / len(values) ** 0.5)
     return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 

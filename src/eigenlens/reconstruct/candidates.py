@@ -58,7 +58,8 @@ def settings_at(kind: type[Estimator], budget: float, statistics: SiteStatistics
     if kind in {JointSubspace, KeySubspace}:
         return {"rank": max(1, round(budget * statistics.dimension))}
     if kind is Landmarks:  # m rows and m columns hold 1 − (1 − m/n)² of the pairs
-        return {"landmarks": max(1, round(statistics.keys * (1 - math.sqrt(1 - min(budget, 1.0))))), "seed": seed}
+        size = min(statistics.keys, statistics.queries)
+        return {"landmarks": max(1, round(size * (1 - math.sqrt(1 - min(budget, 1.0))))), "seed": seed}
     if kind is MatrixConditional:  # greedy rules on n² pairs take seconds a layer, and gain little with 16 eigenvectors
         return {"share": budget, "rule": "random", "seed": seed}
     return {"share": budget, "seed": seed}

@@ -112,9 +112,9 @@ class Evaluation:
         return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
 
     def _repr_html_(self) -> str:
-        from ..display import html_table
+        from ..display import html_view
 
-        return html_table(self.summary)
+        return html_view(self.name, self.sentence, self.plot(), self.summary)
 
 
 def _check(found: Evaluation) -> None:

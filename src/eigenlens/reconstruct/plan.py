@@ -219,10 +219,10 @@ class Plan:
         return budget_curves(self.facts["curve"], point)
 
     def _repr_html_(self) -> str:
-        from ..display import html_table
-        from .tables import choice_rows
+        from ..display import html_view
+        from .tables import choice_rows, sentence
 
-        return f"<h4>{self.facts['model']['name']}</h4>" + html_table(choice_rows(self))
+        return html_view(self.facts["model"]["name"], sentence(self), self.plot(), choice_rows(self))
 
 
 def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Part:

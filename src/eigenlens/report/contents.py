@@ -20,7 +20,7 @@ from .heads import Heads, heads_of
 from .overlaps import Matrix, compared, of_comparison, of_study
 from .patterns import Patterns, patterns_of
 from .results import Results
-from .sentences import bounds_sentence, curve_sentence, depth_sentence, layers_sentence, paths_sentence
+from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
 from .tables import Table, collapse_tables, comparison_tables, evaluation_tables, plan_tables, study_tables
 
 
@@ -147,7 +147,7 @@ def _facts(result: Any) -> dict[str, Any]:
     facts = result.facts
     return {
         "result": type(result).__name__.lower(), "model": _model(result), "data": _data(result), "length": facts["length"],
-        "inputs": facts["inputs"], "seconds": facts.get("seconds"), "created": facts.get("created"),
+        "inputs": facts.get("inputs"), "seconds": facts.get("seconds"), "created": facts.get("created"),
         "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()) or None,
         "notes": "; ".join(facts.get("notes", [])) or None,
     }  # fmt: skip
@@ -190,7 +190,7 @@ def _overlap_part(study: Study, key: str, title: str, arrays: Arrays) -> list[Pa
 def _depth_part(study: Study, key: str, title: str) -> list[Part]:
     if not study.has("depth") or not study.depth.numbers:
         return []
-    sentence = depth_sentence(study.depth)
+    sentence = study.depth.sentence
     drawn = figure(key, study.depth.plot(), "Tokens and patterns along depth", f"Small line charts. {sentence}")
     return [Part(key, title, [sentence], figures=[drawn])]
 

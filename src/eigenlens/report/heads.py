@@ -115,7 +115,7 @@ def _map(data: alt.NamedData) -> alt.LayerChart:
         x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("layer:N", title="layer", sort=alt.EncodingSortField("order", op="min")),
     )
-    cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=alt.Scale(scheme="tealblues"), title=""))
+    cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=alt.Scale(range=["#bce4d8", "#20466e"]), title=""))
     ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
     return (cells + base.mark_text(fontSize=10).encode(text="label:N", color=ink)).properties(
         width=alt.Step(34), height=alt.Step(24)

@@ -12,9 +12,9 @@ from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
 from ..study.compare import Comparison
+from ..study.sentences import comparison_sentence
 from ..study.study import Study
 from .figures import Arrays, Figure, figure
-from .sentences import comparison_sentence, overlap_sentence
 
 MOST_CELLS = 160_000
 """Larger matrices are left out: a browser would take long to draw them."""
@@ -40,7 +40,7 @@ def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
     for level, label in (("head", "heads"), ("layer", "layers")):
         overlap = study.overlap(rank=rank, level=level)  # type: ignore[arg-type]
         if len(overlap.rows_) > 1 and overlap.matrix.size <= MOST_CELLS:
-            found.append(_matrix(overlap, f"{key}-{label}", label, overlap_sentence(overlap, label), arrays))
+            found.append(_matrix(overlap, f"{key}-{label}", label, overlap.sentence, arrays))
     return found
 
 
@@ -54,7 +54,7 @@ def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matr
             if pair.forward.matrix.size > MOST_CELLS:
                 continue
             name = f"{label} of {pair.forward.left} with {label} of {pair.forward.right}"
-            sentence = comparison_sentence(pair.record(), label)
+            sentence = comparison_sentence(pair.record())
             found.append(_matrix(pair.forward, f"{key}-{label}-{number}", name, sentence, arrays))
     return found
 

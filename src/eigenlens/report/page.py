@@ -33,11 +33,12 @@ def render(contents: Contents) -> str:
         f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    text = json.dumps(contents.record(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _environment().get_template("page.html.j2").render(
+    text = json.dumps(contents.record(), separators=(",", ":"), allow_nan=False)
+    page = _environment().get_template("page.html.j2").render(
         contents=contents, version=mine, policy=policy, style=Markup(style), library=Markup(library),
         script=Markup(script), data=_packed(text.encode()), arrays=_packed(contents.arrays.block()),
     )  # fmt: skip
+    return page.encode("utf-8", "backslashreplace").decode()  # names of files may hold what no encoding can carry
 
 
 def _environment() -> Environment:

@@ -9,8 +9,6 @@ import numpy as np
 
 from ..collapse.result import Collapse
 from ..reconstruct.plan import Plan
-from ..spectra.overlap import Overlap
-from ..study.depth import Depth
 
 PAPER = "rows-lmmse"
 """The estimator of the eigen-analysis paper."""
@@ -23,55 +21,6 @@ def percent(value: float) -> str:
     if value and abs(value) < 5e-3:
         return f"{float(f'{100 * value:.1g}'):g} %"
     return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
-
-
-def overlap_sentence(overlap: Overlap, what: str) -> str:
-    """How alike the spaces are, against chance; the closest pair and the loneliest."""
-    others = np.where(np.eye(len(overlap.matrix), dtype=bool), np.nan, overlap.matrix)
-    i, j = np.unravel_index(int(np.nanargmax(others)), others.shape)
-    lonely = int(np.nanargmin(np.nanmean(others, 1)))
-    mean = float(np.nanmean(others))
-    times = f"{mean / overlap.chance:.1f} times chance ({overlap.chance:.3f})"
-    start = f"Two {what} share {mean:.2f} of their leading {overlap.rank} directions on average, {times}"
-    if what == "heads" and not np.isnan(overlap.across_layers):
-        start += f": {overlap.within_layers:.2f} inside a layer, {overlap.across_layers:.2f} between layers"
-    return (
-        f"{start}. The most alike are {overlap.rows_[i]} and {overlap.columns[j]} ({others[i, j]:.2f}); "
-        f"{overlap.rows_[lonely]} is the least like the others ({float(np.nanmean(others[lonely])):.2f})."
-    )
-
-
-def comparison_sentence(record: dict[str, Any], what: str) -> str:
-    """Do two studies share their spaces, and does either hold the variance of the other?"""
-    times = record["overlap"] / record["chance"]
-    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
-    text = (
-        f"{record['left']} and {record['right']}: their {what} share {record['overlap']:.2f} of the leading {record['rank']} "
-        f"directions, {near} ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
-    )
-    if record["captured_right_by_left"] is not None:
-        text += (
-            f". The spaces of the first hold {percent(record['captured_right_by_left'])} of what the second's own hold of its "
-            f"variance, those of the second {percent(record['captured_left_by_right'])} of the first's"
-        )
-    return text + "."
-
-
-def depth_sentence(depth: Depth) -> str:
-    """Where the tokens begin and end, and where their rank is least."""
-    parts = []
-    for stack in depth.stacks:
-        rank, cosine = depth.curve("effective_rank", stack), depth.curve("cosine", stack)
-        if not rank or not cosine:
-            continue
-        least = min(rank, key=lambda point: point["mean"])
-        where = f" of the {stack}" if len(depth.stacks) > 1 else ""
-        parts.append(
-            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over "
-            f"{rank[-1]['depth']} blocks, with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine "
-            f"goes from {cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
-        )
-    return " ".join(parts)
 
 
 def curve_sentence(plan: Plan) -> str:

@@ -6,19 +6,22 @@ import contextlib
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import transformers
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ..errors import EigenlensError
 from . import catalogue
+
+if TYPE_CHECKING:
+    import transformers
 
 Kind = Literal["encoder", "decoder", "encoder-decoder", "vision", "audio", "module"]
 
@@ -39,7 +42,9 @@ class Model:
     @property
     def backbone(self) -> nn.Module:
         """The part that attends, without the task's head: logits over a vocabulary cost much and show no attention."""
-        return self.module.base_model if isinstance(self.module, transformers.PreTrainedModel) else self.module
+        library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
+        module: Any = self.module
+        return module.base_model if library is not None and isinstance(module, library.PreTrainedModel) else module
 
     @property
     def config(self) -> Any:
@@ -48,6 +53,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """Where its parameters are."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
 
@@ -77,7 +83,8 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
 
 def _from_module(module: nn.Module, tokenizer: Any) -> Model:
     config = getattr(module, "config", None)
-    is_transformers = isinstance(config, transformers.PreTrainedConfig)
+    library = sys.modules.get("transformers.configuration_utils")
+    is_transformers = library is not None and isinstance(config, library.PreTrainedConfig)
     kind: Kind = _kind(config) if is_transformers else "module"
     limit = _max_length(config, tokenizer) if is_transformers else None
     facts = {
@@ -90,6 +97,8 @@ def _from_module(module: nn.Module, tokenizer: Any) -> Model:
 
 
 def _from_place(name: str) -> Model:
+    import transformers
+
     folder: str | Path
     if name in catalogue.MODELS:
         folder, source = catalogue.folder(name), "catalogue"
@@ -143,6 +152,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
+    import transformers
+
     try:
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
@@ -155,6 +166,8 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
 
 
 def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: str) -> nn.Module:
+    import transformers
+
     architectures = getattr(config, "architectures", None) or []
     cls = getattr(transformers, architectures[0], None) if architectures else None
     cls = cls or transformers.AutoModel
@@ -189,13 +202,15 @@ def _optional(cls: Any, folder: str | Path) -> Any:
 
 
 def _kind(config: Any) -> Kind:
+    from transformers.models.auto import modeling_auto as auto
+
     if getattr(config, "is_encoder_decoder", False):
         return "audio" if hasattr(config, "num_mel_bins") else "encoder-decoder"
     if hasattr(config, "image_size") and not hasattr(config, "vocab_size"):
         return "vision"
     names = " ".join(getattr(config, "architectures", None) or [])
-    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    mapping = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    masked = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     kind = getattr(config, "model_type", "")
     if "CausalLM" in names or "LMHead" in names or (kind in mapping and kind not in masked):
         return "decoder"
@@ -236,7 +251,8 @@ def _first_line(error: Exception) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """No progress bars and warnings of the library while a model loads; its errors are ours to tell."""
-    log = transformers.utils.logging
+    from transformers.utils import logging as log
+
     level, bar = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()

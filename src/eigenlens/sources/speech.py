@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.signal import resample_poly
 from torch import Tensor
 
 from ..errors import EigenlensError
@@ -99,6 +98,8 @@ def _files(data: Sequence[str]) -> list[Path]:
 
 
 def _clips_of(file: Path) -> Iterator[np.ndarray]:
+    from scipy.signal import resample_poly
+
     try:
         with wave.open(str(file)) as sound:
             width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()

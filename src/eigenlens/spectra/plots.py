@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from altair.utils.schemapi import debug_mode
 
 from .overlap import Overlap
 from .spectrum import Spectra
@@ -15,7 +16,8 @@ BLUES = "tealblues"
 
 
 def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
-    return alt.Data(values=list(rows))
+    with debug_mode(False):  # altair would check every row against its grammar: seconds for a map of 144 heads
+        return alt.Data(values=list(rows))
 
 
 def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9) -> alt.Chart:
@@ -117,7 +119,7 @@ def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
 
     Rows and columns stand in the order of the fields `row` and `column`, so another order needs other numbers only.
     """
-    step = max(3, min(18, 620 // max(len(overlap.rows_), 1)))
+    step = max(3, min(36, 620 // max(len(overlap.rows_), 1)))
     labels = alt.Axis(labelOverlap="greedy", labelFontSize=9, ticks=False)
     marked = [overlap.chance, *(tick for tick in (0.25, 0.5, 0.75, 1.0) if tick > overlap.chance * 1.2)]
     chance = f"datum.value < {overlap.chance * 1.1} ? 'chance {overlap.chance:.3f}' : format(datum.value, '.2f')"

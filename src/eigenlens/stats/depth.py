@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
 from ..capture import AttentionCall, Layer, Site
@@ -162,11 +161,13 @@ class DepthMetrics:
 
 def mean_interval(n: float, first: float, second: float) -> tuple[float, float | None, float | None]:
     """The mean `Σm/n` and its 95 % Student-t interval."""
+    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
+
     mean = first / n
     if n < 2:
         return mean, None, None
     variance = max(second - n * mean * mean, 0.0) / (n - 1)
-    half = float(student.ppf(0.975, n - 1)) * (variance / n) ** 0.5
+    half = float(stdtrit(n - 1, 0.975)) * (variance / n) ** 0.5
     return mean, mean - half, mean + half
 
 

@@ -4,8 +4,6 @@
   const { eigenlens: lens, vegaEmbed } = window;
   const drawn = new Map(); // key → { view, rows by name }
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
   /** A colour of the page as a plain value: canvases know nothing of light-dark(). */
   const resolved = (name) => {
     const probe = document.createElement("span");
@@ -13,7 +11,7 @@
     document.body.append(probe);
     const found = getComputedStyle(probe).color;
     probe.remove();
-    return found || colour(name);
+    return found;
   };
 
   const config = (ink, line, narrow, behind = "transparent") => ({
@@ -102,8 +100,6 @@
     if (!known.result) return draw(key);
     return known.result.view.data(key, rows).runAsync();
   };
-
-  lens.redraw = (key) => draw(key);
 
   const picture = async (key, kind) => {
     const record = lens.data.figures[key];

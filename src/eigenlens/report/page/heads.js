@@ -5,6 +5,15 @@
   const ANALYSES = ["rows", "matrices"];
   const CENTRINGS = ["centred", "raw", "row_centred"];
 
+  const [PALE, DEEP] = [[188, 228, 216], [32, 70, 110]]; // as in the chart that is saved
+
+  /** The colour of a share, and the ink that can be read on it. */
+  const painted = (share) => {
+    const mixed = PALE.map((from, i) => from + share * (DEEP[i] - from));
+    const [r, g, b] = mixed.map((part) => (part / 255) ** 2.2);
+    return { background: `rgb(${mixed.map(Math.round).join(" ")})`, dark: 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18 };
+  };
+
   const cells = (record, metric) => {
     const values = record.numbers[metric] ?? [];
     const known = values.filter((value) => value !== null);
@@ -15,7 +24,7 @@
       const share = shown === null || shown === undefined ? null : (shown - least) / (most - least || 1);
       const { stack, layer, head } = record.numbers;
       return {
-        layer: `${stack[i]} ${layer[i]}`, order: i, head: head[i], value: shown, share, dark: share > 0.55,
+        layer: `${stack[i]} ${layer[i]}`, order: i, head: head[i], value: shown, share, dark: share !== null && painted(share).dark,
         label: value === null ? (beyond === null ? "–" : `>${beyond}`) : lens.short(value),
       };
     });
@@ -27,8 +36,8 @@
       const cell = found[button.dataset.head];
       if (!cell) continue;
       button.textContent = cell.label;
-      button.style.background = cell.share === null ? "" : `color-mix(in oklab, #2c5985 ${100 * cell.share}%, #bce4d8)`;
-      button.style.color = cell.share === null ? "" : cell.dark ? "#fff" : "#111";
+      button.style.background = cell.share === null ? "" : painted(cell.share).background;
+      button.style.color = cell.share === null ? "" : cell.dark ? "#fff" : "#000";
       button.setAttribute("aria-label", `${nameOf(record, button.dataset.head)}: ${record.metrics[metric]} ${cell.label}`);
     }
     lens.show(`${record.key}-map`, found);

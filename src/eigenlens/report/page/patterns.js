@@ -29,7 +29,7 @@
     return rows;
   };
 
-  const said = (record, choice, budget, mode) => {
+  const said = (record, choice, mode) => {
     const head = record.places[choice.place];
     if (choice.candidate === null) return `${mode}: nothing is this cheap for ${head}.`;
     if (choice.candidate < 0) return `${head} with exact scores: all of the work, nothing lost.`;
@@ -49,7 +49,7 @@
         const choice = { input: Number(control("input").value), place, candidate: record.chosen[mode][place][position] };
         control("budget").textContent = lens.percent(budget);
         control("slider").setAttribute("aria-valuetext", lens.percent(budget));
-        control("said").textContent = said(record, choice, budget, mode);
+        control("said").textContent = said(record, choice, mode);
         const shown = choice.candidate === null ? [] : rowsOf(record, choice, control("window").value.split(",").map(Number));
         lens.show(record.figure, shown);
       };

@@ -4,7 +4,6 @@
   const { eigenlens: lens } = window;
 
   const compare = (a, b) => {
-    if (a === null || b === null) return (a === null) - (b === null);
     if (typeof a === "number" && typeof b === "number") return a - b;
     return String(a).localeCompare(String(b), "en", { numeric: true });
   };
