@@ -12,7 +12,7 @@ from ..spectra.bases import Place
 from ..spectra.plots import block_means, explained_curve, heat_maps, vector_lines
 from ..study.study import Study
 from .figures import Arrays, Figure, columns, figure
-from .head_numbers import METRICS, head_numbers
+from .head_numbers import METRICS, head_numbers, ordered_sites
 from .results import Results
 from .sentences import head_sentences
 
@@ -64,7 +64,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     share = MAP_BYTES / max(len(results.studies), 1) / max(len(numbers) * (MAPS + 1), 1)
     side = int(np.clip(np.sqrt(share), 12, 64))
     sites, step = [], 1
-    for site in study.sites:
+    for site in ordered_sites(study):
         record, mine = _site(study, site, side, arrays)
         sites.append(record)
         step = max(step, mine)

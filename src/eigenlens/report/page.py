@@ -46,6 +46,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     found.filters["cell"] = cell
+    found.filters["worded"] = worded
     found.filters["named"] = lambda name: str(name).replace("_", " ")
     return found
 
@@ -57,6 +58,11 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def worded(value: Any) -> bool:
+    """Whether a cell holds words, which stand on the left, or a number such as 12, >64 and 0.8 (0.7–0.9)."""
+    return isinstance(value, str) and not value.lstrip(">–-+.")[:1].isdigit()
 
 
 def _read(name: str) -> str:

@@ -71,34 +71,42 @@
 
   const place = (key) => document.querySelector(`.figure[data-figure="${key}"] .chart`);
 
-  const draw = async (key) => {
-    const element = place(key);
-    const known = drawn.get(key);
-    if (!element || known.busy) return known.busy;
-    const record = lens.data.figures[key];
-    const width = element.clientWidth;
-    if (!width) return undefined; // not shown now
+  const drawNow = async (key) => {
+    const [element, known, record] = [place(key), drawn.get(key), lens.data.figures[key]];
+    const width = element?.clientWidth;
+    if (!width) return; // not shown now
     const canvas = record.renderer === "canvas";
     const ink = canvas ? resolved("--ink") : "currentColor";
     const behind = canvas ? "#ffffff" : "transparent"; // what shines through between the cells of a heat map
     const colours = config(ink, canvas ? resolved("--line") : "var(--line)", width < 560, behind);
-    known.busy = (async () => {
-      known.result?.finalize();
-      known.result = await embed(element, fitted(record, width), rowsOf(key), record.renderer, colours);
-      known.width = width;
-    })();
-    await known.busy;
-    known.busy = null;
-    return known.result;
+    known.result?.finalize();
+    known.result = await embed(element, fitted(record, width), rowsOf(key), record.renderer, colours);
+    known.width = width;
   };
 
-  /** Give a chart of its own data other rows; it is drawn where it was, or when it comes into sight. */
-  lens.show = async (key, rows) => {
+  const renew = async (key) => {
     const known = drawn.get(key);
-    known.rows = { [key]: rows };
-    if (known.busy) await known.busy;
-    if (!known.result) return draw(key);
-    return known.result.view.data(key, rows).runAsync();
+    await (known.result ? known.result.view.data(key, known.rows[key]).runAsync() : drawNow(key));
+  };
+
+  /** One thing at a time for each chart, always with its newest rows; what waits already need not wait twice. */
+  const queue = (key, work) => {
+    const known = drawn.get(key);
+    if (known.waits === work) return known.turn;
+    known.waits = work;
+    known.turn = (known.turn ?? Promise.resolve()).then(() => {
+      if (known.waits === work) known.waits = null;
+      return work(key);
+    });
+    return known.turn;
+  };
+
+  const draw = (key) => queue(key, drawNow);
+
+  /** Give a chart of its own data other rows; it is drawn where it was, or when it comes into sight. */
+  lens.show = (key, rows) => {
+    drawn.get(key).rows = { [key]: rows };
+    return queue(key, renew);
   };
 
   const picture = async (key, kind) => {

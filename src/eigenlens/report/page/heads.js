@@ -170,7 +170,7 @@
         for (const other of root.querySelectorAll("[data-head]")) other.tabIndex = -1;
         button.tabIndex = 0;
         open(root, record, Number(button.dataset.head));
-        root.querySelector(".panel").scrollIntoView({ block: "nearest" });
+        root.querySelector("[data-sentence]").scrollIntoView({ block: "nearest" });
       });
       open(root, record, 0);
     }
