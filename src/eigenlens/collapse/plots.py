@@ -32,15 +32,17 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
         colour = alt.Color("variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1))
         axis = alt.Axis(format=".0e", tickCount=8)
-        line = base.mark_line(point={"size": 25}).encode(
+        curve = base.encode(
             y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
             color=colour,
             tooltip=["variant:N", "depth:Q", alt.Tooltip("mean:Q", format=".3g")],
         )
+        shape = alt.Shape("variant:N", scale=alt.Scale(domain=list(run.curves)), title="variant")
+        line = curve.mark_line() + curve.mark_point(filled=True, size=40, opacity=1).encode(shape=shape)
         band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=colour)
         panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
-    return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=title)
+    return alt.hconcat(*panels).properties(title=title)
 
 
 def _or(value: float | None, other: float) -> float:
@@ -50,20 +52,28 @@ def _or(value: float | None, other: float) -> float:
 def path_shares(run: Collapse) -> Any:
     """Share of the output by number of hops, beside the share of the paths; layers of attention and MLP hops as a map."""
     rows = [row for row in run.paths if row["part"] == "paths"]
-    if run.facts["by"] == "both":
-        base = alt.Chart(alt.Data(values=rows)).encode(
-            x=alt.X("attention_hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("mlp_hops:O", title="MLP hops", sort="descending"),
-            tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
-        )
-        cells = base.mark_rect().encode(
-            color=alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domainMid=0))
-        )
-        chart = (cells + base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"))).properties(
-            width=alt.Step(36)
-        )
-        return chart.facet(column=alt.Column("stack:N", title=None), title=f"{run.name}: share of the output by hops")
-    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
+    stacks = list(dict.fromkeys(row["stack"] for row in rows))
+    panels = []
+    for stack in stacks:
+        mine = [row for row in rows if row["stack"] == stack]
+        panel = _hop_map(mine) if run.facts["by"] == "both" else _hop_bars(mine, run.facts["by"])
+        panels.append(panel.properties(title=stack if len(stacks) > 1 else ""))
+    return alt.hconcat(*panels).properties(title=f"{run.name}: the output by path length")
+
+
+def _hop_map(rows: list[dict[str, Any]]) -> Any:
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("attention_hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("mlp_hops:O", title="MLP hops", sort="descending"),
+        tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
+    )
+    colour = alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domainMid=0))
+    text = base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"))
+    return (base.mark_rect().encode(color=colour) + text).properties(width=36 * len({row["attention_hops"] for row in rows}))
+
+
+def _hop_bars(rows: list[dict[str, Any]], by: str) -> Any:
+    key = "mlp_hops" if by == "mlp" else "attention_hops"
     bars = [
         {"stack": row["stack"], "hops": row[key], "what": what, "value": row[share]}
         for row in rows
@@ -76,10 +86,9 @@ def path_shares(run: Collapse) -> Any:
         .encode(
             x=alt.X("hops:O", title=key.replace("_", " "), axis=alt.Axis(labelAngle=0)), xOffset="what:N",
             y=alt.Y("value:Q", title="share"), color=alt.Color("what:N", title="share"),
-            column=alt.Column("stack:N", title=None),
             tooltip=["stack:N", "hops:O", "what:N", alt.Tooltip("value:Q", format=".3g")],
         )
-        .properties(title=f"{run.name}: the output by path length")
+        .properties(width=380, height=220)
     )  # fmt: skip
 
 
@@ -91,7 +100,7 @@ def path_residuals(run: Collapse) -> Any:
         for what, found in (("sum of the paths", terms), ("pattern of a single path", run.single_paths))
         for row in found
     ]
-    legend = alt.Legend() if len({row["stack"] for row in rows}) > 1 else None
+    legend = alt.Legend(symbolType="stroke") if len({row["stack"] for row in rows}) > 1 else None
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
@@ -121,7 +130,8 @@ def bound_map(run: Collapse) -> Any:
         dark = 15 if key == "max_d" else 0.85
         ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value("black"))
         text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"), color=ink)
-        panels.append((cells + text).properties(title=title, width=alt.Step(30), height=alt.Step(20)))
+        size = {"width": 30 * (1 + max(row["head"] for row in run.bounds)), "height": 20 * len(order)}
+        panels.append((cells + text).properties(title=title, **size))
     return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=f"{run.name}: bounds")
 
 

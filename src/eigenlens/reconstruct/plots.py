@@ -32,16 +32,25 @@ def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None
 
 
 def _panel(rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, title: str) -> alt.LayerChart:
+    names = [name for name in ORDER if any(row["estimator"] == name for row in rows)]
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X(f"{x}:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="%")),
         y=alt.Y("shown:Q", title="mean total variation", scale=alt.Scale(type="log")),
-        color=alt.Color("estimator:N", sort=ORDER, scale=alt.Scale(scheme="tableau10")),
+        color=alt.Color("estimator:N", scale=alt.Scale(domain=names, scheme="tableau10")),
         tooltip=["estimator:N", "budget:Q", "work:Q", "pairs:Q", "total_variation:Q", "score_error:Q"],
     )
-    layers = base.mark_line(strokeWidth=1.5) + base.mark_point(filled=True, size=45, opacity=1)
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(
+        shape=alt.Shape("estimator:N", scale=alt.Scale(domain=names))
+    )
+    layers = base.mark_line(strokeWidth=1.5) + points
     if floor:
-        line = alt.Chart(alt.Data(values=[{"y": floor[0]["total_variation"]}])).mark_rule(strokeDash=[4, 3], color="gray")
-        layers += line.encode(y="y:Q")
+        level = alt.Chart(alt.Data(values=[{"y": floor[0]["total_variation"], "label": "mean of each position"}])).encode(
+            y="y:Q"
+        )
+        text = level.mark_text(color="gray", align="left", baseline="bottom", dx=3, dy=-2).encode(
+            x=alt.value(0), text="label:N"
+        )
+        layers += level.mark_rule(strokeDash=[4, 3], color="gray") + text
     return layers.properties(width=330, height=260)
 
 
@@ -60,7 +69,8 @@ def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", ti
     dark = alt.condition(f"datum.{value} > {most / 2}", alt.value("white"), alt.value("black"))
     text = base.mark_text(fontSize=10).encode(text="label:N", color=dark)
     shown = title or f"{value.replace('_', ' ')} of each head".capitalize()
-    return (cells + text).properties(title=shown, width=alt.Step(34), height=alt.Step(24))
+    size = {"width": 34 * (1 + max((row["head"] for row in rows), default=0)), "height": 24 * len(layers)}
+    return (cells + text).properties(title=shown, **size)
 
 
 def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:

@@ -158,17 +158,29 @@ def _summary(results: Results) -> list[tuple[str, str]]:
     lines = []
     for study in results.studies:
         facts = study.facts
-        heads = sum(site["heads"] for site in study.sites.values())
         lines.append((
             "What was studied",
-            f"{study.name}: {heads} heads in {len(study.sites)} layers, {facts['inputs']} inputs of {study.length} tokens, "
+            f"{study.name}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
             f"{facts['data']['inputs_held_out']} of them held out.",
         ))  # fmt: skip
-        lines.append(("How low-dimensional", study_sentence(study) or "This study holds no spectra."))
+        said = study_sentence(study) or "This study holds no spectra."
+        lines.append(("How low-dimensional", f"{_of(study, results.studies)}{said}"))
     lines += [("Where it would collapse", f"{_of(run, results.collapses)}{run.sentence}") for run in results.collapses]
     lines += [("What the plan saves", f"{_of(plan, results.plans)}{plan_sentence(plan)}") for plan in results.plans]
     lines += [("At what loss", f"{_of(e, results.evaluations)}{e.sentence}") for e in results.evaluations]
     return lines
+
+
+def _size(study: Study) -> str:
+    """Such as `72 heads in 6 layers`, stack by stack where there are several."""
+    stacks: dict[str, list[int]] = {}
+    for site in study.ordered_sites:
+        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
+    several = len(stacks) > 1
+    return ", ".join(
+        f"{sum(heads)} heads in {len(heads)} layer{'s' * (len(heads) != 1)}" + (f" of {stack}" if several else "")
+        for stack, heads in stacks.items()
+    )
 
 
 def _of(result: Any, all_of_kind: list[Any]) -> str:
@@ -235,6 +247,8 @@ def _collapse_parts(run: Collapse, number: int, several: bool) -> list[Part]:
     named = f": {run.name}" if several else ""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
+    if not run.facts["float64"]:
+        notes.append("values below about 1e-06 are the rounding of single precision; a run with --float64 goes below it.")
 
     def part(name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]) -> list[Part]:
         key = f"collapse{number}-{name}"

@@ -31,16 +31,10 @@ METRICS = {
 """What the map of heads can show, the first that is there to begin with."""
 
 
-def ordered_sites(study: Study) -> list[str]:
-    """The sites stack by stack, each in the order the model runs them."""
-    stacks = list(dict.fromkeys(site.rpartition("/")[0] for site in study.sites))
-    return sorted(study.sites, key=lambda site: stacks.index(site.rpartition("/")[0]))
-
-
 def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
     """One record a head: the study's own numbers, then those of results of the same weights, each under its prefix."""
     found: dict[Place, dict[str, Any]] = {}
-    for site in ordered_sites(study):
+    for site in study.ordered_sites:
         stack, _, layer = site.rpartition("/")
         for head in range(study.sites[site]["heads"]):
             found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}

@@ -10,9 +10,10 @@ import numpy as np
 
 from ..spectra.bases import Place
 from ..spectra.plots import block_means, explained_curve, heat_maps, vector_lines
+from ..spectra.spectrum import counted
 from ..study.study import Study
 from .figures import Arrays, Figure, columns, figure
-from .head_numbers import METRICS, head_numbers, ordered_sites
+from .head_numbers import METRICS, head_numbers
 from .results import Results
 from .sentences import head_sentences
 
@@ -22,7 +23,6 @@ MAPS = 3
 """Leading eigenvectors of matrices that are drawn, beside the mean."""
 MAP_BYTES = 1_200_000
 """What all heat maps of a page may take; larger models get coarser ones."""
-POINTS = 48
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     share = MAP_BYTES / max(len(results.studies), 1) / max(len(numbers) * (MAPS + 1), 1)
     side = int(np.clip(np.sqrt(share), 12, 64))
     sites, step = [], 1
-    for site in ordered_sites(study):
+    for site in study.ordered_sites:
         record, mine = _site(study, site, side, arrays)
         sites.append(record)
         step = max(step, mine)
@@ -101,7 +101,7 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
             "Lines: the entry of each eigenvector at each key position.",
         )
     if study.has("matrices"):
-        maps = heat_maps(data["maps"], titles, columns=2)
+        maps = heat_maps(data["maps"], columns=2)
         charts["maps"] = (maps, f"{titles[0].capitalize()} and leading eigenvectors of matrices", "Heat maps, queries by keys.")
     return [
         figure(names[part], chart, title, text, "canvas" if part == "maps" else "svg")
@@ -128,8 +128,7 @@ def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str,
     for analysis in ("rows", "matrices"):
         found = study.spectra.select(analysis=analysis, level="head", centring="centred", stack=place.stack, layer=place.layer)
         if len(found):
-            m = len(found.spectra[0].eigenvalues)
-            chosen = np.unique(np.round(np.geomspace(1, m, min(POINTS, m))).astype(int))
+            chosen = counted(len(found.spectra[0].eigenvalues))
             curves = {
                 name: arrays.add(np.stack([getattr(s, name)[chosen - 1] for s in found]).astype(np.float32))
                 for name in ("held_out", "low", "high", "explained", "eigenvalues")

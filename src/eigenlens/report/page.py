@@ -47,6 +47,7 @@ def _environment() -> Environment:
     )
     found.filters["cell"] = cell
     found.filters["worded"] = worded
+    found.filters["coded"] = coded
     found.filters["named"] = lambda name: str(name).replace("_", " ")
     return found
 
@@ -58,6 +59,12 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def coded(text: str) -> Markup:
+    """Text with what stands between backticks as code."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def worded(value: Any) -> bool:

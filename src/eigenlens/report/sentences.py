@@ -18,9 +18,10 @@ CONDITION = 1.256
 
 def percent(value: float) -> str:
     """A share in words a reader compares at a glance."""
-    if value and abs(value) < 5e-3:
-        return f"{float(f'{100 * value:.1g}'):g} %"
-    return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
+    if value and abs(value) < 1e-4:
+        return "less than 0.01 %"
+    digits = 0 if abs(value) >= 0.0995 else 1 if abs(value) >= 5e-3 else 2
+    return f"{100 * value:.{digits}f} %".replace("-", "−")
 
 
 def curve_sentence(plan: Plan) -> str:
@@ -59,9 +60,11 @@ def paths_sentence(run: Collapse) -> str:
             entry["path_share"] += row["path_share"] or 0.0
         longest = max(by_hops)
         few = ", ".join(f"{percent(by_hops[hops]['share'])} over {hops}" for hops in sorted(by_hops)[:3])
+        others = [row for row in run.paths if row["stack"] == stack and row["part"] != "paths"]
+        rest = "".join(f"; {percent(row['share'])} come from what is no path: {row['part']}" for row in others if row["share"])
         where = f"Of the output of the {stack}" if len({row["stack"] for row in rows}) > 1 else "Of the output"
         parts.append(
-            f"{where}, by number of {kind} hops: {few}. Paths of {longest} hops are "
+            f"{where}, by number of {kind} hops: {few}{rest}. Paths of {longest} hops are "
             f"{percent(by_hops[longest]['path_share'])} of all paths and add {percent(by_hops[longest]['share'])}."
         )
     return " ".join(parts)

@@ -14,7 +14,7 @@ from ..reconstruct.tables import choice_rows, curve_rows
 from ..study.compare import Comparison
 from ..study.depth import TITLES
 from ..study.study import Study
-from ..study.tables import summary_rows
+from ..study.tables import summary_numbers
 from .figures import columns
 
 
@@ -48,7 +48,7 @@ def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> l
     tables = [Table(f"{key}-all", "Every head (all numbers in the CSV)", list(numbers), HEADS)]
     if len(study.spectra):
         title = "Dimensions that hold a share of the held-out variance, median of the heads"
-        tables.append(Table(f"{key}-summary", title, summary_rows(study)))
+        tables.append(Table(f"{key}-summary", title, summary_numbers(study)))
     if study.has("depth"):
         rows = study.depth.table(list(TITLES))
         tables.append(Table(f"{key}-depth", "Tokens and patterns along depth, means over inputs", rows))

@@ -44,7 +44,9 @@ def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "cen
         text="label:N",
         color=alt.condition(f"datum.dimension > {middle}", alt.value("white"), alt.value("black")),
     )
-    return (cells + text).properties(title=title, width=alt.Step(34), height=alt.Step(24))
+    return (cells + text).properties(
+        title=title, width=34 * (1 + max((row["head"] for row in rows), default=0)), height=24 * len(layers)
+    )
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
@@ -83,7 +85,9 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
     band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q")
     line = base.mark_line(strokeWidth=1.6, clip=True).encode(
         y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=axis, title="variance explained"),
-        strokeDash=alt.StrokeDash("variance:N", sort=["held out", "in the sample"], title="variance"),
+        strokeDash=alt.StrokeDash(
+            "variance:N", sort=["held out", "in the sample"], title="variance", legend=alt.Legend(symbolType="stroke")
+        ),
         tooltip=["analysis:N", "variance:N", "components:Q", alt.Tooltip("share:Q", format=".1%")],
     )
     return (band.transform_filter("datum.variance == 'held out'") + line).properties(width=330, height=210)
@@ -98,6 +102,7 @@ def vector_lines(data: alt.Data, title: str = "key position") -> alt.Chart:
             x=alt.X("position:Q", title=title, scale=alt.Scale(nice=False)),
             y=alt.Y("value:Q", title="entry of the eigenvector"),
             color=alt.Color("component:N", title="eigenvector", scale=alt.Scale(scheme="tableau10")),
+            strokeDash=alt.StrokeDash("component:N", title="eigenvector", legend=alt.Legend(symbolType="stroke")),
             tooltip=["component:N", "position:Q", alt.Tooltip("value:Q", format=".3f")],
         )
         .properties(width=330, height=210)
@@ -149,25 +154,37 @@ def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most
         for i, j in zip(*np.nonzero(np.isfinite(small[0]))):
             value = float(small[0, i, j])
             place = {"query": int(i) * step, "key": int(j) * step}
-            rows.append({"map": title, **place, "value": float(f"{value:.4g}"), "relative": round(value / scale, 4)})
-    return heat_maps(_data(rows), titles, columns)
+            rows.append(
+                {
+                    "map": title,
+                    "order": titles.index(title),
+                    **place,
+                    "value": float(f"{value:.4g}"),
+                    "relative": round(value / scale, 4),
+                }
+            )
+    return heat_maps(_data(rows), columns)
 
 
-def heat_maps(data: alt.Data, titles: Sequence[str], columns: int = 4) -> alt.Chart:
-    """Heat maps side by side, each coloured relative to its largest entry. Rows of `data`: map, query, key, value, relative."""
+def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
+    """Heat maps side by side, each coloured relative to its largest entry.
+
+    Rows of `data`: map (its title), order, query, key, value, relative.
+    """
+    bare = alt.Axis(labels=False, ticks=False, domain=False)
     return (
         alt.Chart(data)
         .mark_rect()
         .encode(
-            x=alt.X("key:O", axis=None),
-            y=alt.Y("query:O", axis=None),
+            x=alt.X("key:O", axis=bare, title="key"),
+            y=alt.Y("query:O", axis=bare, title="query"),
             color=alt.Color(
                 "relative:Q", scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True), title="of its largest"
             ),
             tooltip=["map:N", "query:Q", "key:Q", alt.Tooltip("value:Q", format=".3g")],
         )
         .properties(width=150, height=150)
-        .facet(alt.Facet("map:N", sort=list(titles), title=None), columns=columns)
+        .facet(alt.Facet("map:N", sort=alt.EncodingSortField("order", op="min"), title=None), columns=columns)
     )
 
 

@@ -33,7 +33,7 @@ def dimension_sentence(spectra: Spectra) -> str:
     what = "score rows" if heads.spectra[0].analysis == "rows" else "score matrices"
     return (
         f"The {what} of the median head need {middle} of {size} dimensions for 90 % of their held-out variance{ends}. "
-        f"{low} of {number} heads get by with an eighth of the dimensions or less."
+        f"{low} of {number} heads {'gets' if low == 1 else 'get'} by with an eighth of the dimensions or less."
     )
 
 

@@ -92,8 +92,7 @@ class Spectrum:
 
     def points(self, most: int = 48) -> list[dict[str, Any]]:
         """The curves at up to `most` numbers of components: held out with its interval, and in the sample."""
-        m = len(self.eigenvalues)
-        chosen = np.unique(np.round(np.geomspace(1, m, min(most, m))).astype(int)) - 1
+        chosen = counted(len(self.eigenvalues), most) - 1
         curves = {"held out": (self.held_out, self.low, self.high), "in the sample": (self.explained, None, None)}
         return [
             {
@@ -110,6 +109,13 @@ class Spectrum:
         from .plots import explained_curve
 
         return explained_curve(alt.Data(values=self.points())).properties(title=self.name)
+
+
+def counted(m: int, most: int = 48) -> np.ndarray:
+    """Numbers of components at which a curve of m is drawn: all, or the first sixteen and up to `most` in even ratios."""
+    if m <= most:
+        return np.arange(1, m + 1)
+    return np.unique(np.concatenate([np.arange(1, 17), np.round(np.geomspace(1, m, most)).astype(int)]))
 
 
 def _number(value: float) -> float | None:

@@ -91,13 +91,21 @@ class Depth:
             for point in self.curve(metric, stack, tokens)
         ]
         base = alt.Chart().encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="depth"))
-        colour = alt.Color("tokens:N", sort=list(TOKENS), title="tokens")
-        dash = alt.StrokeDash("stack:N", title="stack")
+        domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
+        colour = alt.Color("tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1))
+        legend = alt.Legend(symbolType="stroke") if len(self.stacks) > 1 else None
+        dash = alt.StrokeDash("stack:N", title="stack", legend=legend)
         band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q", color=colour, detail="stack:N")
-        line = base.mark_line(point={"size": 18}).encode(
-            y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False)), color=colour, strokeDash=dash,
+        large = "abs(datum.value) >= 1e5 ? format(datum.value, '.1e') : datum.label"
+        axis = alt.Axis(labelExpr=large)
+        curve = base.encode(
+            y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=axis), color=colour,
+            detail="stack:N",
             tooltip=["metric:N", "stack:N", "tokens:N", "depth:Q", alt.Tooltip("mean:Q", format=".4g"), "number:Q"],
         )  # fmt: skip
+        shape = alt.Shape("tokens:N", scale=domain, title="tokens")
+        points = curve.mark_point(filled=True, size=25, opacity=1).encode(shape=shape)
+        line = curve.mark_line().encode(strokeDash=dash) + points
         titles = [TITLES[metric] for metric in metrics]
         return (
             alt.layer(band, line, data=alt.Data(values=rows))

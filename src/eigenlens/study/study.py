@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,15 +18,14 @@ from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
-from ..spectra.spectrum import Level, Spectra, Spectrum
+from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from .depth import Depth
 from .recorder import Recording
+from .stored import KEPT_VECTORS, halves, matrix_tensors, read_spectra, spectra_tensors
 
 FORMAT = 3
 FILES = ("spectra", "rows", "moments", "matrices", "depth")
-KEPT_VECTORS = 16
-"""Leading eigenvectors of whole matrices that a study keeps of every head."""
 
 
 class Study:
@@ -69,7 +67,7 @@ class Study:
     @classmethod
     def write(cls, folder: Path, facts: dict[str, Any], recording: Recording) -> None:
         """Write the files of a finished study; `study.json` comes last and makes it one."""
-        tensors: dict[str, dict[str, Tensor]] = {"spectra": _spectra_tensors(recording.spectra)}
+        tensors: dict[str, dict[str, Tensor]] = {"spectra": spectra_tensors(recording.spectra)}
         for name in ("rows", "moments"):
             parts = {"fit": recording.fit.get(name), "held": recording.held.get(name)}
             if parts["fit"] is not None:
@@ -77,7 +75,7 @@ class Study:
                     f"{part}:{key}": x for part, s in parts.items() if s is not None for key, x in s.state().items()
                 }
         if recording.matrices is not None:
-            tensors["matrices"] = _matrix_tensors(recording)
+            tensors["matrices"] = matrix_tensors(recording)
         if recording.depth is not None:
             tensors["depth"] = recording.depth.state()
         files = {}
@@ -111,14 +109,20 @@ class Study:
         """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
         return self.facts["sites"]
 
+    @property
+    def ordered_sites(self) -> list[str]:
+        """The sites stack by stack, each in the order the model runs them."""
+        stacks = list(dict.fromkeys(Place.of(site, "stack").stack for site in self.sites))
+        return sorted(self.sites, key=lambda site: stacks.index(Place.of(site, "stack").stack))
+
     @cached_property
     def spectra(self) -> Spectra:
         """Spectra of rows and matrices, by head, layer and stack, in every centring."""
-        return Spectra(tuple(_read_spectra(self._tensors("spectra"))))
+        return Spectra(tuple(read_spectra(self._tensors("spectra"))))
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, RowSums]]:
-        return {part: RowMoments.from_state(s).result() for part, s in _halves(self._tensors("rows")).items()}
+        return {part: RowMoments.from_state(s).result() for part, s in halves(self._tensors("rows")).items()}
 
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
         """First and second moments of the rows of every site."""
@@ -126,7 +130,7 @@ class Study:
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
         """Moments of queries and keys of every site."""
-        return QueryKeyMoments.from_state(_halves(self._tensors("moments"))[part]).result()
+        return QueryKeyMoments.from_state(halves(self._tensors("moments"))[part]).result()
 
     @cached_property
     def depth(self) -> Depth:
@@ -177,7 +181,8 @@ class Study:
                 raise EigenlensError(
                     f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head"
                 )
-            for site, parts in self.matrix_results.items():
+            for site in [site for site in self.ordered_sites if site in self.matrix_results]:
+                parts = self.matrix_results[site]
                 for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
                     names.append(f"{site}.{head}")
                     layers.append(site)
@@ -185,8 +190,9 @@ class Study:
             dimensions = next(iter(self.sites.values()))["pairs"]
             return Eigenspaces(tuple(names), tuple(layers), torch.stack(_same(vectors)), None, None, dimensions)
         scatters, values = [], []
-        for place, sums in levels(self.row_sums()).items():
-            if place.level != level:
+        known = levels(self.row_sums())
+        for place in dict.fromkeys(Place.of(site, level) for site in self.ordered_sites):
+            if (sums := known.get(place)) is None:  # a stack whose layers see different numbers of keys
                 continue
             basis = self.row_basis(place, centring)
             site = place.stack if place.layer is None else f"{place.stack}/{place.layer}"
@@ -270,14 +276,6 @@ def _same(vectors: list[Tensor]) -> list[Tensor]:
     return vectors
 
 
-def _halves(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    parts: dict[str, dict[str, Tensor]] = {"fit": {}, "held": {}}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(":")
-        parts[part][rest] = tensor
-    return parts
-
-
 def _wide(spectra: Spectra) -> list[dict[str, Any]]:
     """One record a head: the numbers of each analysis and centring under `rows_centred_…`, `matrices_raw_…`."""
     found: dict[tuple[str, int | None, int | None], dict[str, Any]] = {}
@@ -288,55 +286,3 @@ def _wide(spectra: Spectra) -> list[dict[str, Any]]:
         skipped = {"analysis", "level", "centring", "stack", "layer", "head"}
         record |= {f"{prefix}_{key}": value for key, value in spectrum.row().items() if key not in skipped}
     return list(found.values())
-
-
-def _spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
-    """Spectra by analysis, level, centring and place, all heads of a place in one tensor."""
-    grouped: dict[str, list[Spectrum]] = {}
-    for s in spectra:
-        layer = "" if s.layer is None else s.layer
-        grouped.setdefault(f"{s.analysis}|{s.level}|{s.centring}|{s.stack}|{layer}", []).append(s)
-    tensors: dict[str, Tensor] = {}
-    for name, members in grouped.items():
-        for part in ("eigenvalues", "held_out", "low", "high"):
-            tensors[f"{name}|{part}"] = torch.from_numpy(np.stack([getattr(s, part) for s in members]))
-        tensors[f"{name}|numbers"] = torch.tensor([[s.samples, s.dimensions, s.total] for s in members], dtype=torch.float64)
-    return tensors
-
-
-def _read_spectra(tensors: dict[str, Tensor]) -> list[Spectrum]:
-    spectra = []
-    for name in [name for name in tensors if name.endswith("|numbers")]:
-        prefix = name.removesuffix("|numbers")
-        analysis, level, centring, stack, layer = prefix.split("|")
-        for head, (samples, dimensions, total) in enumerate(tensors[name].tolist()):
-            curves = {p: tensors[f"{prefix}|{p}"][head].numpy() for p in ("eigenvalues", "held_out", "low", "high")}
-            spectra.append(
-                Spectrum(
-                    analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
-                    layer=int(layer) if layer else None, head=head if level == "head" else None,
-                    samples=int(samples), dimensions=int(dimensions), total=total, **curves,
-                )
-            )  # fmt: skip
-    order = {"rows": 0, "matrices": 1}
-    return sorted(spectra, key=lambda s: (order[s.analysis], s.stack, -1 if s.layer is None else s.layer, s.head or 0))
-
-
-def _matrix_tensors(recording: Recording) -> dict[str, Tensor]:
-    """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside them."""
-    analysis = recording.matrices
-    tensors: dict[str, Tensor] = {}
-    assert analysis is not None
-    for site, sums in recording.fit["matrices"].result().items():
-        if site not in analysis.pairs:
-            continue
-        bases = analysis.bases[Place.of(site, "head")]
-        vectors = [basis.vectors("centred", KEPT_VECTORS) for basis in bases]
-        mean = sums.first / sums.number
-        tensors |= {
-            f"{site}/valid": sums.valid,
-            f"{site}/vectors": torch.stack(vectors),
-            f"{site}/mean": mean.float(),
-            f"{site}/variance": (sums.squares / sums.number - mean.square()).clamp_min(0).float(),
-        }
-    return tensors

@@ -8,42 +8,51 @@ import numpy as np
 
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
-from ..spectra.sentences import dimension_sentence, median_or_beyond
-from ..spectra.spectrum import Spectra, Spectrum
+from ..spectra.sentences import dimension_sentence
+from ..spectra.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from .study import Study
 
 
-def summary_rows(study: Study) -> list[dict[str, Any]]:
-    """One row an analysis, centring and stack: medians over heads of the held-out dimensions."""
+def summary_numbers(study: Study) -> list[dict[str, Any]]:
+    """One row an analysis, centring and stack: medians over heads. A dimension beyond the components kept is None."""
     rows = []
     for analysis in ("rows", "matrices"):
         for centring in CENTRINGS:
             chosen = study.spectra.select(analysis=analysis, level="head", centring=centring)
             for stack in sorted({s.stack for s in chosen}):
                 heads = chosen.select(stack=stack)
-                most = len(heads.spectra[0].eigenvalues)
-                row: dict[str, Any] = {
-                    "analysis": analysis,
-                    "centring": centring,
-                    "stack": stack,
-                    "of": heads.spectra[0].dimensions,
-                }
+                kept, dimensions = len(heads.spectra[0].eigenvalues), heads.spectra[0].dimensions
+                row: dict[str, Any] = {"analysis": analysis, "centring": centring, "stack": stack}
+                row |= {"dimensions": dimensions, "kept": kept}
                 for share in SHARES:
-                    row[f"{share:.0%}"] = median_or_beyond((s.dimension(share) for s in heads), most)
-                row["effective rank"] = f"{np.median([s.effective_rank for s in heads]):.1f}"
-                rank = min(16, most)
-                row[f"held out at {rank}"] = _interval(heads, rank)
+                    middle = float(np.median([np.inf if (d := s.dimension(share)) is None else d for s in heads]))
+                    row[f"held_out_dimension_{round(share * 100)}"] = None if np.isinf(middle) else middle
+                row["effective_rank"] = float(np.median([s.effective_rank for s in heads]))
+                row["rank"] = rank = min(16, kept)
+                for name in ("held_out", "low", "high"):
+                    middle = float(np.median([getattr(s, name)[rank - 1] for s in heads]))
+                    row[f"{name}_at_rank"] = None if np.isnan(middle) else middle
                 rows.append(row)
     return rows
 
 
-def _interval(heads: Spectra, rank: int) -> str:
-    values = {name: float(np.median([getattr(s, name)[rank - 1] for s in heads])) for name in ("held_out", "low", "high")}
-    if np.isnan(values["low"]):
-        return f"{values['held_out']:.2f}"
-    return f"{values['held_out']:.2f} ({values['low']:.2f}–{values['high']:.2f})"
+def summary_rows(study: Study) -> list[dict[str, Any]]:
+    """The same in words that fit a terminal: `>64` beyond what was kept, intervals in brackets."""
+    rows = []
+    for numbers in summary_numbers(study):
+        row = {"analysis": numbers["analysis"], "centring": numbers["centring"], "stack": numbers["stack"]}
+        row["of"] = numbers["dimensions"]
+        for share in SHARES:
+            found = numbers[f"held_out_dimension_{round(share * 100)}"]
+            row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"
+        row["effective rank"] = f"{numbers['effective_rank']:.1f}"
+        held, low, high = (numbers[f"{name}_at_rank"] for name in ("held_out", "low", "high"))
+        interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
+        row[f"held out at {numbers['rank']}"] = ("nan" if held is None else f"{held:.2f}") + interval
+        rows.append(row)
+    return rows
 
 
 def layer_rows(study: Study, analysis: str = "rows", centring: str = "centred", share: float = 0.9) -> list[dict[str, Any]]:

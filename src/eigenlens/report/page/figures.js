@@ -18,7 +18,10 @@
     background: "transparent",
     font: "system-ui, sans-serif",
     axis: { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line, gridOpacity: 0.5, titleFontWeight: 500 },
-    legend: { labelColor: ink, titleColor: ink, labelLimit: 220, ...(narrow ? { orient: "bottom", columns: 2, direction: "horizontal" } : {}) },
+    legend: {
+      labelColor: ink, titleColor: ink, labelLimit: narrow ? 120 : 220,
+      ...(narrow ? { orient: "bottom", columns: 2, layout: { bottom: { direction: "vertical", anchor: "start" } } } : {}),
+    },
     header: { labelColor: ink, titleColor: ink },
     title: { color: ink, fontSize: 12 },
     view: { stroke: "transparent", fill: behind },
@@ -26,10 +29,11 @@
 
   const legendWidth = (spec) => (/"(color|strokeDash)":\{"/.test(JSON.stringify(spec)) ? 140 : 0);
 
-  /** A view made narrower or wider; heat maps keep their proportions. */
+  /** A view made narrower or wider; maps never wider than they are, and heat maps keep their proportions. */
   const sized = (spec, room, most, square) => {
     if (typeof spec.width !== "number") return spec;
-    const width = Math.max(120, Math.min(room, square ? spec.width : most));
+    const cells = JSON.stringify(spec).includes('"type":"rect"');
+    const width = Math.max(120, Math.min(room, square || cells ? spec.width : most));
     const height = square ? Math.round((spec.height * width) / spec.width) : spec.height;
     return { ...spec, width, height };
   };
@@ -79,14 +83,34 @@
     const ink = canvas ? resolved("--ink") : "currentColor";
     const behind = canvas ? "#ffffff" : "transparent"; // what shines through between the cells of a heat map
     const colours = config(ink, canvas ? resolved("--line") : "var(--line)", width < 560, behind);
-    known.result?.finalize();
-    known.result = await embed(element, fitted(record, width), rowsOf(key), record.renderer, colours);
-    known.width = width;
+    let room = width;
+    for (let tries = 0; tries < 3; tries += 1) {
+      known.result?.finalize();
+      known.result = await embed(inner(element), fitted(record, room), rowsOf(key), record.renderer, colours);
+      const over = element.scrollWidth - element.clientWidth;
+      if (over <= 1) break;
+      room -= over; // labels and legends took more than was thought
+    }
+    known.look = lookOf(element);
   };
+
+  /** The element a chart is drawn into; what is around it describes it to who cannot see it. */
+  const inner = (element) => {
+    if (!element.firstElementChild) {
+      const made = document.createElement("div");
+      made.setAttribute("aria-hidden", "true");
+      element.append(made);
+    }
+    return element.firstElementChild;
+  };
+
+  /** What a drawing depends on besides its data. */
+  const lookOf = (element) => `${element.clientWidth} ${resolved("--ink")}`;
 
   const renew = async (key) => {
     const known = drawn.get(key);
-    await (known.result ? known.result.view.data(key, known.rows[key]).runAsync() : drawNow(key));
+    const same = known.result && known.look === lookOf(place(key));
+    await (same ? known.result.view.data(key, known.rows[key]).runAsync() : drawNow(key));
   };
 
   /** One thing at a time for each chart, always with its newest rows; what waits already need not wait twice. */
@@ -114,7 +138,7 @@
     const element = document.createElement("div");
     const colours = { ...config("#1c2329", "#d5dce0", false), background: "white" };
     const spec = record.spec.hconcat ? record.spec : fitted(record, 760);
-    const result = await embed(element, spec, rowsOf(key), "svg", colours);
+    const result = await embed(element, spec, rowsOf(key), "canvas", colours); // no element for each of ten thousand cells
     const content = kind === "svg" ? await result.view.toSVG() : await result.view.toCanvas(2);
     const blob = kind === "svg"
       ? new Blob([content], { type: "image/svg+xml" })
@@ -146,7 +170,7 @@
     for (const element of document.querySelectorAll(".figure")) seen.observe(element);
     const again = (force) => {
       for (const [key, known] of drawn) {
-        if (known.result && (force || place(key)?.clientWidth !== known.width)) draw(key);
+        if (known.result && (force || known.look !== lookOf(place(key)))) draw(key);
       }
     };
     let waiting = 0;

@@ -74,8 +74,9 @@
     const values = lens.scaled(site.maps, head * site.maps.each + i);
     const across = site.maps.shape[2];
     const largest = Math.max(...values.map((value) => Math.abs(value ?? 0))) || 1;
+    const title = `${record.maps[i]}, largest ${lens.short(largest)}`;
     return values.map((value, at) => ({
-      map: record.maps[i], query: Math.floor(at / across) * record.step, key: (at % across) * record.step, value,
+      map: title, order: i, query: Math.floor(at / across) * record.step, key: (at % across) * record.step, value,
       relative: value === null ? null : value / largest,
     })).filter((row) => row.value !== null);
   }).flat();
