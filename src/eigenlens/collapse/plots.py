@@ -28,7 +28,7 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
     panels = []
     for stack in stacks:
         data = alt.Data(values=[row for row in rows if row["stack"] == stack])
-        base = alt.Chart(data).encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="blocks passed"))
+        base = alt.Chart(data).encode(x=alt.X("depth:Q", axis=_whole(rows, "depth"), title="blocks passed"))
         scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
         colour = alt.Color("variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1))
         axis = alt.Axis(format=".0e", tickCount=8)
@@ -43,6 +43,12 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
     return alt.hconcat(*panels).properties(title=title)
+
+
+def _whole(rows: list[dict[str, Any]], name: str) -> alt.Axis:
+    """Ticks at whole numbers only, at most about a dozen."""
+    most = max((row[name] for row in rows), default=0)
+    return alt.Axis(values=list(range(0, most + 1, max(1, most // 12))), format="d")
 
 
 def _or(value: float | None, other: float) -> float:
@@ -67,8 +73,10 @@ def _hop_map(rows: list[dict[str, Any]]) -> Any:
         y=alt.Y("mlp_hops:O", title="MLP hops", sort="descending"),
         tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
     )
-    colour = alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domainMid=0))
-    text = base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"))
+    most = max(abs(row["share"]) for row in rows) or 1.0
+    colour = alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domain=[-most, most]))
+    ink = alt.condition(f"abs(datum.share) > {0.6 * most}", alt.value("white"), alt.value("black"))
+    text = base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"), color=ink)
     return (base.mark_rect().encode(color=colour) + text).properties(width=36 * len({row["attention_hops"] for row in rows}))
 
 
@@ -105,7 +113,7 @@ def path_residuals(run: Collapse) -> Any:
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("hops:Q", title="attention hops", axis=alt.Axis(tickMinStep=1, format="d")),
+            x=alt.X("hops:Q", title="attention hops", axis=_whole(rows, "hops")),
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
             color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
             strokeDash=alt.StrokeDash("stack:N", legend=legend),
@@ -126,8 +134,13 @@ def bound_map(run: Collapse) -> Any:
             tooltip=["layer:N", "head:O", alt.Tooltip("value:Q", format=".3g", title=title)],
         )  # fmt: skip
         scale = alt.Scale(scheme="tealblues", type="log" if key == "max_d" else "linear")
-        cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=scale, title=title))
-        dark = 15 if key == "max_d" else 0.85
+        legend = alt.Legend(format=".2~g")
+        cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=scale, title=title, legend=legend))
+        known = [row["value"] for row in data if row["value"]] or [1.0]
+        share = 0.6  # of the scale: from here on its colours are dark
+        dark = min(known) + share * (max(known) - min(known))
+        if key == "max_d":
+            dark = min(known) * (max(known) / min(known)) ** share
         ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value("black"))
         text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"), color=ink)
         size = {"width": 30 * (1 + max(row["head"] for row in run.bounds)), "height": 20 * len(order)}

@@ -12,6 +12,9 @@ from ..run.files import read_json
 from ..stats import DepthNumber
 from ..study.depth import Depth
 
+FACTS = {"model", "data", "length", "inputs", "by", "float64", "notes"}
+"""What every run says of itself."""
+
 
 class Collapse:
     """Curves of a model and its ablations, its output by path length, and the bounds of its heads.
@@ -37,6 +40,9 @@ class Collapse:
         content = read_json(path)
         if not isinstance(content, dict) or not {"facts", "curves", "paths", "bounds"} <= set(content):
             raise EigenlensError(f"{path} is not what a collapse run writes; make it anew")
+        if not isinstance(content["facts"], dict) or (missing := FACTS - set(content["facts"])):
+            what = f"its facts lack {', '.join(sorted(missing))}" if isinstance(content["facts"], dict) else "it has no facts"
+            raise EigenlensError(f"{path} is damaged or of another version: {what}; make it anew")
         return cls(content)
 
     @cached_property

@@ -12,7 +12,7 @@ from ..display import visible
 ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "adaptive", "plan"]
 
 
-CHANGE = 0.25
+CHANGE = 0.1
 """Differences of weights from here on have the full colour: one scale for all budgets, so that their pictures compare."""
 
 
@@ -21,8 +21,8 @@ def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None
 
     `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of the mean alone is dashed.
     """
-    rows = [row for row in curve if row["budget"] is not None]
-    if chosen is not None:
+    rows = [row for row in curve if row["budget"] is not None and row["work"] > 0]  # the mean alone works nothing
+    if chosen is not None and chosen["work"] > 0:
         rows = [*rows, {"estimator": "plan", "budget": chosen["work"], **chosen}]
     rows = [{**row, "shown": max(row["total_variation"], 1e-4)} for row in rows]
     floor = [row for row in curve if row["estimator"] == "mean"]

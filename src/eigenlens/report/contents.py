@@ -14,13 +14,13 @@ from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
 from ..study.study import Study
-from ..study.tables import sentence as study_sentence
 from .figures import Arrays, Figure, figure
 from .heads import Heads, heads_of
 from .overlaps import Matrix, compared, of_comparison, of_study
 from .patterns import Patterns, patterns_of
 from .results import Results
 from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
+from .summary import facts_of, model_of, summary_of, target_of
 from .tables import Table, collapse_tables, comparison_tables, evaluation_tables, plan_tables, study_tables
 
 
@@ -118,7 +118,10 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
             "heads", "How low-dimensional is each head?", heads,
             "No study was given: `eigenlens study MODEL DATA -o DIR` makes one.",
         ),
-        Section("overlap", "Do heads share their directions?", overlaps, "No study of rows was given."),
+        Section(
+            "overlap", "Do heads share their directions?", overlaps,
+            "There is nothing to compare: that takes a study of rows with two heads or more that see equally many keys.",
+        ),
         Section(
             "reconstruction", "How much can be left out?", plans + evaluations,
             "No plan was given: `eigenlens plan STUDY --budget 0.25 -o PLAN` makes one, `eigenlens evaluate` measures it.",
@@ -128,63 +131,8 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
             "No collapse run was given: `eigenlens collapse MODEL DATA -o DIR` makes one.",
         ),
     ]  # fmt: skip
-    named = title or " and ".join(dict.fromkeys(_model(result) for result in results.all))
-    return Contents(named, _summary(results), sections, [_facts(result) for result in results.all], arrays)
-
-
-def _model(result: Any) -> str:
-    model = result.facts["model"]
-    return model if isinstance(model, str) else model["name"]
-
-
-def _data(result: Any) -> str:
-    data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
-    return data if isinstance(data, str) else data["name"]
-
-
-def _facts(result: Any) -> dict[str, Any]:
-    """How a result was made: one row of the last table."""
-    facts = result.facts
-    return {
-        "result": type(result).__name__.lower(), "model": _model(result), "data": _data(result), "length": facts["length"],
-        "inputs": facts.get("inputs"), "seconds": facts.get("seconds"), "created": facts.get("created"),
-        "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()) or None,
-        "notes": "; ".join(facts.get("notes", [])) or None,
-    }  # fmt: skip
-
-
-def _summary(results: Results) -> list[tuple[str, str]]:
-    """What a reader in a hurry wants to know, question and answer."""
-    lines = []
-    for study in results.studies:
-        facts = study.facts
-        lines.append((
-            "What was studied",
-            f"{study.name}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
-            f"{facts['data']['inputs_held_out']} of them held out.",
-        ))  # fmt: skip
-        said = study_sentence(study) or "This study holds no spectra."
-        lines.append(("How low-dimensional", f"{_of(study, results.studies)}{said}"))
-    lines += [("Where it would collapse", f"{_of(run, results.collapses)}{run.sentence}") for run in results.collapses]
-    lines += [("What the plan saves", f"{_of(plan, results.plans)}{plan_sentence(plan)}") for plan in results.plans]
-    lines += [("At what loss", f"{_of(e, results.evaluations)}{e.sentence}") for e in results.evaluations]
-    return lines
-
-
-def _size(study: Study) -> str:
-    """Such as `72 heads in 6 layers`, stack by stack where there are several."""
-    stacks: dict[str, list[int]] = {}
-    for site in study.ordered_sites:
-        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
-    several = len(stacks) > 1
-    return ", ".join(
-        f"{sum(heads)} heads in {len(heads)} layer{'s' * (len(heads) != 1)}" + (f" of {stack}" if several else "")
-        for stack, heads in stacks.items()
-    )
-
-
-def _of(result: Any, all_of_kind: list[Any]) -> str:
-    return f"{_model(result)} on {_data(result)}: " if len(all_of_kind) > 1 else ""
+    named = title or " and ".join(dict.fromkeys(model_of(result) for result in results.all))
+    return Contents(named, summary_of(results), sections, [facts_of(result) for result in results.all], arrays)
 
 
 def _heads_part(study: Study, results: Results, key: str, title: str, arrays: Arrays) -> Part:
@@ -208,7 +156,7 @@ def _depth_part(study: Study, key: str, title: str) -> list[Part]:
 
 
 def _plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
-    title = "Error against budget" + (f": {_model(plan)}, {_target(plan)}" if several else "")
+    title = "Error against budget" + (f": {model_of(plan)}, {target_of(plan.facts)}" if several else "")
     sentences = [curve_sentence(plan) or plan_sentence(plan)]
     name = (
         "What is left of the patterns at a budget" if plan.blocks is None else "Share of causal attention that each head keeps"
@@ -220,16 +168,17 @@ def _plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
     return Part(key, title, sentences, "plan", [drawn], plan_tables(plan, key), patterns=examples)
 
 
-def _target(plan: Plan) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in plan.facts["target"].items() if isinstance(value, int | float))
-
-
 def _evaluation_part(evaluation: Evaluation, key: str) -> Part:
     drawn = figure(key, evaluation.plot(), "What every head loses under the plan", f"A heat map. {evaluation.sentence}")
     notes = [f"{note}." for note in evaluation.facts["notes"]]
     tables = evaluation_tables(evaluation, key)
     return Part(
-        key, f"The planned model: {evaluation.name}", [evaluation.sentence], figures=[drawn], tables=tables, notes=notes
+        key,
+        f"The planned model ({target_of(evaluation.facts['plan'])}): {evaluation.name}",
+        [evaluation.sentence],
+        figures=[drawn],
+        tables=tables,
+        notes=notes,
     )
 
 

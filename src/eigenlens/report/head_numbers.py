@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from ..reconstruct.estimator import settings_label
@@ -53,19 +54,26 @@ def _others(study: Study, weights: str, results: Results) -> Iterator[tuple[Plac
         if n.head is not None:
             name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
             yield (n.stack, n.layer, n.head), {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
-    for plan in (p for p in results.plans if p.facts["model"]["fingerprint"] == weights):
+    plans = [plan for plan in results.plans if plan.facts["model"]["fingerprint"] == weights]
+    for name, plan in zip(_numbered("plan"), plans):
         for choice in plan.choices:
-            numbers = {**vars(choice), "settings": settings_label(choice.settings)}
-            yield _prefixed("plan", numbers)
-    for evaluation in (e for e in results.evaluations if e.facts["plan"]["model"]["fingerprint"] == weights):
+            yield _prefixed(name, {**vars(choice), "settings": settings_label(choice.settings)})
+    evaluations = [e for e in results.evaluations if e.facts["plan"]["model"]["fingerprint"] == weights]
+    for name, evaluation in zip(_numbered("evaluation"), evaluations):
         for record in evaluation.heads:
-            yield _prefixed("evaluation", record)
+            yield _prefixed(name, record)
     for run in (r for r in results.collapses if r.facts["model"]["fingerprint"] == weights):
         for record in run.bounds:
             yield _prefixed("bounds", record)
         for record in run.heads:
             lengths = {f"length_{hops}": share for hops, share in enumerate(record["by_length"])}
             yield _prefixed("paths", {**{k: v for k, v in record.items() if k != "by_length"}, **lengths})
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """`plan`, `plan_2`, `plan_3`, …: the first of several is the one the map shows."""
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Place, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import EigenlensError
-from ..run.files import write_text
+from ..run.files import disk_errors, write_text
 from ..run.progress import Report, silent
 from .results import Result, gather
 
@@ -29,6 +29,8 @@ def report(
         raise EigenlensError(f"{place} is a folder; name a file for the page, such as {place / 'report.html'}")
     if place.exists() and not force and not _ours(place):
         raise EigenlensError(f"{place} exists and is no report; name another file, or overwrite it with --force")
+    with disk_errors(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
     found = gather(results)
     number = len(found.all)
     progress("reading", 0, number)

@@ -14,6 +14,9 @@ from ..reconstruct.plots import pattern_charts
 from .figures import Arrays, Figure, figure
 
 BEST = "best within the budget"
+PLAN = "as the plan has it"
+SHOWN = 40
+"""Tokens of an input on the page: their patterns by every candidate take most of its size."""
 EXACT = -1
 """Stands for exact scores where the candidates are numbered."""
 
@@ -33,18 +36,20 @@ class Patterns:
 
 
 def patterns_of(examples: Examples, key: str, target: float, arrays: Arrays) -> Patterns:
-    """Every candidate's pattern of every example, as square roots in eight bits: a picture needs no more."""
-    n = examples.true.shape[-1]
+    """The true patterns, and what every candidate makes of them: its differences in 127 steps of the largest."""
+    n = min(SHOWN, examples.true.shape[-1])
     chart = pattern_charts(alt.NamedData(name=key), n)
     drawn = figure(key, chart, "True, reconstructed, difference", "Three heat maps, queries by keys.", renderer="canvas")
     budgets = sorted({b for _, b in examples.candidates if b is not None} | {1.0})
-    modes = [BEST, *dict.fromkeys(estimator for estimator, _ in examples.candidates)]
-    stacked = np.concatenate([examples.true.numpy()[:, :, None], examples.estimated.numpy()], 2).astype(np.float32)
-    roots = np.round(255 * np.sqrt(np.clip(np.nan_to_num(stacked), 0, 1))).astype(np.uint8)  # (I, P, 1 + C, n, n)
+    modes = [BEST, PLAN, *dict.fromkeys(estimator for estimator, _ in examples.candidates)]
+    true = examples.true[..., :n, :n].float().numpy()  # (I, P, n, n)
+    differences = np.nan_to_num(examples.estimated[..., :n, :n].float().numpy() - true[:, :, None])  # (I, P, C, n, n)
     names = [f"{stack} {layer}.{head}" for stack, layer, head in examples.places]
-    tokens = [[[visible(t) for t in known[stack]] for stack, *_ in examples.places] for known in examples.tokens]
+    tokens = [[[visible(t) for t in known[stack][:n]] for stack, *_ in examples.places] for known in examples.tokens]
     record = {
-        "figure": key, "patterns": arrays.add(roots), "tokens": tokens, "budgets": budgets, "places": names,
+        "figure": key, "true": arrays.add(np.round(65535 * true).astype(np.uint16)),
+        "differences": arrays.add_scaled(differences.reshape(-1, n, n), np.int8),
+        "tokens": tokens, "budgets": budgets, "places": names, "fixed": [PLAN],
         "candidates": [list(candidate) for candidate in examples.candidates],
         "work": _finite(examples.work), "variation": _finite(examples.total_variation),
         "chosen": {mode: _choices(examples, mode, budgets) for mode in modes},
@@ -57,21 +62,21 @@ def patterns_of(examples: Examples, key: str, target: float, arrays: Arrays) -> 
 
 def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:
     """For every head and budget: the candidate that is shown, `EXACT`, or None where nothing is that cheap."""
-    rows = []
-    for place in range(len(examples.places)):
-        row: list[int | None] = []
-        for budget in budgets:
-            if mode == BEST:
-                row.append(EXACT if budget >= 1 else examples.best(place, budget))
-                continue
-            mine = [
-                (nominal or 0.0, i)
-                for i, (estimator, nominal) in enumerate(examples.candidates)
-                if estimator == mode and (nominal or 0.0) <= budget and np.isfinite(examples.total_variation[place, i])
-            ]
-            row.append(max(mine)[1] if mine else None)
-        rows.append(row)
-    return rows
+    return [[_choice(examples, mode, place, budget) for budget in budgets] for place in range(len(examples.places))]
+
+
+def _choice(examples: Examples, mode: str, place: int, budget: float) -> int | None:
+    if mode == PLAN:
+        chosen = examples.chosen[place]
+        return EXACT if chosen is None else chosen
+    if mode == BEST:
+        return EXACT if budget >= 1 else examples.best(place, budget)
+    mine = [
+        (nominal or 0.0, i)
+        for i, (estimator, nominal) in enumerate(examples.candidates)
+        if estimator == mode and (nominal or 0.0) <= budget and np.isfinite(examples.total_variation[place, i])
+    ]
+    return max(mine)[1] if mine else None
 
 
 def _openings(examples: Examples) -> list[str]:

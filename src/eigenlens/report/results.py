@@ -38,7 +38,7 @@ class Results:
         }  # fmt: skip
         for kind, known in kinds.items():
             if isinstance(result, kind):
-                if not any(result is other for other in known):
+                if not any(_same(result, other) for other in known):
                     known.append(result)
                 return
         raise EigenlensError(f"a report shows studies, comparisons, plans, evaluations and collapse runs, not {result!r}")
@@ -46,6 +46,13 @@ class Results:
     @property
     def all(self) -> list[Any]:
         return [*self.studies, *self.plans, *self.evaluations, *self.collapses]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """An object is the same as itself, a study also as another view of its folder."""
+    if one is other:
+        return True
+    return isinstance(one, Study) and one.folder.resolve() == other.folder.resolve()
 
 
 def gather(given: Iterable[Result | str | Path]) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,15 +32,18 @@ def curve_sentence(plan: Plan) -> str:
         return ""
     target = plan.facts["target"].get("budget") or plan.work
     budget = min((row["budget"] for row in rows), key=lambda b: (abs(b - target), b))
-    there = sorted((row for row in rows if row["budget"] == budget), key=lambda row: row["total_variation"])
-    best, paper = there[0], next((row for row in there if row["estimator"] == PAPER), None)
+    there = [row for row in rows if row["budget"] == budget]
+    within = [row for row in there if row["work"] <= 1.1 * budget] or [min(there, key=lambda row: row["work"])]
+    best = min(within, key=lambda row: row["total_variation"])
+    paper = next((row for row in there if row["estimator"] == PAPER), None)
     text = (
-        f"At a budget of {percent(budget)} the best single estimator of all heads is {best['estimator']}, which leaves a mean "
-        f"total variation of {best['total_variation']:.3f} for {percent(best['work'])} of the work"
+        f"At a budget of {percent(budget)} the best single estimator of all heads that keeps to it is {best['estimator']}, "
+        f"which leaves a mean total variation of {best['total_variation']:.3f} for {percent(best['work'])} of the work"
     )
     if paper is not None and paper is not best:
-        lost, work = paper["total_variation"], percent(paper["work"])
-        text += f"; the columns of the eigen-analysis paper ({PAPER}) leave {lost:.3f} for {work}"
+        more = ", more than exact scores take" if paper["work"] > 1 else ""
+        text += f"; the columns of the eigen-analysis paper ({PAPER}) leave {paper['total_variation']:.3f} for "
+        text += f"{percent(paper['work'])}{more}"
     floor = next((row["total_variation"] for row in plan.facts["curve"] if row["estimator"] == "mean"), None)
     if floor is not None:
         text += f", and the mean of each key position alone {floor:.3f}"
@@ -57,16 +61,16 @@ def paths_sentence(run: Collapse) -> str:
         for row in (r for r in rows if r["stack"] == stack):
             entry = by_hops.setdefault(row[key], {"share": 0.0, "path_share": 0.0})
             entry["share"] += row["share"]
-            entry["path_share"] += row["path_share"] or 0.0
+            entry["path_share"] += row["path_share"] if row["path_share"] is not None else math.nan
         longest = max(by_hops)
         few = ", ".join(f"{percent(by_hops[hops]['share'])} over {hops}" for hops in sorted(by_hops)[:3])
         others = [row for row in run.paths if row["stack"] == stack and row["part"] != "paths"]
         rest = "".join(f"; {percent(row['share'])} come from what is no path: {row['part']}" for row in others if row["share"])
         where = f"Of the output of the {stack}" if len({row["stack"] for row in rows}) > 1 else "Of the output"
-        parts.append(
-            f"{where}, by number of {kind} hops: {few}{rest}. Paths of {longest} hops are "
-            f"{percent(by_hops[longest]['path_share'])} of all paths and add {percent(by_hops[longest]['share'])}."
-        )
+        share, number = percent(by_hops[longest]["share"]), by_hops[longest]["path_share"]
+        are = "" if math.isnan(number) else f"are {percent(number)} of all paths and "
+        hops = f"{longest} hop{'s' * (longest != 1)}"
+        parts.append(f"{where}, by number of {kind} hops: {few}{rest}. Paths of {hops} {are}add {share}.")
     return " ".join(parts)
 
 
@@ -108,11 +112,15 @@ def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
     if not layers:
         return "This study holds no spectra of heads."
     middle = {name: float(np.median(values)) for name, values in layers.items()}
+    if all(np.isinf(value) for value in middle.values()):
+        return f"In no layer do the {what} of the median head reach 90 % of their held-out variance in the components kept."
     low, high = min(middle, key=lambda name: middle[name]), max(middle, key=lambda name: middle[name])
-    text = f"By the {what} of the median head, {low} is the layer of lowest dimension ({_dimension(middle[low])})"
-    if low != high:
+    if low == high:
+        text = f"The {what} of the median head take {_dimension(middle[low])} dimensions"
+    else:
+        text = f"By the {what} of the median head, {low} is the layer of lowest dimension ({_dimension(middle[low])})"
         text += f" and {high} that of highest ({_dimension(middle[high])})"
-    if gaps:
+    if gaps and np.median(gaps):
         text += f"; in the median head unseen documents take {np.median(gaps):g} dimensions more than the sample says"
     return text + "."
 
@@ -137,14 +145,13 @@ def head_sentences(numbers: Sequence[dict[str, Any]]) -> list[str]:
         size, found = record.get(f"{prefix}_dimensions"), record.get(f"{prefix}_held_out_dimension_90")
         if size and found is not None:
             fewer = sum(d < found for d in known)
-            rank = "none needs fewer" if not fewer else f"{fewer} of {len(numbers)} heads need fewer"
+            rank = "no head needs fewer" if not fewer else f"{fewer} of {len(numbers)} heads need fewer"
+            among = "" if len(numbers) == 1 else f" ({rank})"
             inside = record[f"{prefix}_dimension_90"]
             sample = "" if inside is None else f"; in the sample {inside}"
-            parts.append(
-                f"Needs {found} of {size} dimensions for 90 % of the held-out variance of its {what}{sample} ({rank})."
-            )
+            parts.append(f"Needs {found} of {size} dimensions for 90 % of the held-out variance of its {what}{among}{sample}.")
         elif size:
-            most = record[f"{prefix}_held_out_at_16"]
+            most = record.get(f"{prefix}_held_out_at_16")
             share = "" if most is None else f"; 16 components hold {percent(most)}"
             parts.append(
                 f"Does not reach 90 % of the held-out variance of its {what} within the spectrum that was kept{share}."
@@ -154,6 +161,6 @@ def head_sentences(numbers: Sequence[dict[str, Any]]) -> list[str]:
             loses = "" if lost is None else f", which loses {lost:.3f} in total variation"
             parts.append(f"The plan gives it {record['plan_estimator']} for {percent(record['plan_work'])} of the work{loses}.")
         if record.get("paths_all") is not None:
-            parts.append(f"It adds {percent(record['paths_all'])} of the model's output.")
+            parts.append(f"Paths through it make {percent(record['paths_all'])} of the output of the {record['stack']}.")
         sentences.append(" ".join(parts))
     return sentences

@@ -24,17 +24,25 @@ def dimension_sentence(spectra: Spectra) -> str:
         heads = spectra.select(analysis="matrices", level="head", centring="centred")
     if not len(heads):
         return ""
-    size, number = heads.spectra[0].dimensions, len(heads)
+    size, number, kept = heads.spectra[0].dimensions, len(heads), len(heads.spectra[0].eigenvalues)
     at_90 = [s.dimension(0.9) for s in heads]
-    low = sum(d is not None and d <= size / 8 for d in at_90)
-    middle = median_or_beyond(at_90, len(heads.spectra[0].eigenvalues))
+    middle = median_or_beyond(at_90, kept)
     known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
-    ends = f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})" if known else ""
-    what = "score rows" if heads.spectra[0].analysis == "rows" else "score matrices"
-    return (
-        f"The {what} of the median head need {middle} of {size} dimensions for 90 % of their held-out variance{ends}. "
-        f"{low} of {number} heads {'gets' if low == 1 else 'get'} by with an eighth of the dimensions or less."
-    )
+    what = f"{'score' if spectra.of == 'scores' else 'pattern'} {heads.spectra[0].analysis}"
+    whose = "the median head need" if number > 1 else f"{heads.spectra[0].name} need"
+    text = f"The {what} of {whose} {middle} of {size} dimensions for 90 % of their held-out variance"
+    if len(known) > 1:
+        text += f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})"
+    if number == 1:
+        return text + "."
+    if kept < size / 8:  # more dimensions than were kept may still be an eighth
+        return f"{text}. {len(known)} of {number} heads {_gets(len(known))} by with the {kept} that were kept."
+    low = sum(d is not None and d <= size / 8 for d in at_90)
+    return f"{text}. {low} of {number} heads {_gets(low)} by with an eighth of the dimensions or less."
+
+
+def _gets(number: int) -> str:
+    return "gets" if number == 1 else "get"
 
 
 def overlap_sentence(overlap: Overlap) -> str:

@@ -124,9 +124,10 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Spectra:
-    """All spectra of a study, in the order stack, layer, head."""
+    """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern behind the softmax."""
 
     spectra: tuple[Spectrum, ...]
+    of: Literal["scores", "pattern"] = "scores"
 
     def __len__(self) -> int:
         return len(self.spectra)
@@ -138,7 +139,8 @@ class Spectra:
         """The spectra whose attributes are as given: `select(analysis="rows", level="head", centring="centred", layer=2)`."""
         if (centring := wanted.get("centring")) is not None and centring not in CENTRINGS:
             raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
-        return Spectra(tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items())))
+        found = tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items()))
+        return Spectra(found, self.of)
 
     def one(self, **wanted: Any) -> Spectrum:
         """The one spectrum whose attributes are as given; none or several are an error."""

@@ -90,7 +90,9 @@ class Depth:
             for tokens in TOKENS
             for point in self.curve(metric, stack, tokens)
         ]
-        base = alt.Chart().encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="depth"))
+        most = max((row["depth"] for row in rows), default=0)
+        ticks = alt.Axis(values=list(range(0, most + 1, max(1, most // 8))), format="d")
+        base = alt.Chart().encode(x=alt.X("depth:Q", axis=ticks, title="depth"))
         domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
         colour = alt.Color("tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1))
         legend = alt.Legend(symbolType="stroke") if len(self.stacks) > 1 else None

@@ -17,10 +17,11 @@ def depth_sentence(depth: Depth) -> str:
             continue
         least = min(rank, key=lambda point: point["mean"])
         where = f" of the {stack}" if len(depth.stacks) > 1 else ""
+        blocks = f"{rank[-1]['depth']} block{'s' * (rank[-1]['depth'] != 1)}"
         parts.append(
-            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over "
-            f"{rank[-1]['depth']} blocks, with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine "
-            f"goes from {cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
+            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over {blocks}, "
+            f"with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine goes from "
+            f"{cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
         )
     return " ".join(parts)
 

@@ -118,7 +118,7 @@ class Study:
     @cached_property
     def spectra(self) -> Spectra:
         """Spectra of rows and matrices, by head, layer and stack, in every centring."""
-        return Spectra(tuple(read_spectra(self._tensors("spectra"))))
+        return Spectra(tuple(read_spectra(self._tensors("spectra"))), self.facts["options"]["of"])
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, RowSums]]:

@@ -92,6 +92,7 @@
       room -= over; // labels and legends took more than was thought
     }
     known.look = lookOf(element);
+    element.style.setProperty("--drawn-on", resolved("--paper")); // what a canvas needs behind it on paper, too
   };
 
   /** The element a chart is drawn into; what is around it describes it to who cannot see it. */
@@ -127,9 +128,9 @@
 
   const draw = (key) => queue(key, drawNow);
 
-  /** Give a chart of its own data other rows; it is drawn where it was, or when it comes into sight. */
-  lens.show = (key, rows) => {
-    drawn.get(key).rows = { [key]: rows };
+  /** Give a chart of its own data other rows, and say what they are of; `saved` are the rows that are saved, if not these. */
+  lens.show = (key, rows, about, saved = rows) => {
+    Object.assign(drawn.get(key), { rows: { [key]: rows }, about, saved });
     return queue(key, renew);
   };
 
@@ -137,7 +138,9 @@
     const record = lens.data.figures[key];
     const element = document.createElement("div");
     const colours = { ...config("#1c2329", "#d5dce0", false), background: "white" };
-    const spec = record.spec.hconcat ? record.spec : fitted(record, 760);
+    const drawing = record.spec.hconcat ? record.spec : fitted(record, 760);
+    const told = [document.querySelector("h1").textContent, record.title, drawn.get(key).about].filter(Boolean);
+    const spec = { ...drawing, title: { text: told.join(" · "), anchor: "start" } };
     const result = await embed(element, spec, rowsOf(key), "canvas", colours); // no element for each of ten thousand cells
     const content = kind === "svg" ? await result.view.toSVG() : await result.view.toCanvas(2);
     const blob = kind === "svg"
@@ -148,11 +151,12 @@
   };
 
   const saveFigure = async (key, kind) => {
-    const rows = rowsOf(key);
-    if (kind !== "csv") return lens.save(`${key}.${kind}`, await picture(key, kind));
-    const all = Object.values(rows);
+    const { about, saved } = drawn.get(key);
+    const name = [key, about].filter(Boolean).join(" ").replaceAll(/[^\p{L}\p{N}.]+/gu, "-");
+    if (kind !== "csv") return lens.save(`${name}.${kind}`, await picture(key, kind));
+    const all = Object.values(rowsOf(key));
     const most = Math.max(...all.map((part) => part.length));
-    return lens.save(`${key}.csv`, lens.csv(all.find((part) => part.length === most) ?? []), "text/csv");
+    return lens.save(`${name}.csv`, lens.csv(saved ?? all.find((part) => part.length === most) ?? []), "text/csv");
   };
 
   lens.startFigures = () => {

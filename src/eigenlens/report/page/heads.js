@@ -40,7 +40,9 @@
       button.style.color = cell.share === null ? "" : cell.dark ? "#fff" : "#000";
       button.setAttribute("aria-label", `${nameOf(record, button.dataset.head)}: ${record.metrics[metric]} ${cell.label}`);
     }
-    lens.show(`${record.key}-map`, found);
+    const { stack, layer, head, [metric]: values } = record.numbers;
+    const saved = values.map((value, i) => ({ stack: stack[i], layer: layer[i], head: head[i], [metric]: value }));
+    lens.show(`${record.key}-map`, found, record.metrics[metric], saved);
   };
 
   const nameOf = (record, i) => `${record.numbers.stack[i]} ${record.numbers.layer[i]}.${record.numbers.head[i]}`;
@@ -68,7 +70,7 @@
   });
 
   const vectorRows = (site, head) => Array.from({ length: site.vectors.each }, (_, i) =>
-    lens.scaled(site.vectors, head * site.vectors.each + i).map((value, position) => ({ component: String(i + 1), position, value }))).flat();
+    lens.scaled(site.vectors, head * site.vectors.each + i).map((value, position) => ({ component: String(i + 1), position, value: Number(value.toPrecision(5)) }))).flat();
 
   const mapRows = (record, site, head) => Array.from({ length: site.maps.each }, (_, i) => {
     const values = lens.scaled(site.maps, head * site.maps.each + i);
@@ -76,8 +78,8 @@
     const largest = Math.max(...values.map((value) => Math.abs(value ?? 0))) || 1;
     const title = `${record.maps[i]}, largest ${lens.short(largest)}`;
     return values.map((value, at) => ({
-      map: title, order: i, query: Math.floor(at / across) * record.step, key: (at % across) * record.step, value,
-      relative: value === null ? null : value / largest,
+      map: title, order: i, query: Math.floor(at / across) * record.step, key: (at % across) * record.step,
+      value: value === null ? null : Number(value.toPrecision(3)), relative: value === null ? null : Number((value / largest).toFixed(3)),
     })).filter((row) => row.value !== null);
   }).flat();
 
@@ -135,7 +137,7 @@
     };
     for (const [part, rows] of Object.entries(parts)) {
       const key = `${record.key}-${part}`;
-      if (key in lens.data.figures) lens.show(key, rows());
+      if (key in lens.data.figures) lens.show(key, rows(), nameOf(record, index));
     }
   };
 

@@ -24,11 +24,11 @@
       const show = () => {
         for (const part of root.querySelectorAll("[data-matrix]")) part.hidden = part.dataset.matrix !== which.value;
         const record = records[which.value];
-        lens.show(record.figure, rowsOf(record, order.value));
+        lens.show(record.figure, rowsOf(record, order.value), `by ${order.value}`);
       };
       which.addEventListener("change", show);
       order.addEventListener("change", show);
-      for (const record of records) lens.show(record.figure, rowsOf(record, order.value));
+      for (const record of records) lens.show(record.figure, rowsOf(record, order.value), `by ${order.value}`);
     }
   };
 })();

@@ -3,26 +3,21 @@
 (() => {
   const { eigenlens: lens } = window;
 
-  /** One pattern as probabilities: slot 0 is the true one, slot c + 1 that of candidate c. */
-  const pattern = (record, input, place, slot) => {
-    const [, places, slots, n] = record.patterns.shape;
-    const all = lens.array(record.patterns);
-    const at = ((input * places + place) * slots + slot) * n * n;
-    return Array.from(all.subarray(at, at + n * n), (root) => (root / 255) ** 2);
-  };
-
   const rowsOf = (record, choice, [first, stop]) => {
-    const n = record.patterns.shape[3];
-    const [real, made] = [pattern(record, choice.input, choice.place, 0), pattern(record, choice.input, choice.place, choice.candidate + 1)];
+    const [, places, n] = record.true.shape;
+    const at = choice.input * places + choice.place;
+    const real = lens.array(record.true).subarray(at * n * n, (at + 1) * n * n);
+    const apart = choice.candidate < 0 ? null : lens.scaled(record.differences, at * record.candidates.length + choice.candidate);
+    const round = (value) => Number(value.toFixed(5));
     const words = record.tokens[choice.input][choice.place];
     const rows = [];
     for (let query = first; query < stop; query += 1) {
       for (let key = first; key < stop; key += 1) {
-        const at = query * n + key;
-        const round = (value) => Number(value.toFixed(5));
+        const weight = real[query * n + key] / 65535;
+        const difference = apart ? apart[query * n + key] : 0;
         rows.push({
           query, key, "query token": `${query} ${words[query]}`, "key token": `${key} ${words[key]}`,
-          true: round(real[at]), reconstructed: round(made[at]), difference: round(made[at] - real[at]),
+          true: round(weight), reconstructed: round(weight + difference), difference: round(difference),
         });
       }
     }
@@ -46,12 +41,13 @@
       const show = () => {
         const [place, position, mode] = [Number(control("place").value), Number(control("slider").value), control("mode").value];
         const budget = record.budgets[position];
+        control("slider").disabled = record.fixed.includes(mode);
         const choice = { input: Number(control("input").value), place, candidate: record.chosen[mode][place][position] };
         control("budget").textContent = lens.percent(budget);
         control("slider").setAttribute("aria-valuetext", lens.percent(budget));
         control("said").textContent = said(record, choice, mode);
         const shown = choice.candidate === null ? [] : rowsOf(record, choice, control("window").value.split(",").map(Number));
-        lens.show(record.figure, shown);
+        lens.show(record.figure, shown, `input ${choice.input + 1}, ${record.places[place]}, ${mode}, ${lens.percent(budget)}`);
       };
       root.addEventListener("input", show);
       show();

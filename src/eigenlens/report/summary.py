@@ -1,0 +1,76 @@
+"""The page in a few lines: what a reader in a hurry wants to know, and what everything was made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..reconstruct.plan import Plan
+from ..reconstruct.tables import sentence as plan_sentence
+from ..study.study import Study
+from ..study.tables import sentence as study_sentence
+from .results import Results
+
+
+def summary_of(results: Results) -> list[tuple[str, str]]:
+    """What a reader in a hurry wants to know, question and answer."""
+    lines = []
+    for study in results.studies:
+        facts = study.facts
+        lines.append((
+            "What was studied",
+            f"{study.name}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
+            f"{facts['data']['inputs_held_out']} of them held out.",
+        ))  # fmt: skip
+        said = study_sentence(study) or "This study holds no spectra."
+        lines.append(("How low-dimensional", f"{_of(study, results.studies)}{said}"))
+    lines += [("Where it would collapse", f"{_of(run, results.collapses)}{run.sentence}") for run in results.collapses]
+    lines += [
+        ("What the plan saves", f"{_of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}")
+        for plan in results.plans
+    ]
+    for e in results.evaluations:
+        lines.append(("At what loss", _of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence))
+    return lines
+
+
+def _of(result: Any, all_of_kind: list[Any], more: str = "") -> str:
+    """Which of several results a line is about."""
+    return f"{model_of(result)} on {_data(result)}{f', {more}' if more else ''}: " if len(all_of_kind) > 1 else ""
+
+
+def _size(study: Study) -> str:
+    """Such as `72 heads in 6 layers`, stack by stack where there are several."""
+    stacks: dict[str, list[int]] = {}
+    for site in study.ordered_sites:
+        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
+    told = []
+    for stack, heads in stacks.items():
+        layers = f"{len(heads)} layer{'s' * (len(heads) != 1)}" + (f" of {stack}" if len(stacks) > 1 else "")
+        told.append(f"{sum(heads)} head{'s' * (sum(heads) != 1)} in {layers}")
+    return ", ".join(told)
+
+
+def facts_of(result: Any) -> dict[str, Any]:
+    """How a result was made: one row of the last table."""
+    facts = result.facts
+    return {
+        "result": type(result).__name__.lower(), "model": model_of(result), "data": _data(result), "length": facts["length"],
+        "inputs": facts.get("inputs"), "seconds": facts.get("seconds"), "created": facts.get("created"),
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()) or None,
+        "notes": "; ".join(facts.get("notes", [])) or None,
+    }  # fmt: skip
+
+
+def model_of(result: Any) -> str:
+    model = result.facts["model"]
+    return model if isinstance(model, str) else model["name"]
+
+
+def _data(result: Any) -> str:
+    data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
+    return data if isinstance(data, str) else data["name"]
+
+
+def target_of(facts: dict[str, Any]) -> str:
+    """What a plan was made for, such as `budget 0.25`."""
+    return ", ".join(f"{name} {value:g}" for name, value in facts["target"].items() if isinstance(value, int | float))
