@@ -30,7 +30,7 @@ SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """What a plan changes: `summary` has one row a measure, plain beside planned; `heads` one row a head.
 
@@ -110,6 +110,9 @@ class Evaluation:
         from .plots import head_map
 
         return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
+
+    def __repr__(self) -> str:
+        return f"<evaluation of {self.name}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

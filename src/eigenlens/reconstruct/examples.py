@@ -27,7 +27,7 @@ FILE = "examples.safetensors"
 INPUTS, HEADS, TOKENS = 3, 6, 48
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """The first n tokens of I inputs in P heads: the true pattern, and the one each of C candidates gives.
 
@@ -98,6 +98,9 @@ class Examples:
         from .plots import pattern_maps
 
         return pattern_maps(self.rows(input, place, candidate), self.label(place, candidate))
+
+    def __repr__(self) -> str:
+        return f"<patterns of {len(self.tokens)} inputs in {len(self.places)} heads>"
 
     def _repr_html_(self) -> str:
         from ..display import html_table

@@ -98,7 +98,8 @@ def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
     side = max(8, min(16, 384 // n)) * n
     weight = alt.Scale(type="sqrt", range=["#f7fbff", "#08306b"], domain=[0, 1])
     change = alt.Scale(scheme="redblue", domain=[-CHANGE, CHANGE], clamp=True, reverse=True)
-    legends = {"true": None, "reconstructed": alt.Legend(title="weight"), "difference": alt.Legend(title="difference")}
+    steps = alt.Legend(title="difference", values=[-CHANGE, 0, CHANGE])
+    legends = {"true": None, "reconstructed": alt.Legend(title="weight"), "difference": steps}
     base = alt.Chart(data).mark_rect().properties(width=side, height=side)
     panels = [
         base.encode(

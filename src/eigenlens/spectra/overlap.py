@@ -24,7 +24,7 @@ class Eigenspaces:
     dimensions: int  # of the space they live in: n, or n − 1 where row means were removed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Overlap:
     """Overlap `‖U_AᵀU_B‖²_F / r` of every pair of eigenspaces, `chance = r/n` beside it.
 
@@ -101,6 +101,9 @@ class Overlap:
         from .sentences import overlap_sentence
 
         return overlap_sentence(self)
+
+    def __repr__(self) -> str:
+        return f"<overlap of {len(self.rows_)} with {len(self.columns)} spaces, rank {self.rank}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

@@ -79,10 +79,16 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
     """
     base = alt.Chart(data).encode(
         x=alt.X("components:Q", scale=alt.Scale(type="log", nice=False), title="components"),
-        color=alt.Color("analysis:N", sort=["rows", "matrices"], scale=alt.Scale(scheme="tableau10"), title="of"),
+        color=alt.Color(
+            "analysis:N",
+            sort=["rows", "matrices"],
+            scale=alt.Scale(scheme="tableau10"),
+            title="of",
+            legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=2, symbolOpacity=1),
+        ),
     )
     axis = alt.Axis(format="%")
-    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q")
+    band = base.mark_area(opacity=0.3).encode(y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q")
     line = base.mark_line(strokeWidth=1.6, clip=True).encode(
         y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=axis, title="variance explained"),
         strokeDash=alt.StrokeDash(

@@ -122,7 +122,7 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spectra:
     """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern behind the softmax."""
 
@@ -166,6 +166,9 @@ class Spectra:
         from .sentences import dimension_sentence
 
         return dimension_sentence(self)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} spectra of {self.of}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

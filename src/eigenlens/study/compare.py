@@ -44,7 +44,7 @@ class Pair:
         return record
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """All pairs of the given studies, by head, layer and stack."""
 
@@ -72,6 +72,9 @@ class Comparison:
 
         rank = max(pair.rank for pair in self.pairs)
         return " ".join(comparison_sentence(row) for row in self.rows() if (row["level"], row["rank"]) == ("head", rank))
+
+    def __repr__(self) -> str:
+        return f"<comparison of {len(self.studies)} studies>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

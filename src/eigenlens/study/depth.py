@@ -17,7 +17,7 @@ TITLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Depth:
     """Every metric at every block, with its 95 % interval over inputs.
 
@@ -122,6 +122,9 @@ class Depth:
         from .sentences import depth_sentence
 
         return depth_sentence(self)
+
+    def __repr__(self) -> str:
+        return f"<metrics along depth of {', '.join(self.stacks)}: {len(self.numbers)} numbers>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

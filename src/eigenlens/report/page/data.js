@@ -2,6 +2,7 @@
 // The page's data: one JSON text and one block of arrays, both compressed inside the page itself.
 (() => {
   const lens = (window.eigenlens = {});
+  document.documentElement.dataset.script = "yes"; // what would do nothing without a script is hidden until here
   const TYPES = { float32: Float32Array, int16: Int16Array, int8: Int8Array, uint16: Uint16Array, uint8: Uint8Array };
 
   const inflated = (id) => {

@@ -80,7 +80,7 @@
     const width = element?.clientWidth;
     if (!width) return; // not shown now
     const canvas = record.renderer === "canvas";
-    const ink = canvas ? resolved("--ink") : "currentColor";
+    const ink = canvas ? resolved("--canvas-ink") : "currentColor";
     const behind = canvas ? "#ffffff" : "transparent"; // what shines through between the cells of a heat map
     const colours = config(ink, canvas ? resolved("--line") : "var(--line)", width < 560, behind);
     let room = width;
@@ -92,7 +92,6 @@
       room -= over; // labels and legends took more than was thought
     }
     known.look = lookOf(element);
-    element.style.setProperty("--drawn-on", resolved("--paper")); // what a canvas needs behind it on paper, too
   };
 
   /** The element a chart is drawn into; what is around it describes it to who cannot see it. */

@@ -1,0 +1,89 @@
+"""A real browser on a page of the report: what it shows, what it saves, and what it complains about."""
+
+import csv
+import io
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+ARGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+
+
+@contextmanager
+def chromium():
+    """The browser of this machine; a test without one fails."""
+    found = shutil.which("chromium")
+    assert found, "these tests need chromium on the path"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        yield browser
+        browser.close()
+
+
+class Shown:
+    """One page in the browser, with everything it said and asked for since it was opened."""
+
+    def __init__(self, browser, path, offline=False, ready=True, **options):
+        options = {"viewport": {"width": 1280, "height": 900}, "accept_downloads": True, **options}
+        self.context = browser.new_context(**options)
+        self.context.set_offline(offline)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.complaints, self.requests, self.dialogs = [], [], []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", self._refuse)
+        self.page.goto(Path(path).as_uri())
+        if ready:
+            self.page.wait_for_selector("html[data-ready=yes]", state="attached")
+
+    def _refuse(self, dialog):
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def close(self):
+        self.context.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def unfold(self):
+        """Open everything that can be unfolded."""
+        self.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+
+    def saved(self, selector):
+        """The bytes that a button saves."""
+        with self.page.expect_download() as waiting:
+            self.page.locator(selector).click()
+        return Path(waiting.value.path()).read_bytes()
+
+    def csv(self, selector):
+        """What a CSV button saves: one dictionary of text a row."""
+        return list(csv.DictReader(io.StringIO(self.saved(selector).decode(), newline="")))
+
+    def figure(self, key, kind="csv"):
+        """What a figure saves: rows of its CSV, or the bytes of its picture."""
+        selector = f'[data-figure="{key}"] [data-save="{kind}"]'
+        return self.csv(selector) if kind == "csv" else self.saved(selector)
+
+    def text(self, selector):
+        return self.page.locator(selector).inner_text()
+
+    def focused(self, what):
+        """Something of the element that has the focus, such as `dataset.head`."""
+        return self.page.evaluate(f"document.activeElement.{what}")
+
+
+def column(rows, name, **wanted):
+    """The numbers of one column of saved rows, of those rows that say `wanted`; None where a cell is empty."""
+    chosen = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
+    return [float(row[name]) if row[name] else None for row in chosen]
