@@ -16,7 +16,7 @@ def main(page: str) -> None:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
         for theme, section in (("light", "#heads"), ("dark", "#reconstruction")):
-            for form, width, height in (("wide", 1280, 900), ("phone", 390, 844)):
+            for form, width, height in (("wide", 1280, 1240), ("phone", 390, 844)):
                 size = {"width": width, "height": height}
                 tab = browser.new_context(viewport=size, color_scheme=theme).new_page()
                 tab.goto(address)
@@ -26,12 +26,12 @@ def main(page: str) -> None:
 
 
 def _shot(tab: Page, section: str, name: str) -> Path:
-    """What the window shows of a section, in 128 colours: a README wants small files."""
+    """What the window shows of a section."""
     tab.eval_on_selector(section, "element => element.scrollIntoView()")
     tab.wait_for_timeout(800)
     path = PICTURES / f"{name}.png"
     tab.screenshot(path=path)
-    Image.open(path).quantize(128).save(path, optimize=True)
+    Image.open(path).convert("RGB").save(path, optimize=True)
     return path
 
 

@@ -26,7 +26,7 @@ SHOWN = {  # what is shown, and the beginning of what it says of itself
     "study.spectra": "The score rows of the median head need",
     "study.overlap(rank=4)": "Two heads share",
     "study.depth": "The effective rank of the tokens goes from",
-    "el.compare(study, other)": "study and other: their heads share",
+    "el.compare(study, other)": "bert on text.txt (study) and bert on text.txt (other): their heads share",
     "plan": "4 heads (",
     "evaluation": "With the plan",
     "collapse": "The tokens go from a relative residual of",

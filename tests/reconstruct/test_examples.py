@@ -374,8 +374,8 @@ def test_hostile_tokens_survive_and_stay_data(bert, tmp_path):
 
 def _values(part):
     if isinstance(part, dict):
-        if "values" in part:
-            return part["values"]
+        if isinstance(part.get("data"), dict) and "values" in part["data"]:
+            return part["data"]["values"]
         return next((found for value in part.values() if (found := _values(value))), None)
     return next((found for value in part if (found := _values(value))), None) if isinstance(part, list) else None
 

@@ -85,7 +85,7 @@ def test_without_javascript_the_words_and_numbers_are_there(show, mini):
     text = shown.page.locator("main").inner_text()
     assert mini.collapse.sentence in text
     assert mini.evaluation.sentence in text
-    assert "Pictures need JavaScript" in text
+    assert "need JavaScript" in text
     expected = [r["rows_centred_held_out_dimension_90"] for r in mini.study.record()["heads"]]
     cells = shown.page.locator("#heads0 [data-head]").all_inner_texts()
     assert [int(cell) for cell in cells if ">" not in cell] == [value for value in expected if value is not None]

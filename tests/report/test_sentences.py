@@ -20,7 +20,7 @@ from eigenlens.report.sentences import (
         (0.256, "26 %"),
         (1.0, "100 %"),
         (0.0512, "5.1 %"),
-        (0.0, "0.00 %"),
+        (0.0, "0 %"),
         (0.00034, "0.03 %"),
         (1e-9, "less than 0.01 %"),
         (0.0996, "10 %"),
@@ -83,23 +83,26 @@ def plan_of(*curve, **target):
 
 
 def test_budgets():
-    """At the budget nearest to the plan's own the winner, the paper's estimator and the mean."""
+    """Within the plan's own work the winner, at whatever nominal budget; the paper's estimator and the mean."""
     curve = [("joint", 0.2, 0.1, 0.19), ("rows-lmmse", 0.2, 0.3, 0.2), ("joint", 0.5, 0.05, 0.5), ("mean", None, 0.6, 0.0)]
     found = curve_sentence(plan_of(*curve, budget=0.25))
-    assert found.startswith("At a budget of 20 % the best single estimator of all heads")
-    assert " is joint, which leaves" in found
-    assert "total variation of 0.100 for 19 % of the work" in found
+    assert found.startswith("For 25 % of the work the best single estimator of all heads is joint, which leaves")
+    assert "total variation of 0.100 (19 % of the work)" in found
     assert "(rows-lmmse) leave 0.300 for 20 %" in found
     assert found.endswith("the mean of each key position alone 0.600.")
     assert "rows-lmmse)" not in curve_sentence(plan_of(("rows-lmmse", 0.2, 0.1, 0.2), budget=0.2))
     assert curve_sentence(plan_of(budget=0.2)) == ""
+    cheaper = curve_sentence(
+        plan_of(("joint", 0.3, 0.2, 0.3), ("adaptive", 0.1, 0.1, 0.22), ("adaptive", 0.3, 0.01, 0.5), budget=0.3)
+    )
+    assert " is adaptive, which leaves a mean total variation of 0.100 (22 % of the work)" in cheaper
 
 
 def test_an_estimator_that_takes_far_more_than_the_budget_does_not_win():
     """The nominal budget of an estimator need not be its work."""
     found = curve_sentence(plan_of(("rows-lmmse", 0.2, 0.05, 1.2), ("joint", 0.2, 0.1, 0.21), budget=0.2))
-    assert " is joint, which leaves a mean total variation of 0.100 for 21 % of the work" in found
-    assert "(rows-lmmse) leave 0.050 for 120 %" in found
+    assert " is joint, which leaves a mean total variation of 0.100 (21 % of the work)" in found
+    assert "(rows-lmmse) leave 0.050 for 120 %, more than exact scores take" in found
 
 
 def test_paths():

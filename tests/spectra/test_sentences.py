@@ -26,13 +26,22 @@ def test_dimensions_of_the_median_head():
     said = Spectra(tuple(heads)).sentence
     assert said == (
         "The score rows of the median head need 3 of 16 dimensions for 90 % of their held-out variance; "
-        "the least is 1 (encoder 0.0), the most 4 (encoder 0.2). 1 of 3 heads get by with an eighth of the dimensions or less."
+        "the least is 1 (encoder 0.0), the most 4 (encoder 0.2). 1 of 3 heads gets by with an eighth of the dimensions or less."
     )
 
 
 def test_matrices_speak_where_there_are_no_rows_and_spectra_may_end_too_early():
-    said = Spectra((spectrum(0, [0.1, 0.2], "matrices"),)).sentence
+    heads = (spectrum(0, [0.1, 0.2], "matrices"), spectrum(1, [0.1, 0.2], "matrices"))
+    said = Spectra(heads).sentence
     assert said.startswith("The score matrices of the median head need >2 of 16 dimensions") and "the least" not in said
+    assert said.endswith("0 of 2 heads get by with an eighth of the dimensions or less.")  # an eighth is 2, and 2 were kept
+    more = tuple(spectrum(i, [0.1, 0.95], "matrices", dimensions=64) for i in range(2))
+    assert Spectra(more, "pattern").sentence == (
+        "The pattern matrices of the median head need 2 of 64 dimensions for 90 % of their held-out variance; the least is 2 "
+        "(encoder 0.0), the most 2 (encoder 0.1). 2 of 2 heads get by with the 2 that were kept."
+    )
+    alone = Spectra((spectrum(0, [0.1, 0.95]),)).sentence
+    assert alone == "The score rows of encoder 0.0 need 2 of 16 dimensions for 90 % of their held-out variance."
     assert Spectra(()).sentence == ""
 
 

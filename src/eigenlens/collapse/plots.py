@@ -108,7 +108,7 @@ def path_residuals(run: Collapse) -> Any:
         for what, found in (("sum of the paths", terms), ("pattern of a single path", run.single_paths))
         for row in found
     ]
-    legend = alt.Legend(symbolType="stroke") if len({row["stack"] for row in rows}) > 1 else None
+    legend = alt.Legend(symbolType="stroke", symbolStrokeColor="gray") if len({row["stack"] for row in rows}) > 1 else None
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
@@ -127,7 +127,7 @@ def bound_map(run: Collapse) -> Any:
     """Layers × heads: the largest D of each head (the cubic bound needs it at most at 1.256) and its Dobrushin coefficient."""
     panels = []
     for key, title in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
-        data = [{**row, "layer": f"{row['stack']} {row['layer']}", "value": row[key]} for row in run.bounds]
+        data = [{"layer": f"{row['stack']} {row['layer']}", "head": row["head"], "value": row[key]} for row in run.bounds]
         order = list(dict.fromkeys(row["layer"] for row in data))
         base = alt.Chart(alt.Data(values=data)).encode(
             x=alt.X("head:O", axis=alt.Axis(labelAngle=0)), y=alt.Y("layer:N", sort=order, title="layer"),

@@ -43,6 +43,10 @@ class Collapse:
         if not isinstance(content["facts"], dict) or (missing := FACTS - set(content["facts"])):
             what = f"its facts lack {', '.join(sorted(missing))}" if isinstance(content["facts"], dict) else "it has no facts"
             raise EigenlensError(f"{path} is damaged or of another version: {what}; make it anew")
+        parts = {"paths": {"lengths", "single", "heads", "error"}, "bounds": {"heads", "depth"}}
+        for name, keys in parts.items():
+            if not isinstance(content[name], dict) or not keys <= set(content[name]):
+                raise EigenlensError(f"{path} is damaged or of another version: its {name} are not whole; make it anew")
         return cls(content)
 
     @cached_property

@@ -192,6 +192,8 @@ class Plan:
             facts = {key: record[key] for key in record if key not in NO_FACTS}
             if missing := {"model", "length", "study", "target", "groups", "curve", "shapes"} - set(facts):
                 raise KeyError(*missing)
+            for row in facts["curve"]:
+                row["estimator"], row["budget"], row["work"], row["pairs"], row["total_variation"], row["score_error"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
         return cls(facts, choices, parts, blocks, examples)

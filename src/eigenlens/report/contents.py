@@ -13,6 +13,7 @@ from ..collapse.result import Collapse
 from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
+from ..study.compare import labels_of
 from ..study.study import Study
 from .figures import Arrays, Figure, figure
 from .heads import Heads, heads_of
@@ -92,8 +93,8 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
     arrays = Arrays()
     several = {kind: len(getattr(results, kind)) > 1 for kind in ("studies", "plans", "evaluations", "collapses")}
     heads, overlaps, depths, counted = [], [], [], 0
-    for i, study in enumerate(results.studies):
-        named = f": {study.name}" if several["studies"] else ""
+    for i, (study, label) in enumerate(zip(results.studies, labels_of(results.studies))):
+        named = f": {label}" if several["studies"] else ""
         heads.append(_heads_part(study, results, f"heads{i}", f"Layers × heads{named}", arrays))
         overlaps += _overlap_part(study, f"overlap{i}", f"Overlap{named}", arrays)
         if not any(run.facts["model"]["fingerprint"] == study.facts["model"]["fingerprint"] for run in results.collapses):
@@ -156,7 +157,9 @@ def _depth_part(study: Study, key: str, title: str) -> list[Part]:
 
 
 def _plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
-    title = "Error against budget" + (f": {model_of(plan)}, {target_of(plan.facts)}" if several else "")
+    title = ("Error against budget" if plan.blocks is None else "What each head keeps") + (
+        f": {model_of(plan)}, {target_of(plan.facts)}" if several else ""
+    )
     sentences = [curve_sentence(plan) or plan_sentence(plan)]
     name = (
         "What is left of the patterns at a budget" if plan.blocks is None else "Share of causal attention that each head keeps"
@@ -164,7 +167,9 @@ def _plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
     drawn = figure(f"{key}-budgets", plan.plot(), name, f"{name}. {sentences[-1]}")
     examples = None
     if plan.examples is not None:
-        examples = patterns_of(plan.examples, f"{key}-patterns", plan.facts["target"].get("budget") or plan.work, arrays)
+        examples = patterns_of(
+            plan.examples, f"{key}-patterns", plan.facts["target"].get("budget") or plan.work, plan.length, arrays
+        )
     return Part(key, title, sentences, "plan", [drawn], plan_tables(plan, key), patterns=examples)
 
 

@@ -39,7 +39,7 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
         stack, _, layer = site.rpartition("/")
         for head in range(study.sites[site]["heads"]):
             found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
-    for record in study.record()["heads"]:
+    for record in study.heads():
         found[record["stack"], record["layer"], record["head"]].update(record)
     weights = study.facts["model"]["fingerprint"]
     for place, numbers in _others(study, weights, results):

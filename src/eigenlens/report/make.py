@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import EigenlensError
@@ -22,7 +23,7 @@ def report(
     >>> report("minilm-study", "minilm-plan", out="minilm.html")
     """
     from .contents import contents_of  # plotting loads when it is used
-    from .page import render
+    from .page import drawing_library, render
 
     place = Path(out)
     if place.is_dir():
@@ -31,11 +32,13 @@ def report(
         raise EigenlensError(f"{place} exists and is no report; name another file, or overwrite it with --force")
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-    found = gather(results)
-    number = len(found.all)
-    progress("reading", 0, number)
-    page = render(contents_of(found, title, lambda done: progress("reading", done, number)))
-    write_text(place, page)
+    with ThreadPoolExecutor(1) as beside:
+        library = beside.submit(drawing_library)  # seconds, the first time
+        found = gather(results)
+        number = len(found.all)
+        progress("reading", 0, number)
+        contents = contents_of(found, title, lambda done: progress("reading", done, number))
+        write_text(place, render(contents, library.result()))
     return place
 
 

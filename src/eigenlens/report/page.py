@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import hashlib
 import json
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,12 @@ FOLDER = Path(__file__).parent / "page"
 SCRIPTS = ("data", "figures", "tables", "heads", "overlaps", "patterns", "start")
 
 
-def render(contents: Contents) -> str:
-    """The page of these contents, as HTML."""
+def render(contents: Contents, library: str) -> str:
+    """The page of these contents, as HTML; `library` is the script that draws charts."""
     from .. import __version__ as mine
 
     style = _read("page.css")
-    library, script = _inline(_library()), _inline("\n".join(_read(f"{name}.js") for name in SCRIPTS))
+    library, script = _inline(library), _inline("\n".join(_read(f"{name}.js") for name in SCRIPTS))
     policy = (
         f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -90,14 +92,21 @@ def _packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
-def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the user's cache."""
-    import vl_convert
+BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
 
+
+def drawing_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the user's cache.
+
+    It is made in a process of its own: in this one it would hold up everything else.
+    """
     kept = cache_folder() / "vega" / f"bundle-{version('vl-convert-python')}.js"
     if kept.is_file():
         return kept.read_text(encoding="utf-8")
-    made: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    done = subprocess.run([sys.executable, "-c", BUNDLE], capture_output=True)
+    if done.returncode:
+        raise EigenlensError(f"the drawing library could not be bundled: {done.stderr.decode(errors='replace').strip()[-300:]}")
+    made = done.stdout.decode()
     with contextlib.suppress(OSError, EigenlensError):  # a cache that cannot be written costs time only
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, made)

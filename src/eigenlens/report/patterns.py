@@ -32,10 +32,11 @@ class Patterns:
     budgets: list[float]
     start: int
     windows: list[tuple[int, int]]
+    cut: str
     record: dict[str, Any]
 
 
-def patterns_of(examples: Examples, key: str, target: float, arrays: Arrays) -> Patterns:
+def patterns_of(examples: Examples, key: str, target: float, length: int, arrays: Arrays) -> Patterns:
     """The true patterns, and what every candidate makes of them: its differences in 127 steps of the largest."""
     n = min(SHOWN, examples.true.shape[-1])
     chart = pattern_charts(alt.NamedData(name=key), n)
@@ -57,7 +58,12 @@ def patterns_of(examples: Examples, key: str, target: float, arrays: Arrays) -> 
     half = -(-n // 2)
     windows = [(0, n)] if n <= 24 else [(0, half), (half, n), (0, n)]
     start = min(range(len(budgets)), key=lambda i: abs(budgets[i] - target))
-    return Patterns(drawn, _openings(examples), names, modes, budgets, start, windows, record)
+    cut = (
+        f"The first {n} of {length} tokens are shown: what a query gives to later keys is not in the picture."
+        if n < length
+        else ""
+    )
+    return Patterns(drawn, _openings(examples), names, modes, budgets, start, windows, cut, record)
 
 
 def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:

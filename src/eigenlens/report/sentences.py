@@ -19,26 +19,26 @@ CONDITION = 1.256
 
 def percent(value: float) -> str:
     """A share in words a reader compares at a glance."""
-    if value and abs(value) < 1e-4:
+    if not value:
+        return "0 %"
+    if abs(value) < 1e-4:
         return "less than 0.01 %"
     digits = 0 if abs(value) >= 0.0995 else 1 if abs(value) >= 5e-3 else 2
     return f"{100 * value:.{digits}f} %".replace("-", "−")
 
 
 def curve_sentence(plan: Plan) -> str:
-    """Which estimator wins at the budget nearest to the plan's, and what the paper's own leaves there."""
+    """Which estimator serves all heads best for the plan's work, and what the paper's own leaves for it."""
     rows = [row for row in plan.facts["curve"] if row["budget"] is not None]
     if not rows:
         return ""
     target = plan.facts["target"].get("budget") or plan.work
-    budget = min((row["budget"] for row in rows), key=lambda b: (abs(b - target), b))
-    there = [row for row in rows if row["budget"] == budget]
-    within = [row for row in there if row["work"] <= 1.1 * budget] or [min(there, key=lambda row: row["work"])]
-    best = min(within, key=lambda row: row["total_variation"])
-    paper = next((row for row in there if row["estimator"] == PAPER), None)
+    best, paper = _best(rows, target), _best([row for row in rows if row["estimator"] == PAPER], target)
+    if best is None:
+        return ""
     text = (
-        f"At a budget of {percent(budget)} the best single estimator of all heads that keeps to it is {best['estimator']}, "
-        f"which leaves a mean total variation of {best['total_variation']:.3f} for {percent(best['work'])} of the work"
+        f"For {percent(target)} of the work the best single estimator of all heads is {best['estimator']}, which leaves a mean "
+        f"total variation of {best['total_variation']:.3f} ({percent(best['work'])} of the work)"
     )
     if paper is not None and paper is not best:
         more = ", more than exact scores take" if paper["work"] > 1 else ""
@@ -48,6 +48,14 @@ def curve_sentence(plan: Plan) -> str:
     if floor is not None:
         text += f", and the mean of each key position alone {floor:.3f}"
     return text + "."
+
+
+def _best(rows: Sequence[dict[str, Any]], work: float) -> dict[str, Any] | None:
+    """The row that loses least among those within the work; where none is, the cheapest."""
+    within = [row for row in rows if row["work"] <= 1.02 * work]
+    if within:
+        return min(within, key=lambda row: row["total_variation"])
+    return min(rows, key=lambda row: row["work"], default=None)
 
 
 def paths_sentence(run: Collapse) -> str:

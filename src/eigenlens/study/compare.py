@@ -91,7 +91,13 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, ce
     opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
     if len(opened) < 2:
         raise EigenlensError(f"{len(opened)} study given; a comparison needs at least two")
-    labels = _labels(opened)
+    labels = labels_of(opened)
+    kinds = {(s.facts["options"]["of"], s.facts["options"]["before_rope"]) for s in opened}
+    if len(kinds) > 1:
+        told = {("scores", False): "scores", ("scores", True): "scores before the rotary embedding"}
+        named = [told.get((s.facts["options"]["of"], s.facts["options"]["before_rope"]), "patterns") for s in opened]
+        listed = ", ".join(f"{label} is of {what}" for label, what in zip(labels, named))
+        raise EigenlensError(f"studies of different things cannot be compared: {listed}")
     lengths = {s.length for s in opened}
     if len(lengths) > 1:
         listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
@@ -114,6 +120,14 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, ce
     return Comparison(opened, centring, tuple(pairs))
 
 
-def _labels(studies: Sequence[Study]) -> list[str]:
+def labels_of(studies: Sequence[Study]) -> list[str]:
+    """What tells studies apart: their names, and where those repeat as much of the end of their folders as it takes."""
     names = [s.name for s in studies]
-    return names if len(set(names)) == len(names) else [s.folder.name for s in studies]
+    if len(set(names)) == len(names):
+        return names
+    parts = [s.folder.resolve().parts for s in studies]
+    for length in range(1, max(map(len, parts)) + 1):
+        labels = [f"{name} ({'/'.join(part[-length:])})" for name, part in zip(names, parts)]
+        if len(set(labels)) == len(labels):
+            break
+    return labels

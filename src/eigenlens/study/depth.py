@@ -95,7 +95,7 @@ class Depth:
         base = alt.Chart().encode(x=alt.X("depth:Q", axis=ticks, title="depth"))
         domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
         colour = alt.Color("tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1))
-        legend = alt.Legend(symbolType="stroke") if len(self.stacks) > 1 else None
+        legend = alt.Legend(symbolType="stroke", symbolStrokeColor="gray") if len(self.stacks) > 1 else None
         dash = alt.StrokeDash("stack:N", title="stack", legend=legend)
         band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q", color=colour, detail="stack:N")
         large = "abs(datum.value) >= 1e5 ? format(datum.value, '.1e') : datum.label"

@@ -236,9 +236,13 @@ class Study:
             "model": self.facts["model"], "data": self.facts["data"], "length": self.length, "inputs": self.facts["inputs"],
             "seconds": self.facts["seconds"], "versions": self.facts["versions"], "options": self.facts["options"],
             "sites": self.sites, "notes": self.facts["notes"],
-            "heads": _wide(self.spectra.select(level="head")), "layers": self._layers(),
+            "heads": self.heads(), "layers": self._layers(),
             "stacks": _wide(self.spectra.select(level="stack")),
         }  # fmt: skip
+
+    def heads(self) -> list[dict[str, Any]]:
+        """One record a head: the numbers of its spectra, each under its analysis and centring."""
+        return _wide(self.spectra.select(level="head"))
 
     def _layers(self) -> list[dict[str, Any]]:
         """One record a layer: the numbers of its spectra, and those along depth."""
