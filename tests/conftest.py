@@ -1,6 +1,8 @@
 """Settings for every test: no hub, one thread a worker, the same random numbers."""
 
 import os
+import sys
+from types import SimpleNamespace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -8,9 +10,26 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import pytest
 import torch
 
+from eigenlens import cli
+
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command in this process: `run("show", folder)` gives its code, standard output and standard error."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["eigenlens", *map(str, args)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code or 0, out=printed.out, err=printed.err)
+
+    return call

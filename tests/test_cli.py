@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from eigenlens import Evaluation, Study, cli, plan, study
+from eigenlens import Evaluation, Study, plan, study
 from eigenlens.sources.catalogue import MODELS
 from eigenlens.sources.datasets import DATASETS
 from tiny import some_text, tiny_bert
@@ -37,21 +37,6 @@ def in_a_shell(*args, **options):
     """The command in a process of its own."""
     command = [sys.executable, "-m", "eigenlens.cli", "--threads", "1", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """The command in this process: `run("show", folder)` gives its code, standard output and standard error."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["eigenlens", *map(str, args)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code or 0, out=printed.out, err=printed.err)
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,13 @@ def test_a_finished_run_is_opened_and_never_overwritten_unasked(world, tmp_path,
     again = el.collapse(model, text, tmp_path / "run", **SMALL)
     assert again.record()["curves"] == run.record()["curves"]  # the same command gives the same numbers
     assert el.Collapse.open(tmp_path / "run").record() == again.record()
+    for part, key, told in (("facts", "float64", "lack float64"), ("bounds", "heads", "its bounds are not whole")):
+        content = json.loads((tmp_path / "run" / "collapse.json").read_text())
+        del content[part][key]
+        (tmp_path / "damaged").mkdir(exist_ok=True)
+        (tmp_path / "damaged" / "collapse.json").write_text(json.dumps(content))
+        with pytest.raises(EigenlensError, match=told):
+            el.Collapse.open(tmp_path / "damaged")
     with pytest.raises(EigenlensError, match="already holds a collapse run"):
         el.collapse(model, text, tmp_path / "run", **SMALL)
     with pytest.raises(EigenlensError, match="another fingerprint, inputs"):

@@ -7,6 +7,8 @@ from PIL import Image
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration, ViTConfig, ViTModel
 
 import eigenlens as el
+from eigenlens.report.head_numbers import head_numbers
+from eigenlens.report.results import gather
 from report.browser import column
 from tiny import small_llama
 
@@ -168,3 +170,13 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_stay_under_five_megabytes(t
     page = el.report(study, out=tmp_path / "page.html")
     assert page.stat().st_size <= 5_000_000
     assert page.read_text(encoding="utf-8").count("data-head=") == 144
+
+
+def test_of_several_plans_each_keeps_its_numbers(tmp_path, tiny):
+    other = el.plan(tiny.study, budget=0.9, inputs=3, estimators=["mean", "exact"])
+    results = gather([tiny.study, tiny.plan, other])
+    numbers = head_numbers(tiny.study, results)
+    for choice, more, record in zip(tiny.plan.choices, other.choices, numbers):
+        assert record["plan_total_variation"] == choice.total_variation and record["plan_2_estimator"] == more.estimator
+    page = el.report(tiny.study, tiny.plan, other, out=tmp_path / "new" / "folder" / "page.html").read_text(encoding="utf-8")
+    assert "budget 0.5: 4 heads" in page and "budget 0.9: 4 heads" in page
