@@ -38,7 +38,7 @@ def page_of(show, tmp_path, *results):
 
 
 @pytest.mark.parametrize(
-    ("only", "figures"), [("rows", {"spectrum", "vectors"}), ("matrices", {"spectrum", "maps"}), ("depth", set())]
+    ("only", "figures"), [("rows", {"spectrum", "vectors", "mean"}), ("matrices", {"spectrum", "maps"}), ("depth", set())]
 )
 def test_one_statistic_alone(show, tmp_path, bert, ids, only, figures):
     """What a study does not hold is not there; what it holds can be opened."""
@@ -52,6 +52,11 @@ def test_one_statistic_alone(show, tmp_path, bert, ids, only, figures):
     shown.page.locator("[data-head]").nth(3).click()
     assert shown.text("#heads0-name") == "encoder 1.1"
     assert shown.complaints == []
+    if "mean" in figures:
+        found = np.array(column(shown.figure("heads0-mean"), "value"))
+        sums = study.row_sums()["encoder/1"]
+        by_hand = (sums.first[1].double() / sums.rows).flatten().numpy()
+        np.testing.assert_allclose(found, by_hand, atol=np.abs(by_hand).max() * 1e-4)
     assert shown.page.locator("#overlap article").count() == (only == "rows")
     assert (shown.page.locator("[data-figure=depth0] svg").count() > 0) == (only == "depth")
     assert "undefined" not in shown.text("main")

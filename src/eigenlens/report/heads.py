@@ -86,7 +86,7 @@ def _kept(study: Study) -> dict[str, int]:
 
 def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
     """The charts of the opened head; their rows come from the page's script."""
-    names = {part: f"{key}-{part}" for part in ("spectrum", "vectors", "maps", "map")}
+    names = {part: f"{key}-{part}" for part in ("spectrum", "vectors", "maps", "mean", "map")}
     first = next(iter(METRICS))
     data = {part: alt.NamedData(name=name) for part, name in names.items()}
     charts: dict[str, tuple[Any, str, str]] = {"map": (_map(data["map"]), "Layers × heads", f"A heat map of {METRICS[first]}.")}
@@ -103,6 +103,9 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
     if study.has("matrices"):
         maps = heat_maps(data["maps"], columns=2)
         charts["maps"] = (maps, f"{titles[0].capitalize()} and leading eigenvectors of matrices", "Heat maps, queries by keys.")
+    elif study.has("rows"):
+        lines = vector_lines(data["mean"], entry=titles[0], lines="mean")
+        charts["mean"] = (lines, f"{titles[0].capitalize()} of each key", "A line: the mean over queries and inputs by key.")
     return [
         figure(names[part], chart, title, text, "canvas" if part == "maps" else "svg")
         for part, (chart, title, text) in charts.items()
@@ -137,6 +140,8 @@ def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str,
     if study.has("rows"):
         vectors = study.row_basis(place).vectors[:, :, :VECTORS].transpose(1, 2).numpy()  # (H, k, S)
         record["vectors"] = arrays.add_scaled(vectors.reshape(-1, vectors.shape[2]), np.int16) | {"each": vectors.shape[1]}
+    if study.has("rows") and not study.has("matrices"):
+        record["mean"] = arrays.add_scaled(study.row_basis(place).mean.numpy(), np.int16)  # (H, S)
     step = 1
     if study.has("matrices") and site in study.matrix_results:
         parts = study.matrix_results[site]

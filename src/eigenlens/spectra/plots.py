@@ -99,16 +99,16 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
     return (band.transform_filter("datum.variance == 'held out'") + line).properties(width=330, height=210)
 
 
-def vector_lines(data: alt.Data, title: str = "key position") -> alt.Chart:
+def vector_lines(data: alt.Data, entry: str = "entry of the eigenvector", lines: str = "eigenvector") -> alt.Chart:
     """Leading eigenvectors of rows along the keys, one line each. Rows of `data`: component, position, value."""
     return (
         alt.Chart(data)
         .mark_line(strokeWidth=1.3)
         .encode(
-            x=alt.X("position:Q", title=title, scale=alt.Scale(nice=False)),
-            y=alt.Y("value:Q", title="entry of the eigenvector"),
-            color=alt.Color("component:N", title="eigenvector", scale=alt.Scale(scheme="tableau10")),
-            strokeDash=alt.StrokeDash("component:N", title="eigenvector", legend=alt.Legend(symbolType="stroke")),
+            x=alt.X("position:Q", title="key position", scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title=entry),
+            color=alt.Color("component:N", title=lines, scale=alt.Scale(scheme="tableau10")),
+            strokeDash=alt.StrokeDash("component:N", title=lines, legend=alt.Legend(symbolType="stroke")),
             tooltip=["component:N", "position:Q", alt.Tooltip("value:Q", format=".3f")],
         )
         .properties(width=330, height=210)

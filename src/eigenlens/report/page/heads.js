@@ -133,6 +133,7 @@
     const parts = {
       spectrum: () => spectrumRows(site, head),
       vectors: () => (site.vectors ? vectorRows(site, head) : []),
+      mean: () => (site.mean ? lens.scaled(site.mean, head).map((value, position) => ({ component: "all rows", position, value: Number(value.toPrecision(5)) })) : []),
       maps: () => (site.maps ? mapRows(record, site, head) : []),
     };
     for (const [part, rows] of Object.entries(parts)) {
