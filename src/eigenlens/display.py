@@ -56,6 +56,11 @@ def _hidden(char: str) -> bool:
     return selects or char in BLANK or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 
+def numbered(number: int, noun: str) -> str:
+    """`1 head`, `12 heads`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, Any]]) -> str:
     """A result in a notebook: what it is, what it says, its picture, and its rows to unfold.
 
@@ -63,7 +68,7 @@ def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, An
     """
     said = f"<p>{_escaped(sentence)}</p>" if sentence else ""
     drawn = "" if chart is None else f'<div style="overflow-x: auto">{picture(chart, title)}</div>'
-    table = f"<details><summary>{len(rows):,} row{'s' * (len(rows) != 1)}</summary>{html_table(rows)}</details>"
+    table = f"<details><summary>{numbered(len(rows), 'row')}</summary>{html_table(rows)}</details>"
     return f"<h4>{_escaped(title)}</h4>{said}{drawn}{table}"
 
 

@@ -102,3 +102,10 @@ def test_saved_colours_do_not_follow_the_theme(mini_shown, all_matrices):
     light, dark = saved("light"), saved("dark")
     mini_shown.page.select_option("#theme", "auto")
     assert dark == light
+
+
+def test_a_picture_of_two_maps_saves_both(mini_shown, mini):
+    rows = mini_shown.figure("collapse0-bounds-bounds")
+    for name, key in (("max D", "max_d"), ("Dobrushin coefficient", "dobrushin")):
+        saved = [float(row["value"]) for row in rows if row["number"] == name]
+        assert saved == pytest.approx([row[key] for row in mini.collapse.bounds], rel=1e-6)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ..spectra.plots import labelled_map, whole_axis
+
 if TYPE_CHECKING:
     from .result import Collapse
 
@@ -28,7 +30,9 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
     panels = []
     for stack in stacks:
         data = alt.Data(values=[row for row in rows if row["stack"] == stack])
-        base = alt.Chart(data).encode(x=alt.X("depth:Q", axis=_whole(rows, "depth"), title="blocks passed"))
+        base = alt.Chart(data).encode(
+            x=alt.X("depth:Q", axis=whole_axis(max((row["depth"] for row in rows), default=0)), title="blocks passed")
+        )
         scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
         colour = alt.Color("variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1))
         axis = alt.Axis(format=".0e", tickCount=8)
@@ -43,12 +47,6 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
     return alt.hconcat(*panels).properties(title=title)
-
-
-def _whole(rows: list[dict[str, Any]], name: str) -> alt.Axis:
-    """Ticks at whole numbers only, at most about a dozen."""
-    most = max((row[name] for row in rows), default=0)
-    return alt.Axis(values=list(range(0, most + 1, max(1, most // 12))), format="d")
 
 
 def _or(value: float | None, other: float) -> float:
@@ -113,7 +111,7 @@ def path_residuals(run: Collapse) -> Any:
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("hops:Q", title="attention hops", axis=_whole(rows, "hops")),
+            x=alt.X("hops:Q", title="attention hops", axis=whole_axis(max((row["hops"] for row in rows), default=0))),
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
             color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
             strokeDash=alt.StrokeDash("stack:N", legend=legend),
@@ -124,27 +122,15 @@ def path_residuals(run: Collapse) -> Any:
 
 
 def bound_map(run: Collapse) -> Any:
-    """Layers × heads: the largest D of each head (the cubic bound needs it at most at 1.256) and its Dobrushin coefficient."""
+    """Layers × heads: the largest D of each head, which the cubic bound limits, and its Dobrushin coefficient."""
     panels = []
-    for key, title in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
-        data = [{"layer": f"{row['stack']} {row['layer']}", "head": row["head"], "value": row[key]} for row in run.bounds]
-        order = list(dict.fromkeys(row["layer"] for row in data))
-        base = alt.Chart(alt.Data(values=data)).encode(
-            x=alt.X("head:O", axis=alt.Axis(labelAngle=0)), y=alt.Y("layer:N", sort=order, title="layer"),
-            tooltip=["layer:N", "head:O", alt.Tooltip("value:Q", format=".3g", title=title)],
-        )  # fmt: skip
-        scale = alt.Scale(scheme="tealblues", type="log" if key == "max_d" else "linear")
-        legend = alt.Legend(format=".2~g")
-        cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=scale, title=title, legend=legend))
-        known = [row["value"] for row in data if row["value"]] or [1.0]
-        share = 0.6  # of the scale: from here on its colours are dark
-        dark = min(known) + share * (max(known) - min(known))
-        if key == "max_d":
-            dark = min(known) * (max(known) / min(known)) ** share
-        ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value("black"))
-        text = base.mark_text(fontSize=9).encode(text=alt.Text("value:Q", format=".2g"), color=ink)
-        size = {"width": 30 * (1 + max(row["head"] for row in run.bounds)), "height": 20 * len(order)}
-        panels.append((cells + text).properties(title=title, **size))
+    for key, name in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
+        rows = [
+            {"number": name, "layer": f"{row['stack']} {row['layer']}", "head": row["head"], "value": row[key],
+             "label": "" if row[key] is None else f"{row[key]:.2g}"}
+            for row in run.bounds
+        ]  # fmt: skip
+        panels.append(labelled_map(rows, "value", name, name, log=key == "max_d", cell=(30, 20)))
     return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=f"{run.name}: bounds")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..display import numbered
+
 if TYPE_CHECKING:
     from .result import Collapse
 
@@ -27,17 +29,14 @@ def sentence(run: Collapse) -> str:
 
 def _of_stack(run: Collapse, stack: str, where: str) -> str:
     full = [point["mean"] for point in run.curves["full"].curve("residual", stack)]
-    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {_blocks(len(full) - 1)}"
+    blocks = numbered(len(full) - 1, "block")
+    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {blocks}"
     if "SAN" not in run.curves:
         if len(run.curves) == 1:
             return start + "; no ablation was measured, so what holds them apart is not known."
         return f"{start}. {_held_up(run, stack, full[-1])}"
     pure = [point["mean"] for point in run.curves["SAN"].curve("residual", stack)]
     return f"{start}; {_alone(pure)}. {_held_up(run, stack, full[-1])}"
-
-
-def _blocks(number: int) -> str:
-    return f"{number} block{'s' * (number != 1)}"
 
 
 def _alone(pure: list[float]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from ..display import visible
+from ..spectra.plots import labelled_map
 
 ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "adaptive", "plan"]
 
@@ -57,23 +58,11 @@ def _panel(rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, titl
 def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", title: str = "") -> alt.LayerChart:
     """Layers × heads, coloured by one number of each head, which stands in its cell."""
     rows = [
-        {"place": f"{h['stack']} {h['layer']}", "head": h["head"], value: h[value], "label": f"{h[value]:.2f}".lstrip("0")}
+        {"layer": f"{h['stack']} {h['layer']}", "head": h["head"], value: h[value], "label": f"{h[value]:.2f}".lstrip("0")}
         for h in heads
     ]
-    layers = list(dict.fromkeys(row["place"] for row in rows))
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("place:N", title="layer", sort=layers),
-    )
-    most, least = max((row[value] for row in rows), default=0.0), min((row[value] for row in rows), default=0.0)
-    cells = base.mark_rect().encode(
-        color=alt.Color(f"{value}:Q", scale=alt.Scale(scheme="tealblues"), title=value.replace("_", " "))
-    )
-    dark = alt.condition(f"datum.{value} > {least + 0.65 * (most - least)}", alt.value("white"), alt.value("black"))
-    text = base.mark_text(fontSize=10).encode(text="label:N", color=dark)
-    shown = title or f"{value.replace('_', ' ')} of each head".capitalize()
-    size = {"width": 34 * (1 + max((row["head"] for row in rows), default=0)), "height": 24 * len(layers)}
-    return (cells + text).properties(title=shown, **size)
+    name = value.replace("_", " ")
+    return labelled_map(rows, value, name, title or f"{name} of each head".capitalize())
 
 
 def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:

@@ -11,7 +11,7 @@ from altair.utils.schemapi import debug_mode
 from ..study.compare import labels_of
 from .figures import Arrays
 from .parts import Part, between_parts, collapse_parts, depth_parts, evaluation_part, heads_part, overlap_parts, plan_part
-from .results import Results
+from .results import Results, weights_of
 from .summary import facts_of, model_of, summary_of
 
 
@@ -65,7 +65,7 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
         named = f": {label}" if several["studies"] else ""
         heads.append(heads_part(study, results, f"heads{i}", f"Layers × heads{named}", arrays))
         overlaps += overlap_parts(study, f"overlap{i}", f"Overlap{named}", arrays)
-        if not any(run.facts["model"]["fingerprint"] == study.facts["model"]["fingerprint"] for run in results.collapses):
+        if not any(weights_of(run) == weights_of(study) for run in results.collapses):
             depths += depth_parts(study, f"depth{i}", f"Along depth{named}")  # a collapse run shows the same, and more
         done(i + 1)
     overlaps += between_parts(results.studies, arrays)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+from ..collapse.bounds import LARGEST_D
 from ..reconstruct.estimator import settings_label
 from ..study.study import Study
-from .results import Results
+from .results import Results, weights_of
 
 Place = tuple[str, int, int]
 
@@ -25,7 +26,7 @@ METRICS = {
     "plan_work": "work under the plan",
     "evaluation_total_variation": "total variation, as evaluated",
     "evaluation_output_error": "error of the output, as evaluated",
-    "bounds_max_d": "largest D (the cubic bound needs at most 1.256)",
+    "bounds_max_d": f"largest D (the cubic bound needs at most {LARGEST_D})",
     "bounds_dobrushin": "Dobrushin coefficient",
     "paths_all": "share of the model's output",
 }
@@ -41,28 +42,26 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
             found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
     for record in study.heads():
         found[record["stack"], record["layer"], record["head"]].update(record)
-    weights = study.facts["model"]["fingerprint"]
-    for place, numbers in _others(study, weights, results):
+    for place, numbers in _others(study, results):
         if place in found:
             found[place].update(numbers)
     names = list(dict.fromkeys(name for record in found.values() for name in record))
     return [{name: record.get(name) for name in names} for record in found.values()]
 
 
-def _others(study: Study, weights: str, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _others(study: Study, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
     for n in study.depth.numbers if study.has("depth") else ():
         if n.head is not None:
             name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
             yield (n.stack, n.layer, n.head), {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
-    plans = [plan for plan in results.plans if plan.facts["model"]["fingerprint"] == weights]
-    for name, plan in zip(_numbered("plan"), plans):
+    weights = weights_of(study)
+    for name, plan in zip(_numbered("plan"), (p for p in results.plans if weights_of(p) == weights)):
         for choice in plan.choices:
             yield _prefixed(name, {**vars(choice), "settings": settings_label(choice.settings)})
-    evaluations = [e for e in results.evaluations if e.facts["plan"]["model"]["fingerprint"] == weights]
-    for name, evaluation in zip(_numbered("evaluation"), evaluations):
+    for name, evaluation in zip(_numbered("evaluation"), (e for e in results.evaluations if weights_of(e) == weights)):
         for record in evaluation.heads:
             yield _prefixed(name, record)
-    for run in (r for r in results.collapses if r.facts["model"]["fingerprint"] == weights):
+    for run in (r for r in results.collapses if weights_of(r) == weights):
         for record in run.bounds:
             yield _prefixed("bounds", record)
         for record in run.heads:

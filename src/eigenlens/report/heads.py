@@ -12,7 +12,7 @@ from ..spectra.bases import Place
 from ..spectra.plots import block_means, explained_curve, heat_maps, vector_lines
 from ..spectra.spectrum import counted
 from ..study.study import Study
-from .figures import Arrays, Figure, columns, figure
+from .figures import Arrays, Figure, figure
 from .head_numbers import METRICS, head_numbers
 from .results import Results
 from .sentences import head_sentences
@@ -27,7 +27,7 @@ MAP_BYTES = 1_200_000
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one study: what the template needs, and what the script needs."""
+    """The heads of one study: what the template needs, and what the script needs; their numbers are the table of all heads."""
 
     numbers: list[dict[str, Any]]
     metrics: dict[str, str]
@@ -71,7 +71,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     what = "score" if study.facts["options"]["of"] == "scores" else "pattern"
     titles = [f"mean {what}", *(f"eigenvector {i + 1}" for i in range(MAPS))]
     record = {
-        "key": key, "sites": sites, "numbers": columns(numbers), "metrics": metrics, "maps": titles, "step": step,
+        "key": key, "sites": sites, "metrics": metrics, "maps": titles, "step": step,
         "sentences": head_sentences(numbers),
         "most": _kept(study),
     }  # fmt: skip

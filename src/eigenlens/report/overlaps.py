@@ -75,12 +75,9 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
     title = f"Overlap of the leading {overlap.rank} eigenvectors: {label}"
     text = f"A heat map of {len(overlap.rows_)} by {len(overlap.columns)} cells. {sentence}"
     drawn = figure(key, overlap_chart(alt.NamedData(name=key), overlap), title, text, renderer="canvas")
-    orders = {
-        "layer": [list(range(n)) for n in overlap.matrix.shape],
-        "cluster": [cluster_order(overlap.matrix), cluster_order(overlap.matrix.T)],
-    }
-    if overlap.same:
-        orders["cluster"][1] = orders["cluster"][0]
+    down = cluster_order(overlap.matrix)
+    across = down if overlap.same else cluster_order(overlap.matrix.T)
+    orders = {"layer": [list(range(n)) for n in overlap.matrix.shape], "cluster": [down, across]}
     record = {
         "figure": key, "left": list(overlap.rows_), "right": list(overlap.columns), "rank": overlap.rank,
         "chance": overlap.chance, "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),

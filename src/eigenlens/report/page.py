@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..display import numbered
 from ..errors import EigenlensError
 from ..run.files import write_text
 from ..sources.fetch import cache_folder
@@ -50,6 +51,7 @@ def _environment() -> Environment:
     found.filters["cell"] = cell
     found.filters["worded"] = worded
     found.filters["coded"] = coded
+    found.filters["numbered"] = numbered
     found.filters["named"] = lambda name: str(name).replace("_", " ")
     return found
 

@@ -48,6 +48,12 @@ class Results:
         return [*self.studies, *self.plans, *self.evaluations, *self.collapses]
 
 
+def weights_of(result: Any) -> str:
+    """The fingerprint of the weights a result is of: what tells which results belong together."""
+    facts = result.facts["plan"] if isinstance(result, Evaluation) else result.facts
+    return facts["model"]["fingerprint"]
+
+
 def _same(one: Any, other: Any) -> bool:
     """An object is the same as itself, a study also as another view of its folder."""
     if one is other:

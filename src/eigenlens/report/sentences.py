@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..collapse.bounds import LARGEST_D
 from ..collapse.result import Collapse
+from ..display import numbered
 from ..reconstruct.plan import Plan
 
 PAPER = "rows-lmmse"
 """The estimator of the eigen-analysis paper."""
-CONDITION = 1.256
-"""D up to which the cubic bound holds."""
 
 
 def percent(value: float) -> str:
@@ -77,8 +77,8 @@ def paths_sentence(run: Collapse) -> str:
         where = f"Of the output of the {stack}" if len({row["stack"] for row in rows}) > 1 else "Of the output"
         share, number = percent(by_hops[longest]["share"]), by_hops[longest]["path_share"]
         are = "" if math.isnan(number) else f"are {percent(number)} of all paths and "
-        hops = f"{longest} hop{'s' * (longest != 1)}"
-        parts.append(f"{where}, by number of {kind} hops: {few}{rest}. Paths of {hops} {are}add {share}.")
+        long = numbered(longest, "hop")
+        parts.append(f"{where}, by number of {kind} hops: {few}{rest}. Paths of {long} {are}add {share}.")
     return " ".join(parts)
 
 
@@ -90,7 +90,7 @@ def bounds_sentence(run: Collapse) -> str:
     holds = sum(row["holds"] == 1 for row in known)
     d = [row["max_d"] for row in known]
     return (
-        f"The condition of the cubic bound (D ≤ {CONDITION}) holds in {holds} of {len(known)} heads: the median head has "
+        f"The condition of the cubic bound (D ≤ {LARGEST_D}) holds in {holds} of {len(known)} heads: the median head has "
         f"D = {np.median(d):.3g}, the least {min(d):.3g}. {_contraction(run.bounds)}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..display import numbered
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
 from ..study.study import Study
@@ -45,8 +46,8 @@ def _size(study: Study) -> str:
         stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
     told = []
     for stack, heads in stacks.items():
-        layers = f"{len(heads)} layer{'s' * (len(heads) != 1)}" + (f" of {stack}" if len(stacks) > 1 else "")
-        told.append(f"{sum(heads)} head{'s' * (sum(heads) != 1)} in {layers}")
+        layers = numbered(len(heads), "layer") + (f" of {stack}" if len(stacks) > 1 else "")
+        told.append(f"{numbered(sum(heads), 'head')} in {layers}")
     return ", ".join(told)
 
 

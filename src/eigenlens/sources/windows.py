@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..display import numbered
 from ..errors import EigenlensError
 from .split import FIT, Split
 from .text import Piece
@@ -137,6 +138,6 @@ def _check(windows: Windows, width: int, documents_seen: int, leftover: int) -> 
     if fit < 2 or held < 1:
         raise EigenlensError(
             f"the text is too short: at length {width} it gives {fit} inputs to fit and {held} to hold out from "
-            f"{documents_seen} document{'s' * (documents_seen != 1)}, where 2 and 1 are the least; "
+            f"{numbered(documents_seen, 'document')}, where 2 and 1 are the least; "
             "give more text or a smaller length"
         )

@@ -13,6 +13,8 @@ from .overlap import Overlap
 from .spectrum import Spectra
 
 BLUES = "tealblues"
+DARK = 0.65
+"""Share of that scale from which on its colours ask for white ink."""
 
 
 def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
@@ -27,26 +29,42 @@ def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "cen
     rows: list[dict[str, Any]] = []
     for s in heads:
         found = s.dimension(share)
-        rows.append({"layer": f"{s.stack} {s.layer}", "order": s.layer, "head": s.head,
-                     "dimension": most if found is None else found, "label": f">{most}" if found is None else str(found),
+        rows.append({"layer": s.place, "head": s.head, "dimension": most if found is None else found,
+                     "label": f">{most}" if found is None else str(found),
                      "effective rank": round(s.effective_rank, 1)})  # fmt: skip
+    size = spectra.spectra[0].dimensions if len(spectra) else most
+    title = f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}; of {size})"
+    return labelled_map(rows, "dimension", "dimensions", title)
+
+
+def whole_axis(most: int, about: int = 12) -> alt.Axis:
+    """Ticks at whole numbers from 0 to `most`, about so many."""
+    return alt.Axis(values=list(range(0, most + 1, max(1, most // about))), format="d")
+
+
+def labelled_map(
+    rows: Sequence[dict[str, Any]], value: str, name: str, title: str, log: bool = False, cell: tuple[int, int] = (34, 24)
+) -> alt.LayerChart:
+    """Layers × heads, coloured by one number of each head, with its label in the cell.
+
+    Rows hold layer, head, label and the number under `value` (None where there is none); `name` stands over the legend,
+    `cell` is a width and a height.
+    """
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("layer:N", title="layer", sort=layers),
-        tooltip=["layer:N", "head:O", "label:N", "effective rank:Q"],
+        tooltip=["layer:N", "head:O", alt.Tooltip("label:N", title=name)],
     )
-    size = spectra.spectra[0].dimensions if len(spectra) else most
-    title = f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}; of {size})"
-    cells = base.mark_rect().encode(color=alt.Color("dimension:Q", scale=alt.Scale(scheme=BLUES), title="dimensions"))
-    middle = (max((row["dimension"] for row in rows), default=0) + min((row["dimension"] for row in rows), default=0)) / 2
-    text = base.mark_text(fontSize=10).encode(
-        text="label:N",
-        color=alt.condition(f"datum.dimension > {middle}", alt.value("white"), alt.value("black")),
-    )
-    return (cells + text).properties(
-        title=title, width=34 * (1 + max((row["head"] for row in rows), default=0)), height=24 * len(layers)
-    )
+    known = [row[value] for row in rows if row[value] is not None and (row[value] > 0 or not log)] or [1.0]
+    least, most = min(known), max(known)
+    dark = least * (most / least) ** DARK if log else least + DARK * (most - least)
+    scale = alt.Scale(scheme=BLUES, type="log" if log else "linear")
+    colour = alt.Color(f"{value}:Q", scale=scale, title=name, legend=alt.Legend(format=".2~g" if log else "~g"))
+    ink = alt.condition(f"datum.{value} > {dark}", alt.value("white"), alt.value("black"))
+    text = base.mark_text(fontSize=10 if cell[0] > 30 else 9).encode(text="label:N", color=ink)
+    size = {"width": cell[0] * (1 + max((row["head"] for row in rows), default=0)), "height": cell[1] * len(layers)}
+    return (base.mark_rect().encode(color=colour) + text).properties(title=title, **size)
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:

@@ -83,6 +83,8 @@ class Depth:
         """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
         import altair as alt
 
+        from ..spectra.plots import whole_axis
+
         rows = [
             {"metric": TITLES[metric], "stack": stack, "tokens": tokens, **point}
             for metric in metrics
@@ -90,8 +92,7 @@ class Depth:
             for tokens in TOKENS
             for point in self.curve(metric, stack, tokens)
         ]
-        most = max((row["depth"] for row in rows), default=0)
-        ticks = alt.Axis(values=list(range(0, most + 1, max(1, most // 8))), format="d")
+        ticks = whole_axis(max((row["depth"] for row in rows), default=0), about=8)
         base = alt.Chart().encode(x=alt.X("depth:Q", axis=ticks, title="depth"))
         domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
         colour = alt.Color("tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1))

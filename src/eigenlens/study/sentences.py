@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..display import numbered
+
 if TYPE_CHECKING:
     from .depth import Depth
 
@@ -17,7 +19,7 @@ def depth_sentence(depth: Depth) -> str:
             continue
         least = min(rank, key=lambda point: point["mean"])
         where = f" of the {stack}" if len(depth.stacks) > 1 else ""
-        blocks = f"{rank[-1]['depth']} block{'s' * (rank[-1]['depth'] != 1)}"
+        blocks = numbered(rank[-1]["depth"], "block")
         parts.append(
             f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over {blocks}, "
             f"with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine goes from "

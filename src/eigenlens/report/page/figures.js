@@ -40,15 +40,13 @@
 
   /** The specification for a place of this width: fewer columns, or smaller views, rather than what nobody can see. */
   const fitted = (record, width) => {
-    const spec = structuredClone(record.spec);
+    const { hconcat: parts, ...spec } = record.spec;
     const square = record.renderer === "canvas";
-    const beside = width < 560 ? 0 : legendWidth(spec);
-    if (spec.hconcat) {
-      const parts = spec.hconcat;
+    const beside = width < 560 ? 0 : legendWidth(record.spec);
+    if (parts) {
       const widest = Math.max(...parts.map((part) => (typeof part.width === "number" ? part.width : 380)), 0);
       const columns = Math.max(1, Math.min(parts.length, Math.floor((width - beside) / ((square ? Math.min(widest, 230) : widest) + 90))));
       const room = (width - beside) / columns - 90;
-      delete spec.hconcat;
       return { ...spec, columns, concat: parts.map((part) => sized(part, room, 560, square)) };
     }
     if (spec.facet && spec.spec) {
@@ -91,7 +89,7 @@
       if (over <= 1) break;
       room -= over; // labels and legends took more than was thought
     }
-    known.look = lookOf(element);
+    known.look = lookOf(key);
   };
 
   /** The element a chart is drawn into; what is around it describes it to who cannot see it. */
@@ -104,12 +102,12 @@
     return element.firstElementChild;
   };
 
-  /** What a drawing depends on besides its data. */
-  const lookOf = (element) => `${element.clientWidth} ${resolved("--ink")}`;
+  /** What a drawing depends on besides its data: its width, and of a canvas the theme, which an SVG follows by itself. */
+  const lookOf = (key) => `${place(key).clientWidth} ${lens.data.figures[key].renderer === "canvas" ? resolved("--canvas-ink") : ""}`;
 
   const renew = async (key) => {
     const known = drawn.get(key);
-    const same = known.result && known.look === lookOf(place(key));
+    const same = known.result && known.look === lookOf(key);
     await (same ? known.result.view.data(key, known.rows[key]).runAsync() : drawNow(key));
   };
 
@@ -149,13 +147,18 @@
     return blob;
   };
 
+  /** The rows of all views that draw the same columns; a line or a label beside them has columns of its own. */
+  const mainRows = (key) => {
+    const columns = (rows) => Object.keys(rows[0] ?? {}).join();
+    const views = Object.values(rowsOf(key)).toSorted((a, b) => b.length - a.length);
+    return views.filter((rows) => columns(rows) === columns(views[0])).flat();
+  };
+
   const saveFigure = async (key, kind) => {
     const { about, saved } = drawn.get(key);
     const name = [key, about].filter(Boolean).join(" ").replaceAll(/[^\p{L}\p{N}.]+/gu, "-");
     if (kind !== "csv") return lens.save(`${name}.${kind}`, await picture(key, kind));
-    const all = Object.values(rowsOf(key));
-    const most = Math.max(...all.map((part) => part.length));
-    return lens.save(`${name}.csv`, lens.csv(saved ?? all.find((part) => part.length === most) ?? []), "text/csv");
+    return lens.save(`${name}.csv`, lens.csv(saved ?? mainRows(key)), "text/csv");
   };
 
   lens.startFigures = () => {
@@ -171,18 +174,15 @@
       }
     }, { rootMargin: "600px" });
     for (const element of document.querySelectorAll(".figure")) seen.observe(element);
-    const again = (force) => {
-      for (const [key, known] of drawn) {
-        if (known.result && (force || known.look !== lookOf(place(key)))) draw(key);
-      }
+    lens.redraw = () => {
+      for (const [key, known] of drawn) if (known.result && known.look !== lookOf(key)) draw(key);
     };
     let waiting = 0;
     window.addEventListener("resize", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => again(false), 200);
+      waiting = setTimeout(lens.redraw, 200);
     });
-    lens.recolour = () => again(true);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", lens.recolour);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", lens.redraw);
   };
 
   /** Draw everything that is not drawn yet, one after the other, while the reader reads: so that it is there to be printed. */

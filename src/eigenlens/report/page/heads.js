@@ -161,7 +161,8 @@
 
   lens.startHeads = () => {
     for (const root of document.querySelectorAll("[data-heads]")) {
-      const record = lens.data.heads[root.dataset.heads];
+      const key = root.dataset.heads;
+      const record = { ...lens.data.heads[key], numbers: lens.data.tables[`${key}-all`] };
       const chooser = root.querySelector("[data-metric]");
       if (chooser) {
         chooser.addEventListener("change", () => colourMap(root, record, chooser.value));

@@ -13,7 +13,7 @@
     const theme = document.getElementById("theme");
     theme.addEventListener("change", () => {
       document.documentElement.dataset.theme = theme.value;
-      lens.recolour();
+      lens.redraw();
     });
     await lens.drawRest();
   };
