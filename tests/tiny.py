@@ -65,6 +65,15 @@ def small_llama():
     return LlamaForCausalLM(config).eval()
 
 
+def small_bert():
+    """A BERT of 2 layers × 4 heads over 50 tokens, in memory."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3
+    )  # fmt: skip
+    return BertModel(config, add_pooling_layer=False).eval()
+
+
 def of_catalogue(name):
     """A model of the catalogue; one that cannot be had is skipped with the reason, but the default must be there."""
     try:

@@ -2,6 +2,12 @@
 
 from .block_selection import BlockSettings
 from .blocks import block_attention
-from .registry import register, registered
+from .given import Given
+from .mechanism import Mechanism, Settings, Shape
+from .registry import find, interface, make, mechanism, mechanisms, register, registered
+from .softmax import Softmax
 
-__all__ = ["BlockSettings", "block_attention", "register", "registered"]
+__all__ = [
+    "BlockSettings", "Given", "Mechanism", "Settings", "Shape", "Softmax", "block_attention", "find", "interface", "make",
+    "mechanism", "mechanisms", "register", "registered",
+]  # fmt: skip

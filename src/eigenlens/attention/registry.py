@@ -1,46 +1,146 @@
-"""Attention mechanisms by name, ours and those a user brings, as transformers models can use them.
+"""Attention mechanisms by name: ours, and those a user brings, for lab models and for models of transformers.
 
-A mechanism has the signature of transformers' attention interface,
+A class under `@mechanism("mine")` is known to `make`, to every lab model (`Config(attention="mine")`) and to `eigenlens bench`.
+`register("mine")` makes it an attention implementation of transformers, which every model can be set to:
+
+>>> register("doubly-normalised")
+>>> model.set_attn_implementation("doubly-normalised")
+
+A function with the signature of transformers' attention interface can be registered, too:
 
     (module, q (B,H,T,D), k (B,G,S,D), v (B,G,S,E), mask, scaling, dropout, **kw) → (out (B,T,H,E), weights or None)
 
-and is registered together with the function that builds its masks: without one, transformers hands over no mask at all, and
-causality and padding vanish without a sign.
-
->>> register("mine", mechanism)
->>> model.set_attn_implementation("mine")
+Either is registered together with the function that builds its masks: without one, transformers hands over no mask at all,
+and causality and padding vanish without a sign.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 from ..errors import EigenlensError
+from .given import read_mask
+from .mechanism import Mechanism, Shape
 
-Mechanism = Callable[..., tuple[Any, Any]]
+Interface = Callable[..., tuple[Any, Any]]
+Kind = TypeVar("Kind", bound=type[Mechanism])
 
-_ours: dict[str, Mechanism] = {}
+_known: dict[str, type[Mechanism]] = {}
+_aliases: dict[str, str] = {}
+_registered: dict[str, Interface] = {}
+
+UNKNOWN = ("softcap", "s_aux")
+"""What a model may ask for and no mechanism here does."""
 
 
-def register(name: str, mechanism: Mechanism, mask_function: Callable[..., Any] | None = None) -> None:
-    """Let models attend by `name`. The masks are those of `sdpa` unless another function is given.
+def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[Kind], Kind]:
+    """Make a class of `Mechanism` known under a name, and under a letter for patterns of layers such as `"DDDF"`."""
 
-    A name of transformers' own is refused; a name registered here before is replaced.
+    def add(kind: Kind) -> Kind:
+        for other in (name, *aliases, *([letter] if letter else [])):
+            if _aliases.get(other, name) != name:
+                raise EigenlensError(f"there is another mechanism under {other!r}: {_aliases[other]}")
+            _aliases[other] = name
+        kind.name, kind.letter = name, letter
+        _known[name] = kind
+        return kind
+
+    return add
+
+
+def mechanisms() -> dict[str, type[Mechanism]]:
+    """Every known mechanism, by name."""
+    return dict(_known)
+
+
+def find(name: str) -> type[Mechanism]:
+    """The mechanism of a name, another name of it, or its letter."""
+    if name not in _aliases:
+        raise EigenlensError(f"no mechanism {name!r}; there are {', '.join(sorted(_known))}")
+    return _known[_aliases[name]]
+
+
+def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
+    """A mechanism by name, with its settings; one with weights of its own needs the shape of its layer.
+
+    >>> make("fastmax", p=1)(q, k, v, causal=True)
+    >>> make("linformer", Shape(heads=4, head_width=32, width=128, length=256), size=64)
+    """
+    kind = find(name)
+    known = [field.name for field in fields(kind.Settings)]
+    if unknown := [key for key in settings if key not in known]:
+        has = f"has {', '.join(known)}" if known else "has none"
+        raise EigenlensError(f"no setting {unknown[0]!r} of {kind.name}; it {has}")
+    return kind(kind.Settings(**settings), shape)
+
+
+def register(
+    name: str, mechanism: Interface | Mechanism | None = None, mask_function: Callable[..., Any] | None = None, **settings: Any
+) -> None:
+    """Let models of transformers attend by `name`. The masks are those of `sdpa` unless another function is given.
+
+    Without a second argument it is the known mechanism of that name, with `settings`. One that has weights of its own is
+    refused: a loaded model does not have them. So is a name of transformers; a name registered here before is replaced.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    if mechanism is None:
+        _without_weights(find(name))
+        mechanism = make(name, **settings)
+    elif settings:
+        raise EigenlensError(f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is given")
+    if isinstance(mechanism, Mechanism):
+        mechanism = interface(mechanism)
     if not callable(mechanism):
         raise EigenlensError(f"the attention mechanism {name!r} is not callable: {mechanism!r}")
-    if name not in _ours and (name == "eager" or name in ALL_ATTENTION_FUNCTIONS.valid_keys()):
+    if name not in _registered and (name == "eager" or name in ALL_ATTENTION_FUNCTIONS.valid_keys()):
         raise EigenlensError(f"transformers already has an attention called {name!r}; choose another name")
     AttentionInterface.register(name, mechanism)
     AttentionMaskInterface.register(name, mask_function or sdpa_mask)
-    _ours[name] = mechanism
+    _registered[name] = mechanism
 
 
-def registered() -> dict[str, Mechanism]:
+def registered() -> dict[str, Interface]:
     """The mechanisms registered through this package, by name."""
-    return dict(_ours)
+    return dict(_registered)
+
+
+def interface(mechanism: Mechanism) -> Interface:
+    """A mechanism without weights of its own, as a function of transformers' attention interface."""
+    _without_weights(type(mechanism))
+
+    def attend(
+        module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, scaling: float | None = None,
+        dropout: float = 0.0, is_causal: bool | None = None, position_bias: Tensor | None = None, **options: Any,
+    ) -> tuple[Tensor, None]:  # fmt: skip
+        asked = [option for option in UNKNOWN if options.get(option) is not None]
+        if asked:
+            raise EigenlensError(f"{mechanism.name} does not know {asked[0]}, which this model asks for")
+        T, keys, pairs = q.shape[2], None, None
+        if attention_mask is not None:
+            causal, keys, pairs = read_mask(attention_mask, T, k.shape[2])
+        else:
+            causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+            if causal and 1 < T < k.shape[2]:  # the first pass over a cache of fixed size: what follows is empty
+                k, v = k[:, :, :T], v[:, :, :T]
+        if position_bias is not None and bool(position_bias.any()):
+            bias = position_bias[..., -T:, : k.shape[2]]
+            if pairs is not None:
+                bias = bias.masked_fill(~pairs, -float("inf")) if pairs.dtype == torch.bool else bias + pairs
+            pairs = bias
+        out = mechanism(q, k, v, causal=causal, keys=keys, pairs=pairs, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    return attend
+
+
+def _without_weights(kind: type[Mechanism]) -> None:
+    if kind.own_weights:
+        raise EigenlensError(f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab model")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.full import FullAttention
+from ..attention.softmax import Softmax
 from ..errors import EigenlensError
 from ..switches import Switches
 
@@ -128,7 +128,7 @@ class Transformer(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width) if config.vocabulary is not None else None
         self.vectors = nn.Linear(config.features, config.width) if config.features is not None else None
         self.positions = nn.Embedding(config.length, config.width) if config.positions else None
-        chosen = mechanisms or [FullAttention() for _ in range(config.layers)]
+        chosen = mechanisms or [Softmax() for _ in range(config.layers)]
         if len(chosen) != config.layers:
             raise EigenlensError(f"{len(chosen)} mechanisms were given for {config.layers} layers")
         self.blocks = nn.ModuleList(Block(config, mechanism) for mechanism in chosen)

@@ -7,8 +7,14 @@ from collections.abc import Callable
 from ..errors import EigenlensError
 from . import eigen_analysis, rank_collapse
 from .claims import Claim, Reproduction
+from .paper import Paper
 
-PAPERS: dict[str, Callable[..., Reproduction]] = {paper.PAPER: paper.reproduce for paper in (eigen_analysis, rank_collapse)}
+RELATED: tuple[Paper, ...] = ()
+PAPERS: dict[str, Callable[..., Reproduction]] = {
+    eigen_analysis.PAPER: eigen_analysis.reproduce,
+    rank_collapse.PAPER: rank_collapse.reproduce,
+    **{related.name: related for related in RELATED},
+}
 """By name, `reproduce(quick, out, seed, report, resume=…, force=…)`."""
 
 

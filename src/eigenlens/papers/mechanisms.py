@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.feature_rank import FeatureRank, joint_subspace
-from ..attention.full import FullAttention
+from ..attention.softmax import Softmax
 from ..attention.interpolated import InterpolatedKeys
 from ..attention.linformer import Linformer
 from ..attention.mean_only import MeanOnly
@@ -119,7 +119,7 @@ def make(name: str, share: float, config: Config, found: list[Moments], learned:
     m = max(1, round(share * n))
     layers = range(config.layers)
     if name == "full":
-        return [FullAttention() for _ in layers]
+        return [Softmax() for _ in layers]
     if name == "mean only":
         return [MeanOnly(layer.mean) for layer in found]
     if name == "mean map":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import altair as alt
 from ..run.charts import save_charts
 from .claims import Reproduction
 from .collapse_pictures import collapse_charts
+from .paper import Paper
 
 AXES = {
     "share": "share of pairs (or of dimensions) computed",
@@ -49,13 +50,14 @@ def training_charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str,
     return {"training": quality_against_cost(tables["training"])}
 
 
-CHARTS: dict[str, Callable[[Mapping[str, Sequence[dict[str, Any]]]], dict[str, Any]]] = {"rank-collapse": collapse_charts}
-"""The pictures of a paper from its tables; a paper that is not here has those of its training."""
-
-
 def charts(done: Reproduction) -> dict[str, Any]:
-    """Every picture of a reproduction, by name."""
-    return CHARTS.get(done.paper, training_charts)(done.tables)
+    """Every picture of a reproduction, by name, the main one first; a paper that gives none has those of its training."""
+    from . import PAPERS
+
+    made = PAPERS.get(done.paper)
+    if isinstance(made, Paper):
+        return made.charts(done.tables)
+    return collapse_charts(done.tables) if done.paper == "rank-collapse" else training_charts(done.tables)
 
 
 def draw(done: Reproduction, folder: Path) -> list[Path]:

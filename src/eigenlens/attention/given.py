@@ -1,0 +1,85 @@
+"""What a call of attention says besides queries, keys and values: who may look where, and what the stream is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+
+
+@dataclass(frozen=True)
+class Given:
+    """The terms of one call, for T queries of S keys.
+
+    `causal`: a query sees no later key; where there are fewer queries than keys they are the last ones. `keys` (B, S) and
+    `queries` (B, T) are True where a token stands and False at padding. `pairs`, which broadcasts to (B, H, T, S), is any
+    other mask: True where a query may look, or numbers added to the scores. `x` (B, T, C) is the stream that queries, keys
+    and values were made from, for mechanisms that read it.
+    """
+
+    scale: float
+    causal: bool = False
+    keys: Tensor | None = None
+    queries: Tensor | None = None
+    pairs: Tensor | None = None
+    x: Tensor | None = None
+
+    def allowed(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Where a query may look, (B or 1, H or 1, T or 1, S) bool; None is everywhere."""
+        found = None if self.keys is None else self.keys[:, None, None, :]
+        if self.causal:
+            T, S = q.shape[2], k.shape[2]
+            before = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+            found = before[None, None] if found is None else found & before
+        if self.pairs is not None and self.pairs.dtype == torch.bool:
+            found = self.pairs if found is None else found & self.pairs
+        return found
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Numbers to add to the scores, of a mask that has them."""
+        return self.pairs if self.pairs is not None and self.pairs.dtype != torch.bool else None
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """`QKᵀ` times the scale, biased, −∞ where a query may not look: (B, H, T, S)."""
+        scores = q @ k.transpose(2, 3) * self.scale
+        if self.bias is not None:
+            scores = scores + self.bias
+        allowed = self.allowed(q, k)
+        return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+
+
+def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
+    """Softmax of scores of which some are −∞; a row of nothing else is zero, with gradients that are finite."""
+    empty = (scores == -torch.inf).all(dim, keepdim=True)
+    return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)
+
+
+def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
+    """`causal`, `keys` (B, S) and `pairs` of a mask (B or 1, H or 1, T or 1, S), as transformers hands it over.
+
+    A mask that is causality and padding is taken apart into the two, which mechanisms without an S × T matrix need.
+    A mask of numbers of which each is 0 or very negative is a mask of places.
+
+    >>> read_mask(torch.ones(2, 1, 4, 4, dtype=torch.bool).tril(), 4, 4)
+    (True, None, None)
+    """
+    if mask.ndim != 4 or mask.shape[3] != S or mask.shape[2] not in (1, T):
+        raise EigenlensError(f"a mask of shape {tuple(mask.shape)} does not fit {T} queries of {S} keys")
+    if mask.dtype != torch.bool:
+        blocked = mask <= -1e4
+        if bool(((mask == 0) | blocked).all()):
+            mask = ~blocked
+        else:
+            return False, None, mask
+    keys = mask[:, 0, -1]  # (B, S): the last query sees every key that stands
+    known = None if bool(keys.all()) else keys
+    if torch.equal(mask, keys[:, None, None].expand_as(mask)):
+        return False, known, None
+    before = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
+    if torch.equal(mask, (before & keys[:, None, None]).expand_as(mask)):
+        return True, known, None
+    return False, None, mask

@@ -1,0 +1,41 @@
+"""Full attention, the yardstick of every other mechanism (arXiv 1706.03762)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from .given import Given, probabilities
+from .mechanism import Mechanism
+from .registry import mechanism
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    """Softmax attention under the terms of a call through torch's own kernel; nothing for a query that sees no key."""
+    if given.pairs is None and given.keys is None and (not given.causal or q.shape[2] == k.shape[2]):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=given.causal and q.shape[2] > 1, scale=given.scale)
+    allowed, bias = given.allowed(q, k), given.bias
+    mask = allowed
+    if bias is not None:
+        mask = bias if allowed is None else bias.masked_fill(~allowed, -float("inf"))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=given.scale)
+
+
+@mechanism("softmax", "full", letter="F")
+class Softmax(Mechanism):
+    """`A = softmax(QKᵀ/√d)`, through torch's own kernel.
+
+    >>> Softmax()(q, k, v, causal=True).shape  # (B, H, T, E)
+    """
+
+    takes_pairs = True
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        return probabilities(given.scores(q, k))
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        return attend(q, k, v, given)
+
+    def cost(self, n: int, d: int) -> int:
+        """`n²d` for the scores, `n²d` for the values."""
+        return 2 * n * n * d

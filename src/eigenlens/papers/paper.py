@@ -1,0 +1,56 @@
+"""What every paper's file gives, and the run that is the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from .claims import Claim, Reproduction
+
+Tables = Mapping[str, Sequence[dict[str, Any]]]
+MINIATURE = "this is a miniature; verdicts of the full run can differ"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: how large the full and the quick run are, what is measured, what it says of the claims, and its pictures.
+
+    `measure(scale, parts, seed, report)` gives the tables: lists of rows by name. What takes long it makes as a part, which
+    a run with `resume` finds again. `claims(tables, quick)` judges them. `charts(tables)` draws, the main picture first.
+    `shown` are the tables to print, title and name of each. `notes` are said of every run.
+    """
+
+    name: str
+    title: str
+    full: Any
+    quick: Any
+    measure: Callable[[Any, Parts, int, Report], Tables]
+    claims: Callable[[Tables, bool], tuple[Claim, ...]]
+    charts: Callable[[Tables], dict[str, Any]]
+    shown: Sequence[Sequence[str]] = ()
+    notes: tuple[str, ...] = ()
+
+    def __call__(
+        self, quick: bool = False, out: Path | None = None, seed: int = 0, report: Report = silent,
+        *, resume: bool = False, force: bool = False,
+    ) -> Reproduction:  # fmt: skip
+        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
+        scale = self.quick if quick else self.full
+        request = {"paper": self.name, "seed": seed, **_plain(asdict(scale))}
+        parts = Parts.begin(out or Path(self.name), request, resume=resume, force=force)
+        tables = self.measure(scale, parts, seed, report)
+        notes = (MINIATURE, *self.notes) if quick else self.notes
+        done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, request, self.shown)
+        parts.write("reproduction", done.record())
+        return done
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back: lists for tuples."""
+    if isinstance(value, dict):
+        return {key: _plain(x) for key, x in value.items()}
+    return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
