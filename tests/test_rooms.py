@@ -16,9 +16,22 @@ BELOW = {  # each room may import itself and these; display, errors and switches
     "spectra": {"stats"},
     "study": {"spectra", "run", "stats", "capture", "sources", "__init__"},
     "attention": set(),
-    "lab": {"attention"},
+    "lab": {"attention", "sources", "run"},
+    "bench": {
+        "lab",
+        "attention",
+        "reconstruct",
+        "study",
+        "spectra",
+        "stats",
+        "capture",
+        "explain",
+        "collapse",
+        "sources",
+        "run",
+    },
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
-    "explain": {"capture"},
+    "explain": {"capture", "attention"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
     "report": {
         "study",
@@ -30,6 +43,7 @@ BELOW = {  # each room may import itself and these; display, errors and switches
         "__init__",
     },  # results, and how files are written
     "papers": {
+        "bench",
         "collapse",
         "explain",
         "reconstruct",

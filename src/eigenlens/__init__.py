@@ -12,7 +12,7 @@ from .capture import AttentionCall, AttentionNotSeen, capture, replaced
 from .collapse import Collapse, ablated, collapse, path_lengths
 from .errors import EigenlensError
 from .explain import freeze
-from .reconstruct import Evaluation, Plan, evaluate, plan, plan_blocks
+from .reconstruct import Evaluation, Plan, attending, evaluate, plan, plan_blocks
 from .report import report
 from .sources.models import Model, load
 from .study import Comparison, Study, compare, study
@@ -28,6 +28,7 @@ __all__ = [
     "Plan",
     "Study",
     "ablated",
+    "attending",
     "attention",
     "capture",
     "collapse",

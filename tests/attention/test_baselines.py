@@ -1,10 +1,10 @@
-"""Every baseline: its fast form is its dense one, gradients too, and where it should it becomes full attention."""
+"""The baselines that are made from tensors; what each becomes at full size; their parts against loops and linear algebra."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from eigenlens.attention import feature_rank, full, linformer, mean_only, nystrom, uniform_keys
+from eigenlens.attention import Shape, make, mechanisms
 from eigenlens.attention.feature_rank import FeatureRank, joint_subspace
 from eigenlens.attention.linformer import Linformer, segments
 from eigenlens.attention.mean_only import MeanOnly
@@ -15,35 +15,36 @@ from eigenlens.errors import EigenlensError
 B, H, N, D = 2, 3, 30, 8
 
 
-def made(name, size):
+def inputs(n=N, **options):
+    return [torch.randn(B, H, n, D, **options) for _ in range(3)]
+
+
+def layer(length):
+    return Shape(H, D, H * D, length)
+
+
+def padded(n, gone):
+    keys = torch.ones(B, n, dtype=torch.bool)
+    keys[0, gone] = False
+    return keys
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["mean row", "mean map", "feature rank"])
+def test_those_made_from_tensors_equal_their_dense_form_with_gradients(name, causal):
     torch.manual_seed(5)
-    if name == "full":
-        return full.FullAttention(), lambda q, k, v, _: full.dense(q, k, v)
-    if name == "uniform":
-        return UniformKeys(size), uniform_keys.dense
-    if name == "linformer":
-        mechanism = Linformer(H, N, size)
-        with torch.no_grad():
-            for p in mechanism.parameters():
-                p.add_(0.1 * torch.randn_like(p))
-        return mechanism, linformer.dense
-    if name == "nystrom":
-        return Nystrom(size), nystrom.dense
-    if name == "feature rank":
-        return FeatureRank(torch.randn(H, D, size), torch.randn(H, D, size)), feature_rank.dense
-    return MeanOnly(torch.randn(H, N) if name == "mean row" else torch.randn(H, N, N)), mean_only.dense
-
-
-NAMES = ("full", "uniform", "linformer", "nystrom", "feature rank", "mean row", "mean map")
-
-
-@pytest.mark.parametrize("size", [1, 4, 7])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_fast_form_is_the_dense_one_with_its_gradients(name, size):
-    mechanism, dense = made(name, size)
-    qkv = [torch.randn(B, H, N, D, requires_grad=True) for _ in range(3)]
+    mechanism = {
+        "mean row": MeanOnly(torch.randn(H, N)), "mean map": MeanOnly(torch.randn(H, N, N)),
+        "feature rank": FeatureRank.of(torch.randn(H, D, 4), torch.randn(H, D, 4)),
+    }[name]  # fmt: skip
+    qkv = inputs(requires_grad=True)
+    if name == "mean row" and causal:
+        with pytest.raises(EigenlensError, match="causal"):
+            mechanism(*qkv, causal=True)
+        return
+    given = {"causal": causal, "keys": padded(N, slice(25, None))}
     wanted, weight = [*qkv, *mechanism.parameters()], torch.randn(B, H, N, D)
-    outs = mechanism(*qkv), dense(*qkv, mechanism)
+    outs = mechanism(*qkv, **given), mechanism.reference(*qkv, **given)
     torch.testing.assert_close(*outs, atol=1e-5, rtol=1e-5)
     found = [torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True) for out in outs]
     for x, left, right in zip(wanted, *found):  # a form that never touches an input has no gradient there: zero
@@ -51,23 +52,74 @@ def test_the_fast_form_is_the_dense_one_with_its_gradients(name, size):
         torch.testing.assert_close(left, right, atol=2e-5, rtol=1e-4)
 
 
+def test_a_mean_row_is_its_softmax_and_a_mean_map_its_softmax_under_the_mask():
+    mean, (q, k, v) = torch.randn(H, N, N), inputs()
+    row = MeanOnly(mean[:, 0])(q, k, v)
+    torch.testing.assert_close(row, torch.einsum("hj,bhje->bhe", mean[:, 0].softmax(1), v)[:, :, None].expand_as(v))
+    found = MeanOnly(mean)(q, k, v, causal=True)
+    for i in (0, 7, 29):
+        wanted = torch.einsum("hj,bhje->bhe", mean[:, i, : i + 1].softmax(1), v[:, :, : i + 1])
+        torch.testing.assert_close(found[:, :, i], wanted, atol=1e-5, rtol=1e-5)
+    with pytest.raises(EigenlensError, match="the mean is of 30 keys"):
+        MeanOnly(mean)(*inputs(20))
+
+
+def test_what_is_fitted_has_no_name_and_what_is_named_has_settings():
+    assert not {"mean-only", "interpolated-keys"} & set(mechanisms())
+    for name in ("nystrom", "uniform-keys", "linformer", "feature-rank"):
+        assert mechanisms()[name].Settings.__dataclass_fields__
+
+
 @pytest.mark.parametrize("name", ["uniform", "linformer", "feature rank"])
 def test_at_full_size_it_is_full_attention(name):
     eye = torch.eye(D).expand(H, D, D)
-    mechanism = {"uniform": UniformKeys(N), "linformer": Linformer(H, N, N), "feature rank": FeatureRank(eye, eye)}[name]
-    qkv = [torch.randn(B, H, N, D) for _ in range(3)]
-    torch.testing.assert_close(mechanism(*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5)
+    mechanism = {"uniform": UniformKeys.of(N), "linformer": Linformer.of(H, N, N), "feature rank": FeatureRank.of(eye, eye)}
+    qkv = inputs()
+    torch.testing.assert_close(mechanism[name](*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5)
 
 
 def test_nystrom_with_every_token_a_landmark_is_full_attention():
-    qkv = [torch.randn(B, H, 6, D) for _ in range(3)]
-    found = Nystrom(6, iterations=30)(*qkv)
+    qkv = inputs(6)
+    found = Nystrom.of(6, iterations=30)(*qkv)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(*qkv), atol=1e-3, rtol=1e-3)
 
 
 def test_the_iterated_inverse_is_the_pseudo_inverse():
     a = (2 * torch.randn(4, 8, 8, dtype=torch.float64)).softmax(-1)
     torch.testing.assert_close(inverse(a, 40), torch.linalg.pinv(a), atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", [Nystrom.of(4), UniformKeys.of(5)])
+@pytest.mark.parametrize("gone", [slice(20, None), slice(0, 10), slice(3, None), [0, 4, 5, 13, 29]])
+def test_a_padded_input_gives_what_it_gives_alone(mechanism, gone):
+    """Landmarks and chosen keys follow the tokens that stand, fewer than the landmarks too."""
+    q, k, v = inputs()
+    keys = padded(N, gone)
+    alone = [x[:1, :, keys[0]] for x in (q, k, v)]
+    found = mechanism(q, k, v, keys=keys)
+    torch.testing.assert_close(found[:1, :, keys[0]], mechanism(*alone), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[1:], mechanism(q[1:], k[1:], v[1:]), atol=1e-5, rtol=1e-5)
+
+
+def test_an_input_shorter_than_linformers_length_is_one_that_is_padded():
+    mechanism = make("linformer", layer(N), size=7)
+    torch.nn.init.normal_(mechanism.keys)
+    q, k, v = inputs()
+    whole = mechanism(q, k, v, keys=torch.arange(N).expand(B, N) < 20)
+    short = mechanism(q[:, :, :20], k[:, :, :20], v[:, :, :20])
+    torch.testing.assert_close(whole[:, :, :20], short, atol=1e-5, rtol=1e-5)
+    with pytest.raises(EigenlensError, match="made for 30 keys, and there are 31"):
+        mechanism(*inputs(31))
+    with pytest.raises(EigenlensError, match="linformer has weights of its own and needs the layer's length"):
+        make("linformer")
+
+
+def test_feature_rank_starts_as_the_first_dimensions():
+    mechanism, (q, k, v) = make("feature-rank", layer(N), rank=3), inputs()
+    wanted = F.scaled_dot_product_attention(q[..., :3], k[..., :3], v, is_causal=True, scale=D**-0.5)
+    torch.testing.assert_close(mechanism(q, k, v, causal=True), wanted, atol=1e-5, rtol=1e-5)
+    frozen = FeatureRank.of(torch.randn(H, D, 2), torch.randn(H, D, 2), learned=False)
+    assert not any(p.requires_grad for p in frozen.parameters())
 
 
 def test_the_joint_subspace_beats_every_other_of_its_rank():
@@ -95,16 +147,10 @@ def test_positions_are_evenly_spaced_and_stretches_cover_all():
         evenly_spaced(8, 9)
 
 
-@pytest.mark.parametrize("name", ["uniform", "linformer", "nystrom", "mean row"])
-def test_what_cannot_be_causal_says_so(name):
-    with pytest.raises(EigenlensError, match="causal"):
-        made(name, 4)[0](*(torch.randn(B, H, N, D) for _ in range(3)), causal=True)
-
-
-@pytest.mark.parametrize("name", ["full", "feature rank", "mean map"])
-def test_causal_forms_do_not_look_ahead(name):
-    mechanism = made(name, 4)[0]
-    q, k, v = (torch.randn(B, H, N, D) for _ in range(3))
-    before = mechanism(q, k, v, causal=True)
-    k[:, :, 20:], v[:, :, 20:] = 9.0, 9.0
-    torch.testing.assert_close(mechanism(q, k, v, causal=True)[:, :, :20], before[:, :, :20])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("linformer", {"size": 0}), ("nystrom", {"landmarks": 0}), ("uniform-keys", {"keys": 0}), ("feature-rank", {"rank": 0})],
+)
+def test_settings_that_cannot_be_are_refused(name, settings):
+    with pytest.raises(EigenlensError, match="at least 1"):
+        make(name, layer(N), **settings)

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from eigenlens.attention import interpolated
 from eigenlens.attention.interpolated import InterpolatedKeys, lmmse
 from eigenlens.errors import EigenlensError
 
@@ -34,9 +33,9 @@ def test_the_fast_form_is_the_dense_one_with_its_gradients(m, by_query):
     mean = mean[:, None] + torch.randn(H, N, N) if by_query else mean
     mechanism = InterpolatedKeys.from_moments(mean, covariance, some_keys(m), learned=True)
     qkv = inputs(requires_grad=True)
-    wanted = [*qkv, *([mechanism.weights, mechanism.bias] if m < N else [])]
+    wanted = [*qkv, *([mechanism.mixture, mechanism.bias] if m < N else [])]
     weight = torch.randn(B, H, N, D)
-    fast, dense = mechanism(*qkv), interpolated.dense(*qkv, mechanism)
+    fast, dense = mechanism(*qkv), mechanism.reference(*qkv)
     torch.testing.assert_close(fast, dense, atol=1e-5, rtol=1e-5)
     found = [torch.autograd.grad((out * weight).sum(), wanted) for out in (fast, dense)]
     for left, right in zip(*found):
@@ -82,14 +81,14 @@ def test_learned_weights_move_and_frozen_ones_do_not():
     keys = some_keys(4)
     for learned in (True, False):
         mechanism = InterpolatedKeys.from_moments(mean, covariance, keys, learned=learned)
-        before = mechanism.weights.detach().clone()
+        before = mechanism.mixture.detach().clone()
         assert len(list(mechanism.parameters())) == 2 * learned
         project = torch.nn.Linear(D, D)
         optimiser = torch.optim.SGD([*mechanism.parameters(), *project.parameters()], lr=0.5)
         q, k, v = inputs()
         mechanism(project(q), k, v).square().sum().backward()
         optimiser.step()
-        assert torch.equal(before, mechanism.weights) != learned
+        assert torch.equal(before, mechanism.mixture) != learned
 
 
 def test_a_refit_takes_the_new_moments():
@@ -97,11 +96,11 @@ def test_a_refit_takes_the_new_moments():
     _, other_mean, other = rows()
     keys = some_keys(4)
     mechanism = InterpolatedKeys.from_moments(mean, covariance, keys, learned=True)
-    before = mechanism.weights.detach().clone()
+    before = mechanism.mixture.detach().clone()
     mechanism.refit(other_mean, other)
     fresh = InterpolatedKeys.from_moments(other_mean, other, keys)
-    assert not torch.allclose(before, mechanism.weights)
-    torch.testing.assert_close(mechanism.weights.detach(), fresh.weights)
+    assert not torch.allclose(before, mechanism.mixture)
+    torch.testing.assert_close(mechanism.mixture.detach(), fresh.mixture)
     torch.testing.assert_close(mechanism.bias.detach(), fresh.bias)
 
 
@@ -123,5 +122,7 @@ def test_what_does_not_fit_is_refused():
         mechanism(*(x[:, :, :20] for x in inputs()))
     with pytest.raises(EigenlensError, match="causal"):
         mechanism(*inputs(), causal=True)
+    with pytest.raises(EigenlensError, match="no padding"):
+        mechanism(*inputs(), keys=torch.ones(B, N, dtype=torch.bool))
     with pytest.raises(EigenlensError, match="twice"):
         InterpolatedKeys(torch.zeros(H, 2, dtype=torch.long), torch.zeros(H, N, 2), torch.zeros(H, 1, N))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eigenlens.attention import register, registered
+from eigenlens.attention import Mechanism, interface, make, mechanism, mechanisms, register, registered
 from eigenlens.errors import EigenlensError
 from tiny import small_llama
 
@@ -47,5 +47,33 @@ def test_names_of_transformers_are_refused(name):
 
 
 def test_what_cannot_be_called_is_refused():
-    with pytest.raises(EigenlensError, match="not callable"):
-        register("nothing", None)
+    with pytest.raises(EigenlensError, match="'nothing' is not callable: 3"):
+        register("nothing", 3)
+    with pytest.raises(EigenlensError, match=r"no mechanism 'nothing'; there are .*softmax"):
+        register("nothing")
+    with pytest.raises(EigenlensError, match="settings landmarks are for mechanisms known by name"):
+        register("nothing", lambda *a, **k: (a[1], None), landmarks=3)
+
+
+def test_a_name_or_letter_that_is_taken_is_refused():
+    for name, letter in (("full", None), ("F", None), ("another", "F")):
+        with pytest.raises(EigenlensError, match="another mechanism under"):
+            mechanism(name, letter=letter)(type("Other", (Mechanism,), {}))
+    assert "another" not in mechanisms()
+    with pytest.raises(EigenlensError, match=r"no mechanism .another."):
+        make("another")
+
+
+def test_a_known_mechanism_attends_in_a_model_with_its_settings(model):
+    """One evenly spaced key of nine is the fifth: every token gets its value, whatever the queries are."""
+    with pytest.raises(EigenlensError, match=r"uniform-keys .* cannot be causal"):
+        register("uniform-keys", keys=1)
+        model.set_attn_implementation("uniform-keys")
+        model(torch.randint(0, 50, (2, 9)))
+    attend = interface(make("uniform-keys", keys=1))
+    q, k, v = (torch.randn(2, 4, 9, 6) for _ in range(3))
+    out, weights = attend(torch.nn.Module(), q, k, v, None, is_causal=False)
+    torch.testing.assert_close(out, v[:, :, 4:5].expand_as(v).transpose(1, 2))
+    assert weights is None
+    with pytest.raises(EigenlensError, match="does not know softcap"):
+        attend(torch.nn.Module(), q, k, v, None, softcap=3.0)

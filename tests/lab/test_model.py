@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import eigenlens as el
-from eigenlens.attention.full import FullAttention
+from eigenlens.attention.softmax import Softmax
 from eigenlens.attention.uniform_keys import UniformKeys
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, Switches, Transformer
@@ -156,21 +156,21 @@ def test_neighbours_attend_to_each_other_from_the_start():
 
 
 def test_every_layer_can_attend_in_its_own_way():
-    model = Transformer(SMALL, [FullAttention(), UniformKeys(3)])
+    model = Transformer(SMALL, [Softmax(), UniformKeys.of(3)])
     weights = model.tokens.weight
     before = model(IDS)
-    model.attend_with([FullAttention(), FullAttention()])
+    model.attend_with([Softmax(), Softmax()])
     assert model.tokens.weight is weights
     assert not torch.allclose(before, model(IDS))
     with pytest.raises(EigenlensError, match="1 mechanisms were given for 2 layers"):
-        model.attend_with([FullAttention()])
+        model.attend_with([Softmax()])
 
 
 def test_the_cost_is_what_the_matrix_products_take():
     """Against torch's own counter of floating point operations, with the scores formed by hand so that it sees them."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    class ByHand(FullAttention):
+    class ByHand(Softmax):
         def forward(self, q, k, v, causal=False):
             return (q @ k.transpose(2, 3) * q.shape[3] ** -0.5).softmax(3) @ v
 

@@ -1,13 +1,30 @@
 """Attention mechanisms: a short dense reference and a fast form that must equal it, and the registry that models use."""
 
+from . import (  # noqa: F401  # their classes are known to the registry from here on
+    conv,
+    delta,
+    doubly_normalised,
+    fastmax,
+    feature_rank,
+    gapless,
+    gates,
+    linear,
+    linformer,
+    nystrom,
+    off_by_one,
+    performer,
+    softmax,
+    uniform_keys,
+    window,
+)  # fmt: skip
 from .block_selection import BlockSettings
 from .blocks import block_attention
 from .given import Given
+from .head_mix import HeadMix
 from .mechanism import Mechanism, Settings, Shape
 from .registry import find, interface, make, mechanism, mechanisms, register, registered
-from .softmax import Softmax
 
 __all__ = [
-    "BlockSettings", "Given", "Mechanism", "Settings", "Shape", "Softmax", "block_attention", "find", "interface", "make",
+    "BlockSettings", "Given", "HeadMix", "Mechanism", "Settings", "Shape", "block_attention", "find", "interface", "make",
     "mechanism", "mechanisms", "register", "registered",
 ]  # fmt: skip

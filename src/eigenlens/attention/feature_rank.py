@@ -1,10 +1,20 @@
-"""Attention with queries and keys in r of their d dimensions: the joint subspace that serves their products best."""
+"""Attention with queries and keys in r of their d dimensions: the joint subspace that serves their products best.
+
+The rank of scores is the width of a head; what smaller ones cannot do is the subject of arXiv 2407.16153.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from .given import Given, probabilities
+from .mechanism import Mechanism, Shape
+from .registry import mechanism
+from .softmax import attend
 
 FLOOR = 1e-7
 """Directions with less than this share of the largest variance count as having it: a constant head has none at all."""
@@ -30,30 +40,57 @@ def _root(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return vectors * values.sqrt()[:, None, :], (vectors / values.sqrt()[:, None, :]).mT
 
 
-class FeatureRank(nn.Module):
-    """`softmax((QA)(KB)ᵀ/√d) V` with `A, B (H, d, r)`, learned further where `learned`."""
+@dataclass(frozen=True)
+class RankSettings:
+    """`rank` r: how many dimensions queries and keys keep; no more than a head has."""
 
-    queries: Tensor
-    keys: Tensor
+    rank: int = 8
 
-    def __init__(self, queries: Tensor, keys: Tensor, learned: bool = True) -> None:
-        super().__init__()
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise EigenlensError(f"queries and keys keep at least 1 dimension, not rank={self.rank}")
+
+
+@mechanism("feature-rank")
+class FeatureRank(Mechanism):
+    """`A = softmax((QA)(KB)ᵀ/√d)` with `A, B (H, d, r)`, learned from a start.
+
+    Made by name they start as the first r unit vectors; `FeatureRank.of(*joint_subspace(C_q, C_k, r))` starts from the
+    second moments of a model's queries and keys, and `learned=False` leaves them there.
+    """
+
+    Settings = RankSettings
+    takes_pairs = True
+    own_weights = True
+    settings: RankSettings
+    queries: Tensor  # A
+    keys: Tensor  # B
+
+    def __init__(self, settings: RankSettings | None = None, shape: Shape | None = None) -> None:
+        super().__init__(settings, shape)
+        d = self.shape.need(self.name, "head_width")
+        start = torch.eye(d)[:, : self.settings.rank].expand(self.shape.heads, -1, -1)  # (H, d, r)
+        self.queries, self.keys = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+
+    @classmethod
+    def of(cls, queries: Tensor, keys: Tensor, learned: bool = True) -> FeatureRank:
+        """From given `A, B (H, d, r)`, further learned or not."""
+        H, d, r = queries.shape
+        if keys.shape != queries.shape:
+            raise EigenlensError(f"A {tuple(queries.shape)} and B {tuple(keys.shape)} do not fit together")
+        made = cls(RankSettings(r), Shape(H, d))
         for name, x in (("queries", queries), ("keys", keys)):
-            if learned:
-                setattr(self, name, nn.Parameter(x.float().clone()))
-            else:
-                self.register_buffer(name, x.float().clone())
+            setattr(made, name, nn.Parameter(x.float().clone(), requires_grad=learned))
+        return made
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        return F.scaled_dot_product_attention(q @ self.queries, k @ self.keys, v, is_causal=causal, scale=q.shape[3] ** -0.5)
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        between = self.queries @ self.keys.transpose(1, 2)  # A Bᵀ: (H, d, d)
+        return probabilities(given.scores(q @ between, k))
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        return attend(q @ self.queries, k @ self.keys, v, given)
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: two projections of `ndr`, scores `n²r`, values `n²d`."""
+        """Two projections of `ndr`, scores `n²r`, values `n²d`."""
         r = self.queries.shape[2]
         return 2 * n * d * r + n * n * r + n * n * d
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: FeatureRank) -> Tensor:
-    """The reference: `Q (A Bᵀ) Kᵀ` with the d × d matrix of each head."""
-    between = mechanism.queries @ mechanism.keys.transpose(1, 2)  # (H, d, d)
-    return (q @ between @ k.transpose(2, 3) * q.shape[3] ** -0.5).softmax(3) @ v

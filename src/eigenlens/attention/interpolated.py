@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from .given import Given
+from .mechanism import Mechanism, Shape
 
 RIDGE = 1e-4
 
@@ -44,22 +46,26 @@ def lmmse(mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE) 
     return weights, mean - at_keys @ weights.transpose(1, 2)
 
 
-class InterpolatedKeys(nn.Module):
-    """Softmax attention on `Ŝ`; `W` and `b` are buffers, or parameters where `learned`.
+class InterpolatedKeys(Mechanism):
+    """`A = softmax(Ŝ)`; `W` and `b` are buffers, or parameters where `learned`.
+
+    It is made from the moments of a study, for whole inputs of their length, so it has no name among the mechanisms.
 
     >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)  # (H, n), (H, n, n), (H, m)
     >>> mechanism(q, k, v).shape  # (B, H, n, d)
     """
 
+    name = "interpolated-keys"
+    directions = ("both ways",)
     keys: Tensor  # (H, m) computed
     rest: Tensor  # (H, n − m) estimated
-    weights: Tensor  # (H, n − m, m)
+    mixture: Tensor  # W of the rest: (H, n − m, m)
     bias: Tensor  # (H, 1 or T, n − m)
 
     def __init__(self, keys: Tensor, weights: Tensor, bias: Tensor, learned: bool = False) -> None:
-        super().__init__()
         H, m = keys.shape
         n = weights.shape[1]
+        super().__init__(shape=Shape(H, length=n))
         if weights.shape != (H, n, m) or bias.shape[::2] != (H, n):
             raise EigenlensError(f"W {tuple(weights.shape)} and b {tuple(bias.shape)} do not fit {m} keys of {H} heads")
         self.register_buffer("keys", keys.clone())
@@ -87,32 +93,46 @@ class InterpolatedKeys(nn.Module):
         H, r = self.rest.shape
         rows = weights.gather(1, self.rest[:, :, None].expand(H, r, weights.shape[2]))
         entries = bias.gather(2, self.rest[:, None].expand(H, bias.shape[1], r))
-        return {"weights": rows.float(), "bias": entries.float()}
+        return {"mixture": rows.float(), "bias": entries.float()}
 
     @property
     def length(self) -> int:
         return self.keys.shape[1] + self.rest.shape[1]
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        """All scores are formed, and those of the keys that count as not computed are overwritten."""
+        self._fits(k, given)
+        scores = q @ k.transpose(2, 3) * given.scale  # (B, H, T, n)
+        filled = []
+        for h, (keys, rest) in enumerate(zip(self.keys, self.rest)):
+            row = scores[:, h]
+            estimate = row[:, :, keys] @ self.mixture[h].T + self.bias[h]
+            filled.append(row.index_copy(2, rest, estimate))
+        return torch.stack(filled, 1).softmax(3)
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         """By the association of the three factors that costs least: scores `(Q K_Sᵀ) Wᵀ`, or keys `W K_S` and then Q.
 
         Keys and values are taken in the order computed, estimated: softmax does not mind.
         """
+        self._fits(k, given)
         B, H, n, d = k.shape
-        if causal:
-            raise EigenlensError("interpolated keys mix positions and cannot be causal")
-        if n != self.length:
-            raise EigenlensError(f"W and b were fitted for {self.length} keys, and there are {n}")
         chosen = k.gather(2, self.keys[None, :, :, None].expand(B, -1, -1, d))  # K_S: (B, H, m, d)
         order = torch.cat([self.keys, self.rest], 1)[None, :, :, None]
         v = v.gather(2, order.expand(B, -1, -1, v.shape[3]))
         bias = F.pad(self.bias, (self.keys.shape[1], 0))  # (H, 1 or T, n), zero where the score is exact
         if self._by_scores(n, d):
-            known = q @ chosen.transpose(2, 3) * d**-0.5  # (B, H, T, m)
-            scores = torch.cat([known, known @ self.weights.transpose(1, 2)], 3) + bias
+            known = q @ chosen.transpose(2, 3) * given.scale  # (B, H, T, m)
+            scores = torch.cat([known, known @ self.mixture.transpose(1, 2)], 3) + bias
             return scores.softmax(3) @ v
-        mixed = torch.cat([chosen, self.weights @ chosen], 2)  # (B, H, n, d)
-        return F.scaled_dot_product_attention(q, mixed, v, attn_mask=bias[None])
+        mixed = torch.cat([chosen, self.mixture @ chosen], 2)  # (B, H, n, d)
+        return F.scaled_dot_product_attention(q, mixed, v, attn_mask=bias[None], scale=given.scale)
+
+    def _fits(self, k: Tensor, given: Given) -> None:
+        if k.shape[2] != self.length:
+            raise EigenlensError(f"W and b were fitted for {self.length} keys, and there are {k.shape[2]}")
+        if given.keys is not None:
+            raise EigenlensError("W and b were fitted for whole inputs; interpolated keys know no padding")
 
     def _by_scores(self, n: int, d: int) -> bool:
         by_scores, by_keys = self._score_costs(n, d)
@@ -125,17 +145,6 @@ class InterpolatedKeys(nn.Module):
     def cost(self, n: int, d: int) -> int:
         """Multiply-adds of one head: the cheaper of the two associations, and `n²d` for the values."""
         return min(self._score_costs(n, d)) + n * n * d
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: InterpolatedKeys) -> Tensor:
-    """The reference: all scores are formed, and those of the keys that count as not computed are overwritten."""
-    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # (B, H, T, n)
-    filled = []
-    for h, (keys, rest) in enumerate(zip(mechanism.keys, mechanism.rest)):
-        row = scores[:, h]
-        estimate = row[:, :, keys] @ mechanism.weights[h].T + mechanism.bias[h]
-        filled.append(row.index_copy(2, rest, estimate))
-    return torch.stack(filled, 1).softmax(3) @ v
 
 
 def _others(keys: Tensor, n: int) -> Tensor:

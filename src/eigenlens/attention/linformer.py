@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from .given import Given
+from .mechanism import Mechanism, Shape
+from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
@@ -18,28 +23,61 @@ def segments(n: int, m: int) -> Tensor:
     return member / member.sum(1, keepdim=True)
 
 
-class Linformer(nn.Module):
-    """`softmax(Q (E K)ᵀ/√d) (F V)` with learned `E, F (H, m, n)` that start as means over m stretches of the input."""
+@dataclass(frozen=True)
+class LinformerSettings:
+    """`size` m: how many projected keys there are; no more than the length."""
 
-    def __init__(self, heads: int, n: int, m: int) -> None:
-        super().__init__()
-        start = segments(n, m).expand(heads, m, n)
-        self.keys = nn.Parameter(start.clone())
-        self.values = nn.Parameter(start.clone())
+    size: int = 64
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        if causal:
-            raise EigenlensError("Linformer mixes positions and cannot be causal")
-        if k.shape[2] != self.keys.shape[2]:
-            raise EigenlensError(f"this Linformer was made for {self.keys.shape[2]} keys, and there are {k.shape[2]}")
-        return F.scaled_dot_product_attention(q, self.keys @ k, self.values @ v)  # (H, m, n) × (B, H, n, d)
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise EigenlensError(f"Linformer projects to at least 1 key, not size={self.size}")
+
+
+@mechanism("linformer", letter="I")
+class Linformer(Mechanism):
+    """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)` that start as means over m stretches of the length n.
+
+    E and F belong to places. Padding counts as zeros, and so does what an input shorter than n lacks: both are projected
+    with their columns left out. Stretches without a token keep a key of zeros, which takes its share of the softmax.
+
+    >>> Linformer.of(heads=4, length=256, size=64)(q, k, v).shape  # (B, 4, T, E) for up to 256 keys
+    """
+
+    Settings = LinformerSettings
+    directions = ("both ways",)
+    own_weights = True
+    linear = True
+    settings: LinformerSettings
+
+    def __init__(self, settings: LinformerSettings | None = None, shape: Shape | None = None) -> None:
+        super().__init__(settings, shape)
+        H, n = self.shape.heads, self.shape.need(self.name, "length")
+        m = min(self.settings.size, n)
+        start = segments(n, m).expand(H, m, n)
+        self.keys = nn.Parameter(start.clone())  # E
+        self.values = nn.Parameter(start.clone())  # F
+
+    @classmethod
+    def of(cls, heads: int, length: int, size: int) -> Linformer:
+        return cls(LinformerSettings(size), Shape(heads, length=length))
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        E, F = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))  # (B or 1, H, m, S)
+        scores = q @ k.transpose(2, 3) * given.scale  # all of them, in the order in which the formula is written
+        return (scores @ E.transpose(2, 3)).softmax(3) @ F
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        E, V = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))
+        return F.scaled_dot_product_attention(q, E @ k, V @ v, scale=given.scale)  # (B, H, m, S) × (B, H, S, d)
+
+    def _standing(self, x: Tensor, S: int, given: Given) -> Tensor:
+        """The columns of a projection for S keys, zero at padding: (B or 1, H, m, S)."""
+        if x.shape[2] < S:
+            raise EigenlensError(f"this Linformer was made for {x.shape[2]} keys, and there are {S}")
+        columns = x[None, :, :, :S]
+        return columns if given.keys is None else columns * given.keys[:, None, None, :].to(x.dtype)
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: two projections of `nmd`, scores and values of `nmd` each."""
+        """Two projections of `nmd`, scores and values of `nmd` each."""
         return 4 * n * self.keys.shape[1] * d
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: Linformer) -> Tensor:
-    """The reference: `Q Kᵀ Eᵀ` in the order in which it is written, all n² scores formed."""
-    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
-    return (scores @ mechanism.keys.transpose(1, 2)).softmax(3) @ mechanism.values @ v

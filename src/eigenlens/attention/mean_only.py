@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import EigenlensError
+from .given import Given, probabilities
+from .mechanism import Mechanism, Shape
 
 
-class MeanOnly(nn.Module):
-    """`softmax(μ) V` with the mean row `μ (H, n)` of each head, or a mean `(H, n, n)` of each pair of positions.
+class MeanOnly(Mechanism):
+    """`A = softmax(μ)` with the mean row `μ (H, n)` of each head, or a mean `(H, n, n)` of each pair of positions.
 
-    No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds a head.
+    No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds a head. It is made from
+    the scores of a study, so it has no name among the mechanisms.
     """
 
+    name = "mean-only"
     mean: Tensor  # (H, 1 or T, n)
 
     def __init__(self, mean: Tensor) -> None:
-        super().__init__()
+        super().__init__(shape=Shape(mean.shape[0], length=mean.shape[-1]))
         self.register_buffer("mean", (mean[:, None] if mean.ndim == 2 else mean).float())
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        if causal and self.mean.shape[1] == 1:
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        self._fits(q, k, given)
+        scores = torch.zeros_like(q @ k.transpose(2, 3)) + self.mean  # formed and overwritten
+        allowed = given.allowed(q, k)
+        return probabilities(scores if allowed is None else scores.masked_fill(~allowed, -torch.inf))
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        self._fits(q, k, given)
+        allowed = given.allowed(q, k)
+        scores = self.mean if allowed is None else self.mean.masked_fill(~allowed, -torch.inf)  # (B or 1, H, 1 or T, n)
+        return (probabilities(scores).to(v.dtype) @ v).expand(-1, -1, q.shape[2], -1)
+
+    def _fits(self, q: Tensor, k: Tensor, given: Given) -> None:
+        rows, n = self.mean.shape[1:]
+        if given.causal and rows == 1:
             raise EigenlensError("one mean row for all queries cannot be causal")
-        if v.shape[2] != self.mean.shape[2]:
-            raise EigenlensError(f"the mean is of {self.mean.shape[2]} keys, and there are {v.shape[2]}")
-        scores = self.mean
-        if causal:
-            n = v.shape[2]
-            scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool, device=v.device).triu(1), float("-inf"))
-        out = scores.softmax(2) @ v  # (H, 1 or T, n) × (B, H, n, d)
-        return out.expand(-1, -1, q.shape[2], -1)
+        if k.shape[2] != n or rows not in (1, q.shape[2]):
+            raise EigenlensError(f"the mean is of {n} keys, and there are {q.shape[2]} queries of {k.shape[2]} keys")
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: the values, once for each mean row."""
+        """The values, once for each mean row."""
         return self.mean.shape[1] * n * d
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: MeanOnly) -> Tensor:
-    """The reference: the scores are formed and overwritten."""
-    scores = q @ k.transpose(2, 3)
-    return (torch.zeros_like(scores) + mechanism.mean).softmax(3) @ v

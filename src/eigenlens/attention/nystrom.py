@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import EigenlensError
-from .linformer import segments
+from .given import Given, probabilities
+from .mechanism import Mechanism
+from .registry import mechanism
 
 ITERATIONS = 6
 
@@ -14,50 +18,110 @@ ITERATIONS = 6
 def inverse(a: Tensor, iterations: int = ITERATIONS) -> Tensor:
     """The pseudo-inverse of patterns `a (…, m, m)` by `Z ← ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ)))`.
 
-    The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge, cubically; six rounds are what the paper uses.
+    The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge, cubically; six rounds are what the paper uses. Rows and columns of zeros
+    stay zeros.
     """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)
-    z = a.transpose(-1, -2) / norms[..., None, None]
+    z = a.transpose(-1, -2) / norms.clamp_min(1e-6)[..., None, None]
     for _ in range(iterations):
         az = a @ z
         z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
     return z
 
 
-class Nystrom(nn.Module):
-    """`softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ) V`, all scores over √d, with m segment means Q̃ and K̃.
+@dataclass(frozen=True)
+class NystromSettings:
+    """`landmarks` m, no more than there are tokens; `iterations` of the inverse."""
 
+    landmarks: int = 32
+    iterations: int = ITERATIONS
+
+    def __post_init__(self) -> None:
+        if self.landmarks < 1 or self.iterations < 1:
+            raise EigenlensError(f"Nyström attention needs at least 1 landmark and 1 iteration: {self}")
+
+
+@mechanism("nystrom", letter="Y")
+class Nystrom(Mechanism):
+    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d, with m segment means Q̃ and K̃.
+
+    The stretches cut the tokens that stand into m parts whose lengths differ by at most one; padding is in none of them.
     No convolution of the values beside it, which the paper adds: what is compared is the attention.
+
+    >>> make("nystrom", landmarks=16)(q, k, v).shape  # (B, H, T, E)
     """
 
-    def __init__(self, m: int, iterations: int = ITERATIONS) -> None:
-        super().__init__()
-        self.m, self.iterations = m, iterations
+    Settings = NystromSettings
+    directions = ("both ways",)
+    linear = True
+    settings: NystromSettings
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        left, middle, right = _parts(q, k, self.m, causal)
-        return left @ (inverse(middle, self.iterations) @ (right @ v))  # (B, H, n, m) × (B, H, m, d)
+    @classmethod
+    def of(cls, landmarks: int, iterations: int = ITERATIONS) -> Nystrom:
+        return cls(NystromSettings(landmarks, iterations))
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        which_q, which_k, m = self._stretches(q, k, given)
+        places = torch.arange(m, device=q.device)[:, None]
+        members = [(which[:, None] == places).to(q.dtype) for which in (which_q, which_k)]  # (B, m, T), (B, m, S)
+        means = [x / x.sum(2, keepdim=True).clamp_min(1) for x in members]
+        few_q, few_k = (x[:, None] @ t for x, t in zip(means, (q, k)))  # (B, H, m, d)
+        some_q, some_k = (x.sum(2) > 0 for x in members)
+        left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
+        return left @ inverse(middle, self.settings.iterations) @ right  # (B, H, T, S)
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        which_q, which_k, m = self._stretches(q, k, given)
+        (few_q, some_q), (few_k, some_k) = _means(q, which_q, m), _means(k, which_k, m)
+        left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
+        return left @ (inverse(middle, self.settings.iterations) @ (right @ v))  # (B, H, T, m) × (B, H, m, d)
+
+    def _stretches(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor, int]:
+        """Which stretch every query (B, T) and key (B, S) is in, m at padding; and m.
+
+        An input with fewer tokens than landmarks has a stretch for each of them, whatever its padding.
+        """
+        stands = [
+            x.new_ones(x.shape[0], x.shape[2], dtype=torch.bool) if mask is None else mask
+            for x, mask in ((q, given.queries), (k, given.keys))
+        ]
+        n_q, n_k = (x.sum(1, keepdim=True) for x in stands)  # (B, 1)
+        m = min(self.settings.landmarks, q.shape[2], k.shape[2])
+        count = torch.minimum(n_q, n_k).clamp_max(m)
+        which = [
+            torch.where(x, (x.cumsum(1) - 1) * count // n.clamp_min(1), m).clamp_max(m) for x, n in zip(stands, (n_q, n_k))
+        ]
+        return which[0], which[1], m
+
+    def _parts(
+        self, q: Tensor, k: Tensor, few_q: Tensor, few_k: Tensor, some_q: Tensor, some_k: Tensor, given: Given
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The three patterns, with nothing for landmarks of no token: (B, H, T, m), (B, H, m, m), (B, H, m, S)."""
+
+        def pattern(a: Tensor, b: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+            found = a @ b.transpose(2, 3) * given.scale
+            if columns is not None:
+                found = found.masked_fill(~columns[:, None, None, :], -torch.inf)
+            found = probabilities(found)
+            return found if rows is None else found.masked_fill(~rows[:, None, :, None], 0.0)
+
+        return (
+            pattern(q, few_k, None, some_k),
+            pattern(few_q, few_k, some_q, some_k),
+            pattern(few_q, k, some_q, given.keys),
+        )
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: landmarks `2nd`, scores `2nmd + m²d`, four products a round, values `2nmd + m²d`."""
-        m = self.m
-        return 2 * n * d + 4 * n * m * d + 2 * m * m * d + 4 * self.iterations * m**3
+        """Landmarks `2nd`, scores `2nmd + m²d`, four products a round of the inverse, values `2nmd + m²d`."""
+        m = min(self.settings.landmarks, n)
+        return 2 * n * d + 4 * n * m * d + 2 * m * m * d + 4 * self.settings.iterations * m**3
 
 
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: Nystrom) -> Tensor:
-    """The reference: the n × n pattern as one matrix."""
-    left, middle, right = _parts(q, k, mechanism.m, causal=False)
-    pattern = left @ inverse(middle, mechanism.iterations) @ right  # (B, H, n, n)
-    return pattern @ v
-
-
-def _parts(q: Tensor, k: Tensor, m: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    if causal:
-        raise EigenlensError("Nyström attention mixes positions and cannot be causal")
-    scale = q.shape[3] ** -0.5
-    few_q, few_k = (segments(x.shape[2], m).to(x) @ x for x in (q, k))  # (B, H, m, d)
-    left = (q @ few_k.transpose(2, 3) * scale).softmax(3)  # (B, H, n, m)
-    middle = (few_q @ few_k.transpose(2, 3) * scale).softmax(3)  # (B, H, m, m)
-    right = (few_q @ k.transpose(2, 3) * scale).softmax(3)  # (B, H, m, n)
-    return left, middle, right
+def _means(x: Tensor, which: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """The mean of each stretch (B, H, m, d), zero for one of no token, and which have any (B, m)."""
+    B, H, _, d = x.shape
+    index = which[:, None, :, None].expand_as(x)
+    sums = x.new_zeros(B, H, m + 1, d).scatter_add(2, index, x)[:, :, :m]  # padding falls into the one left out
+    number = x.new_zeros(B, m + 1).scatter_add(1, which, x.new_ones(which.shape))[:, :m]
+    return sums / number.clamp_min(1)[:, None, :, None], number > 0

@@ -1,6 +1,6 @@
 """Attention mechanisms by name: ours, and those a user brings, for lab models and for models of transformers.
 
-A class under `@mechanism("mine")` is known to `make`, to every lab model (`Config(attention="mine")`) and to `eigenlens bench`.
+A class under `@mechanism("mine")` is known to `make`, to every lab model (`Config(mechanism="mine")`) and to `eigenlens bench`.
 `register("mine")` makes it an attention implementation of transformers, which every model can be set to:
 
 >>> register("doubly-normalised")
@@ -42,10 +42,10 @@ def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[
     """Make a class of `Mechanism` known under a name, and under a letter for patterns of layers such as `"DDDF"`."""
 
     def add(kind: Kind) -> Kind:
-        for other in (name, *aliases, *([letter] if letter else [])):
-            if _aliases.get(other, name) != name:
-                raise EigenlensError(f"there is another mechanism under {other!r}: {_aliases[other]}")
-            _aliases[other] = name
+        under = [name, *aliases, *([letter] if letter else [])]
+        if taken := [other for other in under if _aliases.get(other, name) != name]:
+            raise EigenlensError(f"there is another mechanism under {taken[0]!r}: {_aliases[taken[0]]}")
+        _aliases.update(dict.fromkeys(under, name))
         kind.name, kind.letter = name, letter
         _known[name] = kind
         return kind

@@ -1,12 +1,20 @@
-"""Attention to evenly spaced keys only: what a subset gives without any statistics."""
+"""Attention to evenly spaced keys only: what a subset gives without any statistics.
+
+One half of the fixed pattern of sparse transformers (arXiv 1904.10509), places that all queries see, alone and both ways.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import EigenlensError
+from .given import Given, probabilities
+from .mechanism import Mechanism
+from .registry import mechanism
+from .softmax import attend
 
 
 def evenly_spaced(n: int, m: int) -> Tensor:
@@ -20,28 +28,62 @@ def evenly_spaced(n: int, m: int) -> Tensor:
     return ((2 * torch.arange(m) + 1) * n) // (2 * m)
 
 
-class UniformKeys(nn.Module):
-    """`softmax(Q K_Sᵀ/√d) V_S` with the same m evenly spaced keys S for every head; the others are masked."""
+@dataclass(frozen=True)
+class UniformSettings:
+    """How many `keys` m are attended to; no more than there are."""
 
-    def __init__(self, m: int) -> None:
-        super().__init__()
-        self.m = m
+    keys: int = 32
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        if causal:
-            raise EigenlensError("evenly spaced keys leave the first queries of a causal model without any")
-        chosen = evenly_spaced(k.shape[2], self.m).to(k.device)
-        return F.scaled_dot_product_attention(q, k[:, :, chosen], v[:, :, chosen])
+    def __post_init__(self) -> None:
+        if self.keys < 1:
+            raise EigenlensError(f"attention to evenly spaced keys needs at least 1 of them, not keys={self.keys}")
+
+
+@mechanism("uniform-keys")
+class UniformKeys(Mechanism):
+    """`A = softmax(Q K_Sᵀ/√d)` on the same m evenly spaced keys S for every head, and 0 elsewhere.
+
+    They are evenly spaced among the tokens that stand: what is padded gives what it gives alone.
+
+    >>> make("uniform-keys", keys=8)(q, k, v).shape  # (B, H, T, E)
+    """
+
+    Settings = UniformSettings
+    directions = ("both ways",)
+    linear = True
+    settings: UniformSettings
+
+    @classmethod
+    def of(cls, keys: int) -> UniformKeys:
+        return cls(UniformSettings(keys))
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        places, real = self._chosen(k, given)
+        chosen = (torch.arange(k.shape[2], device=k.device) == places[..., None]) & real[..., None]  # (B or 1, m, S)
+        return probabilities(given.scores(q, k).masked_fill(~chosen.any(1)[:, None, None, :], -torch.inf))
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        places, real = self._chosen(k, given)
+        if given.keys is None:
+            return attend(q, k[:, :, places[0]], v[:, :, places[0]], Given(given.scale))
+        index = places[:, None, :, None]
+        k, v = (x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))  # (B, H, m, d)
+        return attend(q, k, v, Given(given.scale, keys=real))
+
+    def _chosen(self, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """The places of the keys (B or 1, m) and which of them there are: an input may have fewer tokens than m."""
+        S, device = k.shape[2], k.device
+        m = min(self.settings.keys, S)
+        if given.keys is None:
+            places = evenly_spaced(S, m).to(device)[None]
+            return places, torch.ones_like(places, dtype=torch.bool)
+        n = given.keys.sum(1, keepdim=True)  # (B, 1) tokens that stand
+        few = n.clamp(1, m)
+        slots = torch.arange(m, device=device)[None]
+        rank = (((2 * slots + 1) * n) // (2 * few)).clamp_max(S - 1)  # of the tokens that stand, which
+        order = (~given.keys).to(torch.uint8).argsort(dim=1, stable=True)  # those that stand first: (B, S)
+        return order.gather(1, rank), (slots < few) & (n > 0)
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: `nmd` for the scores, `nmd` for the values."""
-        return 2 * n * self.m * d
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mechanism: UniformKeys) -> Tensor:
-    """The reference: every score is formed, and those of the other keys are masked."""
-    n = k.shape[2]
-    masked = torch.ones(n, dtype=torch.bool)
-    masked[evenly_spaced(n, mechanism.m)] = False
-    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
-    return scores.masked_fill(masked, float("-inf")).softmax(3) @ v
+        """`nmd` for the scores, `nmd` for the values."""
+        return 2 * n * min(self.settings.keys, n) * d

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,23 +66,31 @@ def plan(
 def evaluate(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
-    plan: Annotated[Path, typer.Option(help="The folder of the plan.")] = Path("plan"),
+    plan: Annotated[Path | None, typer.Option(help="The folder of the plan (default: plan).")] = None,
+    attention: Annotated[
+        str | None, typer.Option(help="Instead of a plan: a mechanism by name, put into the model without training.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the mechanism, such as window=64; once for each.")
+    ] = None,
     inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
-    length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan).")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")] = None,
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A folder for what was found (default: none).")] = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing evaluation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a plan: quality and cost of the model with it, beside the model without."""
+    """Measure a plan, or another attention mechanism: quality and cost of the model with it, beside the model without."""
     from ..reconstruct import evaluate as measure
     from ..run.progress import bar
 
+    if plan is None and attention is None:
+        plan = Path("plan")
     with bar() as report:
         found = measure(
-            model, data or None, plan=plan, inputs=inputs, length=length, pad=pad, out=out, force=force, device=device,
-            report=report,
+            model, data or None, plan=plan, attention=attention, settings=settings_of(setting or []), inputs=inputs,
+            length=length, pad=pad, out=out, force=force, device=device, report=report,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.record()))
@@ -93,3 +102,17 @@ def evaluate(
     print(found.sentence)
     if out is not None:
         print(f"\nThe evaluation is in {out}")
+
+
+def settings_of(given: Sequence[str]) -> dict[str, Any]:
+    """`["window=64", "causal=true"]` as numbers, truth values, lists or words by name."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise EigenlensError(f"a setting is name=value, such as window=64, not {text!r}")
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value
+    return found

@@ -256,13 +256,17 @@ def _bart(block: Any, path: str) -> Block | None:
 def _lab(block: Any, path: str) -> Block | None:
     if not _has(block, "switches", "attention.project", "attention.mechanism", "norm_1"):
         return None
-    on = block.switches
-    body = Branch("attention", _plain(block.attention), Attend(block.attention), block.norm_1, skip=on.attention_skip)
-    stages = [Stage((body,))]
+    if getattr(block.attention, "gate", None) is not None:
+        return None  # a gate is no part of the heads' linear maps
+    on, post = block.switches, block.post
+    before, after = (None, block.norm_1) if post else (block.norm_1, None)
+    body = Branch("attention", _plain(block.attention), Attend(block.attention), before, skip=on.attention_skip)
+    stages = [Stage((body,), after)]
     if on.mlp:
-        mlp = Mlp(block.wide, block.narrow, lambda z: F.gelu(z, approximate="tanh"))
+        mlp = Mlp(block.wide, block.narrow, block.act)
+        before, after = (None, block.norm_2) if post else (block.norm_2, None)
         run = lambda u, _given: mlp.narrow(mlp.act(mlp.wide(u)))  # noqa: E731
-        stages.append(Stage((Branch("mlp", run, mlp, block.norm_2, skip=on.mlp_skip),)))
+        stages.append(Stage((Branch("mlp", run, mlp, before, skip=on.mlp_skip),), after))
     return Block(block, path, tuple(stages))
 
 

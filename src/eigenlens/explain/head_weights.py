@@ -97,7 +97,9 @@ def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] |
             by_head = weight.view(heads, 3, -1, weight.shape[1])
             weight = by_head.transpose(0, 1).flatten(0, 2)
             bias = bias.view(heads, 3, -1).transpose(0, 1).flatten()
-        return tuple(zip(weight.chunk(3), bias.chunk(3)))
+        third = len(weight) // 3
+        sizes = getattr(module, "sizes", None) if name == "project" else None  # the lab's, whose values may have another width
+        return tuple(zip(*(part.split(sizes or (third, third, third)) for part in (weight, bias))))
     if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):  # torch.nn.MultiheadAttention
         bias = module.in_proj_bias if isinstance(module.in_proj_bias, Tensor) else torch.zeros_like(joined[:, 0])
         return tuple(zip(joined.detach().chunk(3), bias.detach().chunk(3)))

@@ -1,12 +1,25 @@
 """A small laboratory: one readable transformer, tasks of real text and toys, a training loop."""
 
 from ..switches import Switches
-from .model import Config, Transformer
-from .tasks import Batch, MaskedBytes, Task, split
-from .toys import Circle, ConvexHull, Memorise, Sort, Toy, feed_back
-from .train import Settings, Trained, evaluate, train
+from .composition import Composition
+from .config import Config
+from .digits import Digits
+from .example import EXAMPLE
+from .fusion import Fusion
+from .model import Transformer
+from .nearest import NearestNeighbour
+from .run_file import TASKS, Run
+from .tasks import Batch, MaskedBytes, NextBytes, NextTokens, Task, documents, split
+from .toys import Circle, ConvexHull, Memorise, Repeated, Sort, Toy, feed_back
+from .train import Settings, Trained, evaluate, penalty, train
+from .training_run import TrainingRun, run
 
 __all__ = [
-    "Batch", "Circle", "Config", "ConvexHull", "MaskedBytes", "Memorise", "Settings", "Sort", "Switches", "Task", "Toy",
-    "Trained", "Transformer", "evaluate", "feed_back", "split", "train",
+    "EXAMPLE", "TASKS", "Batch", "Circle", "Composition", "Config", "ConvexHull", "Digits", "Fusion", "MaskedBytes",
+    "Memorise", "NearestNeighbour", "NextBytes", "NextTokens", "Repeated", "Run", "Settings", "Sort", "Switches", "Task",
+    "Toy", "Trained", "TrainingRun", "Transformer", "documents", "evaluate", "feed_back", "open", "penalty", "run", "split",
+    "train",
 ]  # fmt: skip
+
+open = TrainingRun.open
+"""The folder of a finished run, opened."""

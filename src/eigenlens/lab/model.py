@@ -3,87 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.softmax import Softmax
+from ..attention.gates import Gate
 from ..errors import EigenlensError
-from ..switches import Switches
-
-
-@dataclass(frozen=True)
-class Config:
-    """The shape of the model; the last five take a part out of every block.
-
-    The input is token ids of a `vocabulary`, or vectors of `features` numbers through a linear map. The output is logits
-    of the vocabulary, by the weights of the embedding, or `classes` numbers a token by a read-out of its own; `pooled`,
-    the mean of all tokens is read out. Without `positions` the model sees a set. `neighbourly` is the start for text,
-    `size` the standard deviation of an embedded input at the start (for vectors: of one of unit length).
-    """
-
-    vocabulary: int | None = None
-    length: int = 128
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    causal: bool = False
-    features: int | None = None
-    classes: int | None = None
-    pooled: bool = False
-    positions: bool = True
-    neighbourly: bool = True
-    size: float = 0.1
-    attention_skip: bool = True
-    mlp_skip: bool = True
-    mlp: bool = True
-    norm: bool = True
-    attention: bool = True
-
-    def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise EigenlensError(f"a width of {self.width} does not divide into {self.heads} heads")
-        if (self.vocabulary is None) == (self.features is None):
-            raise EigenlensError(
-                f"the input is token ids or vectors: give one of vocabulary={self.vocabulary}, features={self.features}"
-            )
-        if self.classes is None and (self.features is not None or self.pooled):
-            raise EigenlensError("a model of vectors, or one that pools its tokens, needs a read-out of its own: give classes")
-
-    @property
-    def head_width(self) -> int:
-        return self.width // self.heads
-
-    @property
-    def switches(self) -> Switches:
-        return Switches(self.attention_skip, self.mlp_skip, self.mlp, self.norm, self.attention)
+from .config import Config
+from .fusion import Fusion
+from .layers import build_mechanisms, gate_of
 
 
 class Attention(nn.Module):
     """Queries, keys and values, whichever mechanism turns them into an output, and the way back into the stream.
 
-    A mechanism is a module `(q, k, v, causal) → out`, all (B, H, T, D), with `cost(n, d)` in multiply-adds a head.
+    A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out` with `cost(n, d)` in
+    multiply-adds a head. A gate `σ(x W)` of the stream x acts on one of: queries, keys, values, the heads' output, the output.
     """
 
     def __init__(self, config: Config, mechanism: nn.Module) -> None:
         super().__init__()
-        self.heads, self.causal = config.heads, config.causal
-        self.project = nn.Linear(config.width, 3 * config.width)
+        H, D, E = config.heads, config.head_width, config.head_values
+        self.heads, self.causal, self.sizes = H, config.causal, (H * D, H * D, H * E)
+        self.project = nn.Linear(config.width, sum(self.sizes))  # rows of all queries, all keys, all values
         self.mechanism = mechanism
-        self.out = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(H * E, config.width)
+        self.place: str | None = None
+        self.gate: Gate | None = None
+        if config.gate is not None:
+            settings = gate_of(config.gate)
+            self.place = settings.position
+            self.gate = Gate(settings, config.width, H, D if self.place in ("G3", "G4") else E)
 
     def forward(self, x: Tensor) -> Tensor:
-        B, T, C = x.shape
-        q, k, v = self.project(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)  # 3 × (B, H, T, D)
-        y = self.mechanism(q, k, v, causal=self.causal)  # (B, H, T, D)
-        return self.out(y.transpose(1, 2).reshape(B, T, C))  # heads side by side: (B, T, C)
+        y = self.head_outputs(x)  # (B, H, T, E)
+        return self.gated("G5", x, self.out(y.transpose(1, 2).flatten(2)))  # heads side by side: (B, T, H·E) → (B, T, C)
+
+    def head_outputs(self, x: Tensor) -> Tensor:
+        """What every head gives to the output projection, (B, H, T, E)."""
+        q, k, v = self.queries_keys_values(x)
+        return self.gated("G1", x, self.mechanism(q, k, v, **self._terms(x)))
+
+    def pattern(self, x: Tensor) -> Tensor:
+        """A (B, H, T, T), which weighs the values."""
+        weights: Any = getattr(self.mechanism, "weights", None)
+        if weights is None:
+            raise EigenlensError(f"{type(self.mechanism).__name__} does not say which weights it gives to values")
+        q, k, _ = self.queries_keys_values(x)
+        return weights(q, k, **self._terms(x))
+
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, H, T, D) twice and (B, H, T, E), gated where a gate stands there."""
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.project(x).split(self.sizes, 2))
+        return self.gated("G4", x, q), self.gated("G3", x, k), self.gated("G2", x, v)
+
+    def gated(self, place: str, x: Tensor, y: Tensor) -> Tensor:
+        return self.gate(x, y) if self.gate is not None and self.place == place else y
+
+    def _terms(self, x: Tensor) -> dict[str, Any]:
+        return {"causal": self.causal, **({"x": x} if getattr(self.mechanism, "reads_stream", False) else {})}
+
+    @property
+    def w_q(self) -> Tensor:
+        """(H, C, D): the queries of head h are `x w_q[h]`, but for their bias."""
+        return self.project.weight.split(self.sizes)[0].unflatten(0, (self.heads, -1)).transpose(1, 2)
+
+    @property
+    def w_k(self) -> Tensor:
+        """(H, C, D)."""
+        return self.project.weight.split(self.sizes)[1].unflatten(0, (self.heads, -1)).transpose(1, 2)
+
+    @property
+    def w_o(self) -> Tensor:
+        """(H, E, C): head h adds `z[h] w_o[h]` to the output."""
+        return self.out.weight.T.unflatten(0, (self.heads, -1))
 
 
 class Block(nn.Module):
-    """Two sublayers, attention and an MLP of four times the width: `y = [skip]·x + branch(norm(x))`.
+    """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y = norm([skip]·x + branch(x))`.
 
     A branch that is off passes x on, whatever its skip; a part that is off has no weights.
     """
@@ -91,20 +90,27 @@ class Block(nn.Module):
     def __init__(self, config: Config, mechanism: nn.Module) -> None:
         super().__init__()
         self.switches = on = config.switches
+        self.post, self.activation = config.norm_position == "post", config.activation
+        wide = 4 * config.width if config.mlp_width is None else config.mlp_width
         self.norm_1 = nn.LayerNorm(config.width) if on.norm and on.attention else nn.Identity()
         self.attention = Attention(config, mechanism) if on.attention else None
         self.norm_2 = nn.LayerNorm(config.width) if on.norm and on.mlp else nn.Identity()
-        self.wide = nn.Linear(config.width, 4 * config.width) if on.mlp else None
-        self.narrow = nn.Linear(4 * config.width, config.width) if on.mlp else None
+        self.wide = nn.Linear(config.width, wide) if on.mlp else None
+        self.narrow = nn.Linear(wide, config.width) if on.mlp else None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.attention is not None:
-            y = self.attention(self.norm_1(x))
+            y = self.attention(x if self.post else self.norm_1(x))
             x = x + y if self.switches.attention_skip else y
+            x = self.norm_1(x) if self.post else x
         if self.wide is not None and self.narrow is not None:
-            y = self.narrow(F.gelu(self.wide(self.norm_2(x)), approximate="tanh"))
+            y = self.narrow(self.act(self.wide(x if self.post else self.norm_2(x))))
             x = x + y if self.switches.mlp_skip else y
+            x = self.norm_2(x) if self.post else x
         return x
+
+    def act(self, z: Tensor) -> Tensor:
+        return F.relu(z) if self.activation == "relu" else F.gelu(z, approximate="tanh")
 
 
 class Transformer(nn.Module):
@@ -128,18 +134,20 @@ class Transformer(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width) if config.vocabulary is not None else None
         self.vectors = nn.Linear(config.features, config.width) if config.features is not None else None
         self.positions = nn.Embedding(config.length, config.width) if config.positions else None
-        chosen = mechanisms or [Softmax() for _ in range(config.layers)]
+        chosen = build_mechanisms(config) if mechanisms is None else mechanisms
         if len(chosen) != config.layers:
             raise EigenlensError(f"{len(chosen)} mechanisms were given for {config.layers} layers")
         self.blocks = nn.ModuleList(Block(config, mechanism) for mechanism in chosen)
-        self.norm = nn.LayerNorm(config.width) if config.norm else nn.Identity()
+        self.fusion = Fusion(config.fusion, config.layers, config.width) if config.fusion is not None else None
+        self.norm = nn.LayerNorm(config.width) if config.norm and config.norm_position == "pre" else nn.Identity()
         self.readout = nn.Linear(config.width, config.classes) if config.classes is not None else None
         self._start()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        x = self.embed(inputs)
+        streams = [self.embed(inputs)]
         for block in self.blocks:
-            x = block(x)
+            streams.append(block(streams[-1]))
+        x = streams[-1] if self.fusion is None else self.fusion(streams[1:])
         return self.read(self.norm(x))
 
     def embed(self, inputs: Tensor) -> Tensor:
@@ -162,33 +170,64 @@ class Transformer(nn.Module):
         return F.linear(x, self.tokens.weight)
 
     @property
+    def attentions(self) -> list[Attention]:
+        """The attention of every layer, from the bottom; none where it is off."""
+        return [block.attention for block in self.blocks if block.attention is not None]  # type: ignore[misc]
+
+    @property
     def mechanisms(self) -> list[Any]:
         """The mechanism of every layer, from the bottom; none where attention is off."""
-        return [block.attention.mechanism for block in self.blocks if block.switches.attention]  # type: ignore[union-attr]
+        return [attention.mechanism for attention in self.attentions]
 
     def attend_with(self, mechanisms: Sequence[nn.Module]) -> Transformer:
         """Give every layer another mechanism, in place; all other weights stay."""
         if len(mechanisms) != len(self.mechanisms):
             raise EigenlensError(f"{len(mechanisms)} mechanisms were given for {len(self.mechanisms)} layers")
-        for block, mechanism in zip(self.blocks, mechanisms):
-            block.attention.mechanism = mechanism  # type: ignore[union-attr]
+        for attention, mechanism in zip(self.attentions, mechanisms):
+            attention.mechanism = mechanism
         return self
 
+    def patterns(self, inputs: Tensor) -> list[Tensor]:
+        """A (B, H, T, T) of every layer: how its heads weigh the values."""
+        return [attention.pattern(x) for attention, x in zip(self.attentions, self.attended(inputs))]
+
+    def head_outputs(self, inputs: Tensor) -> list[Tensor]:
+        """z (B, H, T, E) of every layer: what its heads give to the output projection `attention.w_o`."""
+        return [attention.head_outputs(x) for attention, x in zip(self.attentions, self.attended(inputs))]
+
+    def attended(self, inputs: Tensor) -> list[Tensor]:
+        """x (B, T, C) that the attention of every layer is given."""
+        found: list[Tensor] = []
+        hooks = [a.register_forward_pre_hook(lambda _, given: found.append(given[0])) for a in self.attentions]
+        try:
+            self(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return found
+
     def attention_cost(self, n: int) -> int:
-        """Multiply-adds of all heads' mechanisms for one input of n tokens."""
-        return sum(self.config.heads * mechanism.cost(n, self.config.head_width) for mechanism in self.mechanisms)
+        """Multiply-adds of all heads' mechanisms for one input of n tokens; half of them at each of the two widths."""
+        D, E = self.config.head_width, self.config.head_values
+        return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)
 
     def cost(self, n: int) -> int:
-        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight of a matrix."""
-        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
+        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight of another matrix."""
+        own = {id(module) for mechanism in self.mechanisms for module in mechanism.modules()}
+        linear = [module for module in self.modules() if isinstance(module, nn.Linear) and id(module) not in own]
+        weights = sum(module.weight.numel() for module in linear)
+        weights += sum(attention.gate.weight.numel() for attention in self.attentions if attention.gate is not None)
         if self.readout is None and self.tokens is not None:
             weights += self.tokens.weight.numel()
         once = self.readout.weight.numel() if self.config.pooled and self.readout is not None else 0  # for all tokens
         return self.attention_cost(n) + n * (weights - once) + once
 
     def _start(self) -> None:
+        """Weights at the start; mechanisms, gates and fusion have begun in their own way."""
         config = self.config
-        for module in self.modules():
+        for path, module in self.named_modules():
+            if any(part in path.split(".") for part in ("mechanism", "gate", "fusion")):
+                continue
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=config.size)
             if isinstance(module, nn.Linear):
@@ -197,12 +236,13 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
         if config.neighbourly and self.positions is not None:
             self.positions.weight.data = sinusoids(config.length, config.width) * 4 * config.size
+        for attention in self.attentions:
+            if config.neighbourly:
+                queries, keys, _ = attention.project.weight.data.split(attention.sizes)
+                keys.copy_(queries)
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "narrow.weight")):  # 2 · layers of them add up in the stream
                 weight.data *= (2 * config.layers) ** -0.5
-            if name.endswith("project.weight") and config.neighbourly:
-                queries, keys, _ = weight.data.chunk(3)
-                keys.copy_(queries)
 
 
 def sinusoids(length: int, width: int) -> Tensor:

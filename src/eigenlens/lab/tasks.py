@@ -1,16 +1,19 @@
-"""What a model can be trained on, and the first such task: masked language modelling on the bytes of real text."""
+"""What a model can be trained on, and the tasks of real text: masked bytes, the next byte, the next token."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..sources.text import pieces
+from .config import Config
 
 MASK = 256
 IGNORED = -100
@@ -21,11 +24,15 @@ IGNORED = -100
 class Batch:
     """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output of the model.
 
-    A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T, classes), to come close to.
+    A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T, classes), to come close to;
+    one of nan is not asked for.
     """
 
     inputs: Tensor
     targets: Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        return Batch(self.inputs.to(device), self.targets.to(device))
 
 
 class Task(Protocol):
@@ -36,6 +43,20 @@ class Task(Protocol):
     def batch(self, size: int, seed: int, step: int) -> Batch: ...
 
     def held_out(self) -> Iterator[Batch]: ...
+
+    def config(self, **shape: Any) -> Config: ...
+
+
+def documents(data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = None) -> list[str]:
+    """Whole documents of a named text, files or folders, until there are `characters`; a few large files come in sections."""
+    found: dict[int, str] = {}
+    total = 0
+    for piece in pieces([data] if isinstance(data, str | Path) else list(data), section=2000):
+        found[piece.document] = found.get(piece.document, "") + piece.text
+        total += len(piece.text)
+        if characters is not None and total >= characters:
+            break
+    return list(found.values())
 
 
 def split(documents: Sequence[str], held_out: float = 0.1, seed: int = 0) -> tuple[list[str], list[str]]:
@@ -52,7 +73,36 @@ def split(documents: Sequence[str], held_out: float = 0.1, seed: int = 0) -> tup
     return [d for i, d in enumerate(documents) if i not in kept], [documents[i] for i in held]
 
 
-class MaskedBytes:
+Kind = TypeVar("Kind", bound="Text")
+
+
+class Text:
+    """A task of text: windows of `length` tokens, drawn from the training documents, fixed ones of the held-out documents."""
+
+    vocabulary: int
+    length: int
+    causal = False
+
+    def __init__(self, train: Sequence[str], held: Sequence[str], length: int = 128) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def from_data(
+        cls: type[Kind], data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = 400_000,
+        held_out: float = 0.1, **options: Any,
+    ) -> Kind:  # fmt: skip
+        """The task of a named text, files or folders; whole documents are held out.
+
+        >>> NextBytes.from_data("python-docs", length=64)
+        """
+        return cls(*split(documents(data, characters), held_out), **options)
+
+    def config(self, **shape: Any) -> Config:
+        """A model of this task's inputs and outputs; all else as given."""
+        return Config(**{"vocabulary": self.vocabulary, "length": self.length, "causal": self.causal, **shape})
+
+
+class MaskedBytes(Text):
     """Guess the bytes of a text that were masked, from those that were not.
 
     Bytes are tokens 0 … 255 and `MASK` is 256. A share `masked` of the positions of every input is masked, the same
@@ -67,9 +117,7 @@ class MaskedBytes:
         self.length = length
         self.number = max(1, round(masked * length))
         self.train, self.held = _bytes(train), _bytes(held)
-        for name, part in (("training", self.train), ("held-out", self.held)):
-            if len(part) < 2 * length:
-                raise EigenlensError(f"the {name} text has {len(part)} bytes, less than two inputs of {length}")
+        _enough(self.train, self.held, length, "bytes")
         windows = min(windows, len(self.held) // length)
         starts = torch.linspace(0, len(self.held) - length, windows).long()
         self.asked = self._masked(self.held, starts, torch.Generator().manual_seed(1))
@@ -91,6 +139,84 @@ class MaskedBytes:
         return Batch(tokens.masked_fill(chosen, MASK), tokens.masked_fill(~chosen, IGNORED))
 
 
+class NextBytes(Text):
+    """Guess the next byte of a text from those before it: `targets[t] = inputs[t + 1]`, at every place.
+
+    With `start` every input begins with a token of its own, as those of most language models do, in place of its first byte.
+    Measured on fixed windows of the held-out documents.
+    """
+
+    causal = True
+
+    def __init__(
+        self, train: Sequence[str], held: Sequence[str], length: int = 128, windows: int = 256, start: bool = False
+    ) -> None:
+        self.length, self.start = length, 256 if start else None
+        self.vocabulary = 256 + start
+        self._windows(_bytes(train), _bytes(held), windows, "bytes")
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        generator = torch.Generator().manual_seed((seed << 32) + step)
+        return self._at(self.train, torch.randint(len(self.train) - self.length, (size,), generator=generator))
+
+    def held_out(self, size: int = 64) -> Iterator[Batch]:
+        for starts in self.starts.split(size):
+            yield self._at(self.held, starts)
+
+    def _windows(self, train: Tensor, held: Tensor, windows: int, what: str) -> None:
+        _enough(train, held, self.length, what)
+        self.train, self.held = train, held
+        windows = min(windows, (len(held) - 1) // self.length)
+        self.starts = torch.linspace(0, len(held) - self.length - 1, windows).long()
+
+    def _at(self, text: Tensor, starts: Tensor) -> Batch:
+        tokens = text[starts[:, None] + torch.arange(self.length + 1)].long()  # (B, T + 1)
+        if self.start is not None:
+            tokens[:, 0] = self.start
+        return Batch(tokens[:, :-1], tokens[:, 1:])
+
+
+class NextTokens(NextBytes):
+    """Guess the next token; tokens are byte pairs merged, `vocabulary` of them, learned from the training documents.
+
+    `bytes_per_token` of the held-out text tells how a loss a token compares with one a byte: divide by it.
+    """
+
+    def __init__(
+        self, train: Sequence[str], held: Sequence[str], length: int = 128, vocabulary: int = 512, windows: int = 256,
+        start: bool = False,
+    ) -> None:  # fmt: skip
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        if vocabulary < 256:
+            raise EigenlensError(f"a vocabulary of byte pairs holds the 256 bytes first; {vocabulary} is less")
+        self.length = length
+        self.tokenizer = Tokenizer(models.BPE())
+        self.tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self.tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=sorted(alphabet), show_progress=False)
+        self.tokenizer.train_from_iterator(train, trainer)
+        self.vocabulary = self.tokenizer.get_vocab_size() + start
+        self.start = self.vocabulary - 1 if start else None
+        joined = BETWEEN.join(held)
+        self._windows(self._encoded(BETWEEN.join(train)), self._encoded(joined), windows, "tokens")
+        self.bytes_per_token = len(joined.encode()) / len(self.held)
+
+    def _encoded(self, text: str) -> Tensor:
+        return torch.tensor(self.tokenizer.encode(text).ids, dtype=torch.int32)
+
+
+BETWEEN = "\n\n"
+"""What stands between documents."""
+
+
+def _enough(train: Tensor, held: Tensor, length: int, what: str) -> None:
+    for name, part in (("training", train), ("held-out", held)):
+        if len(part) < 2 * length:
+            raise EigenlensError(f"the {name} text has {len(part)} {what}, less than two inputs of {length}")
+
+
 def _bytes(texts: Sequence[str]) -> Tensor:
     """All documents in a row with a blank line between them, as uint8."""
-    return torch.frombuffer(bytearray("\n\n".join(texts).encode("utf-8")), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(BETWEEN.join(texts).encode("utf-8")), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Tasks small enough to look into a model that has learned them: sorting, the convex hull, memorising, two arcs.
+"""Tasks small enough to look into a model that has learned them: sorting, repeats, the convex hull, memorising, two arcs.
 
 All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered` (whether places mean
 something) say which model a task asks for, see `Toy.config`.
@@ -7,13 +7,14 @@ something) say which model a task asks for, see `Toy.config`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from .model import Config
-from .tasks import Batch
+from ..errors import EigenlensError
+from .config import Config
+from .tasks import IGNORED, Batch
 
 
 class Toy:
@@ -39,10 +40,11 @@ class Toy:
 
     def config(self, **shape: Any) -> Config:
         """A model of this task's inputs and outputs; width, layers, heads and switches as given."""
-        return Config(
-            vocabulary=self.vocabulary, features=self.features, classes=self.classes, length=self.length,
-            pooled=self.pooled, positions=self.ordered, neighbourly=False, **shape,
-        )  # fmt: skip
+        own = {
+            "vocabulary": self.vocabulary, "features": self.features, "classes": self.classes, "length": self.length,
+            "pooled": self.pooled, "positions": self.ordered, "neighbourly": False,
+        }  # fmt: skip
+        return Config(**{**own, **shape})
 
 
 class Sort(Toy):
@@ -55,6 +57,34 @@ class Sort(Toy):
         generator = torch.Generator().manual_seed(seed)
         letters = torch.randint(self.classes, (train + test, self.length), generator=generator)
         super().__init__(*_halves(letters, letters.sort(1).values, train))
+
+
+class Repeated(Toy):
+    """`letters` different letters of an alphabet, each repeated `repeats` times, as sounds are by the frames of speech.
+
+    With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter: what all letters are, and
+    not how often they stand there. With `asks="previous"` it is the letter before this one, at every place but the first's.
+
+    >>> Repeated(letters=3, repeats=2, alphabet=9).train.inputs[0]  # such as 7 7 2 2 5 5, to be sorted as 2 2 5 5 7 7
+    """
+
+    def __init__(
+        self, letters: int = 8, repeats: int = 4, alphabet: int = 16, asks: Literal["sorted", "previous"] = "sorted",
+        train: int = 4000, test: int = 400, seed: int = 0,
+    ) -> None:  # fmt: skip
+        if not 2 <= letters <= alphabet:
+            raise EigenlensError(f"{letters} different letters cannot be drawn from an alphabet of {alphabet}; at least 2 are")
+        if asks not in ("sorted", "previous"):
+            raise EigenlensError(f"asked for are letters sorted or previous, not {asks!r}")
+        self.vocabulary = self.classes = alphabet
+        self.length = letters * repeats
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.rand(train + test, alphabet, generator=generator).argsort(1)[:, :letters]
+        if asks == "sorted":
+            wanted = drawn.sort(1).values
+        else:
+            wanted = torch.cat([torch.full_like(drawn[:, :1], IGNORED), drawn[:, :-1]], 1)
+        super().__init__(*_halves(drawn.repeat_interleave(repeats, 1), wanted.repeat_interleave(repeats, 1), train))
 
 
 class ConvexHull(Toy):

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..attention.qk import localisation_penalty
 from ..errors import EigenlensError
 from .model import Transformer
 from .tasks import IGNORED, Task
@@ -29,7 +30,8 @@ Report = Callable[[str, int, int], None]
 class Settings:
     """AdamW with a linear warm-up and a cosine down to a tenth of `rate`; gradients clipped to norm 1.
 
-    `patience` stops a run after that many measurements without a better held-out loss; None runs all steps.
+    `patience` stops a run after that many measurements without a better held-out loss; None runs all steps. `penalty` times
+    the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is added to the training loss.
     """
 
     steps: int
@@ -40,6 +42,14 @@ class Settings:
     measure: int = 100
     patience: int | None = None
     seed: int = 0
+    penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        least = {"steps": 0, "batch": 1, "rate": 0, "warmup": 0, "decay": 0, "measure": 1, "patience": 1, "penalty": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and not value >= bound:
+                raise EigenlensError(f"{name} is at least {bound}, not {value}")
 
     def rate_at(self, step: int) -> float:
         if step < self.warmup:
@@ -87,6 +97,7 @@ def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
     """
     loss = right = number = 0.0
     for batch in task.held_out():
+        batch = batch.to(next(model.parameters()).device)
         outputs, targets = _asked(model(batch.inputs), batch.targets)
         loss += float(_loss(outputs, targets, reduction="sum"))
         right += math.nan if targets.is_floating_point() else float((outputs.argmax(1) == targets).sum())
@@ -102,16 +113,19 @@ def train(
     report: Report | None = None,
     label: str = "training",
     before: Callable[[int], None] | None = None,
+    extra: Callable[[Transformer], Tensor] | None = None,
     checkpoint: Path | None = None,
     every: float = 60.0,
 ) -> Trained:
-    """Train in place. `before(step)` is called before each step, so that a mechanism can be refitted.
+    """Train in place. `before(step)` is called before each step, so that a mechanism can be refitted; `extra(model)` is a
+    further loss, added to that of every step.
 
     With a `checkpoint` file the state is kept there at least `every` seconds, and a run that finds one goes on from it to
     the identical end; the file is left when the run is over.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay)
+    device = parameters[0].device
     step, seconds = 0, 0.0
     curve: list[Point] = []
     if checkpoint is not None and checkpoint.is_file():
@@ -123,8 +137,12 @@ def train(
             before(step)
         for group in optimiser.param_groups:
             group["lr"] = settings.rate_at(step)
-        batch = task.batch(settings.batch, settings.seed, step)
+        batch = task.batch(settings.batch, settings.seed, step).to(device)
         loss = _loss(*_asked(model(batch.inputs), batch.targets))
+        if settings.penalty:
+            loss = loss + settings.penalty * penalty(model)
+        if extra is not None:
+            loss = loss + extra(model)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -143,11 +161,16 @@ def train(
     return Trained(tuple(curve), step, seconds, 6.0 * model.cost(task.length) * settings.batch * step)
 
 
+def penalty(model: Transformer) -> Tensor:
+    """The mean of `‖W‖²_F − (tr W)²/C` of `W = W_Q W_Kᵀ` over all heads of all layers."""
+    if not model.attentions:
+        raise EigenlensError("a penalty on queries and keys needs a model with attention")
+    return torch.cat([localisation_penalty(attention.w_q, attention.w_k) for attention in model.attentions]).mean()
+
+
 def _asked(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N, classes)."""
-    if targets.is_floating_point():
-        return outputs.flatten(0, -2), targets.flatten(0, -2)
-    chosen = targets != IGNORED
+    chosen = ~targets.isnan().any(-1) if targets.is_floating_point() else targets != IGNORED
     return outputs[chosen], targets[chosen]
 
 

@@ -22,10 +22,13 @@ def curves(
     above = [column for axis, column in (("x", x), ("y", y)) if axis in log]
     data = [row for row in rows if all(row.get(key) is not None for key in needed) and all(row[key] > 0 for key in above)]
     kinds = [alt.Scale(type="log") if axis in log else alt.Scale(zero=False) for axis in ("x", "y")]
+    whole = "x" not in log and all(isinstance(row[x], int) for row in data)  # no 2.5 among numbers of blocks
+    ticks = {"tickMinStep": 1, "format": ",d"} if whole else {}
     order = list(dict.fromkeys(str(row[by]) for row in data))
+    scheme = alt.Scale(scheme="tableau10" if len(order) <= 10 else "tableau20")
     base = alt.Chart(alt.Data(values=[{**row, by: str(row[by])} for row in data])).encode(
-        x=alt.X(f"{x}:Q", title=names[0], scale=kinds[0], axis=alt.Axis(labelOverlap=True)),
-        color=alt.Color(f"{by}:N", sort=order, scale=alt.Scale(scheme="tableau10" if len(order) <= 10 else "tableau20")),
+        x=alt.X(f"{x}:Q", title=names[0], scale=kinds[0], axis=alt.Axis(labelOverlap=True, **ticks)),
+        color=alt.Color(f"{by}:N", sort=order, scale=scheme, legend=alt.Legend(symbolOpacity=1)),
     )
     value = alt.Y(f"{y}:Q", title=names[1], scale=kinds[1])
     chart = base.mark_line(strokeWidth=1.5).encode(y=value) + base.mark_circle(size=40, opacity=1).encode(

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention import Mechanism
 from ..attention.feature_rank import FeatureRank, joint_subspace
-from ..attention.softmax import Softmax
 from ..attention.interpolated import InterpolatedKeys
 from ..attention.linformer import Linformer
 from ..attention.mean_only import MeanOnly
 from ..attention.nystrom import Nystrom
+from ..attention.softmax import Softmax
 from ..attention.uniform_keys import UniformKeys
 from ..capture import AttentionCall
 from ..capture.call import Site
@@ -109,7 +110,7 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
             hook.remove()
 
 
-def make(name: str, share: float, config: Config, found: list[Moments], learned: bool = True) -> list[nn.Module]:
+def make(name: str, share: float, config: Config, found: list[Moments], learned: bool = True) -> list[Mechanism]:
     """A mechanism for every layer that computes about `share` of the products of full attention's scores.
 
     Of n keys `share·n` are computed (interpolated, uniform, Linformer's projections); Nyström meets every landmark
@@ -125,7 +126,7 @@ def make(name: str, share: float, config: Config, found: list[Moments], learned:
     if name == "mean map":
         return [MeanOnly(layer.map) for layer in found]
     if name == "uniform keys":
-        return [UniformKeys(m) for _ in layers]
+        return [UniformKeys.of(m) for _ in layers]
     if name == "interpolated":
         return [
             InterpolatedKeys.from_moments(x.mean, x.covariance, chosen_keys(x.covariance, m), learned=learned) for x in found
@@ -133,9 +134,9 @@ def make(name: str, share: float, config: Config, found: list[Moments], learned:
     if name == "interpolated by query":
         return [InterpolatedKeys.from_moments(x.map, x.within, chosen_keys(x.within, m), learned=learned) for x in found]
     if name == "linformer":
-        return [Linformer(config.heads, n, m) for _ in layers]
+        return [Linformer.of(config.heads, n, m) for _ in layers]
     if name == "nystrom":
-        return [Nystrom(max(1, m // 2)) for _ in layers]
+        return [Nystrom.of(max(1, m // 2)) for _ in layers]
     if name == "feature rank":
-        return [FeatureRank(*joint_subspace(x.queries, x.keys, max(1, round(share * d))), learned=learned) for x in found]
+        return [FeatureRank.of(*joint_subspace(x.queries, x.keys, max(1, round(share * d))), learned=learned) for x in found]
     raise EigenlensError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}")

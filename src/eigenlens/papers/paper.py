@@ -40,7 +40,7 @@ class Paper:
     ) -> Reproduction:  # fmt: skip
         """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
         scale = self.quick if quick else self.full
-        request = {"paper": self.name, "seed": seed, **_plain(asdict(scale))}
+        request = {"paper": self.name, "seed": seed, **asdict(scale)}
         parts = Parts.begin(out or Path(self.name), request, resume=resume, force=force)
         tables = self.measure(scale, parts, seed, report)
         notes = (MINIATURE, *self.notes) if quick else self.notes
@@ -48,9 +48,3 @@ class Paper:
         parts.write("reproduction", done.record())
         return done
 
-
-def _plain(value: Any) -> Any:
-    """As JSON gives it back: lists for tuples."""
-    if isinstance(value, dict):
-        return {key: _plain(x) for key, x in value.items()}
-    return [_plain(x) for x in value] if isinstance(value, list | tuple) else value

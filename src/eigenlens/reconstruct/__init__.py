@@ -1,5 +1,6 @@
 """Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
 
+from .drop_in import attending
 from .evaluate import evaluate
 from .evaluation import Evaluation
 from .examples import Examples
@@ -7,4 +8,4 @@ from .long import plan_blocks
 from .make import plan
 from .plan import Choice, Plan
 
-__all__ = ["Choice", "Evaluation", "Examples", "Plan", "evaluate", "plan", "plan_blocks"]
+__all__ = ["Choice", "Evaluation", "Examples", "Plan", "attending", "evaluate", "plan", "plan_blocks"]

@@ -1,28 +1,28 @@
-"""A model with a plan beside the model without."""
+"""A model with a plan, or with another mechanism, beside the model without."""
 
 from __future__ import annotations
 
 import tempfile
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from ..attention import Mechanism
 from ..capture import AttentionCall, Site
 from ..errors import EigenlensError
 from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
-from ..study.probe import forward_of
-from .evaluation import BLOCK_MEASURES, MEASURES, SECONDS, Evaluation
+from .drop_in import evaluate_mechanism
+from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
 from .held_out import HeldOut, check_place, names_of
 from .long import block_errors
 from .measures import Errors, Truth
+from .passes import means, whole_passes, with_change
 from .plan import Plan
-from .tasks import task_of
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -31,7 +31,9 @@ def evaluate(
     model: str | Path | nn.Module | Model,
     data: Any = None,
     *,
-    plan: Plan | str | Path,
+    plan: Plan | str | Path | None = None,
+    attention: str | Mechanism | None = None,
+    settings: Mapping[str, Any] | None = None,
     inputs: int = 48,
     length: int | None = None,
     pad: bool = False,
@@ -41,14 +43,26 @@ def evaluate(
     tokenizer: Any = None,
     report: Report = silent,
 ) -> Evaluation:
-    """Measure a plan on `data`, beside the unchanged model.
+    """Measure a plan, or an attention mechanism that the model was not trained with, on `data`, beside the unchanged model.
 
     Patterns are compared call by call on the queries and keys of the unchanged model; the task's measure and the seconds
     come from whole passes, in which every layer sees what the planned layers below it made. On the data of the study only
     documents are used that neither the study nor the choice of the plan has seen. `out` is a folder for what was found.
+    `attention` is a known mechanism by name, with `settings`, or one that was made; cross-attention stays as it is.
 
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
+    >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
     """
+    if (plan is None) == (attention is None):
+        raise EigenlensError("an evaluation is of a plan or of an attention mechanism: give one of the two")
+    if attention is not None:
+        return evaluate_mechanism(
+            model, data, attention=attention, settings=settings, inputs=inputs, length=length, pad=pad, out=out, force=force,
+            device=device, tokenizer=tokenizer, report=report,
+        )  # fmt: skip
+    if settings:
+        raise EigenlensError(f"settings {', '.join(settings)} are for an attention mechanism, and a plan has its own")
+    assert plan is not None
     opened = plan if isinstance(plan, Plan) else Plan.open(plan)
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if inputs < 1:
@@ -69,7 +83,7 @@ def evaluate(
         if opened.blocks is None:
             used = held.run(compare, inputs, report=report, what="patterns")
             heads = [row for site, found in errors.items() for row in _heads(site, found)]
-            local = _means(heads, MEASURES)
+            local = means(heads, MEASURES)
             if held.inputs.length == opened.length and not pad:
                 local += _multiply_adds(opened, errors)
         else:
@@ -81,10 +95,10 @@ def evaluate(
 
             used = held.run(compare_outputs, inputs, report=report, what="outputs")
             heads = _block_heads(opened, outputs)
-            local = _means(heads, BLOCK_MEASURES)
-        rows = _passes(opened, held, inputs, report)
+            local = means(heads, BLOCK_MEASURES)
+        rows = whole_passes(held, inputs, lambda: opened.applied(loaded), report)
         first = held.inputs.length
-    summary = [_with_change(row) for row in local + rows]
+    summary = [with_change(row) for row in local + rows]
     facts = {
         "model": loaded.name, "data": held.inputs.facts["name"], "length": first, "inputs": used,
         "notes": notes,
@@ -132,34 +146,6 @@ def _check_other(plan: Plan, inputs: Inputs) -> None:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 
-def _passes(plan: Plan, held: HeldOut, number: int, report: Report) -> list[dict[str, Any]]:
-    """The task's measure and the seconds of whole passes, plain and planned in turn."""
-    forward, task, seconds, done = forward_of(held.model, whole=True), None, [0.0, 0.0], 0
-    batches = held.batches(number)
-    total = sum(map(held.size, batches))
-    with torch.no_grad():
-        forward(batches[0])  # the first pass of a process is slower
-        for batch in batches:
-            begin = time.perf_counter()
-            plain = forward(batch)
-            middle = time.perf_counter()
-            with plan.applied(held.model):
-                planned = forward(batch)
-            seconds = [seconds[0] + middle - begin, seconds[1] + time.perf_counter() - middle]
-            task = task or task_of(held.model, plain)
-            task.add(batch, plain, planned)
-            done += held.size(batch)
-            report("whole passes", done, total)
-    assert task is not None
-    return [*task.result(), {"measure": SECONDS, "plain": seconds[0], "planned": seconds[1]}]
-
-
-def _with_change(row: dict[str, Any]) -> dict[str, Any]:
-    """What the planned figure is above the plain one, of that; none where the plain figure is 0 or 1 by definition."""
-    compares = row["plain"] not in {0.0, 1.0}
-    return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
-
-
 def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
     place = Site.parse(site)
     columns = {name: getattr(errors, name).tolist() for name in MEASURES}
@@ -179,18 +165,6 @@ def _block_heads(plan: Plan, outputs: dict[str, torch.Tensor]) -> list[dict[str,
             {"stack": choice.stack, "layer": choice.layer, "head": choice.head, "output_error": error, "work": choice.work}
         )
     return rows
-
-
-def _means(heads: list[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
-    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0}
-    return [
-        {
-            "measure": label,
-            "plain": plain.get(name, 0.0),
-            "planned": float(np.mean([head[name] for head in heads])),
-        }
-        for name, label in measures.items()
-    ]
 
 
 def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]]:

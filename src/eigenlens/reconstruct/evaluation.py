@@ -23,6 +23,12 @@ BLOCK_MEASURES = {
     "output_error": "relative error of the attention output",
     "work": "share of the work of causal attention, at fitting",
 }
+DROP_IN_MEASURES = {
+    "total_variation": "total variation of the patterns",
+    "top_1": "top-1 agreement of the patterns",
+    "output_error": "relative error of the attention output",
+    "work": "share of the multiply-adds of full attention",
+}
 SECONDS = "seconds of the whole passes"
 TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
 """The measure a model is judged by; it has one of them."""
@@ -32,7 +38,7 @@ SAME = 0.02
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What a plan changes: `summary` has one row a measure, plain beside planned; `heads` one row a head.
+    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside planned; `heads` one row a head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -55,11 +61,14 @@ class Evaluation:
         lost = [] if task is None else [_change(task)]
         if MEASURES["total_variation"] in rows:
             lost.append(f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total variation")
-            work = f"{rows[MEASURES['work']]['planned']:.1%} of the multiply-adds for pairs"
+            label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
+            work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
         else:
             lost.append(f"the attention output has a relative error of {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}")
             work = f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
-        return f"With the plan {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
+        dropped = self.facts.get("plan", {}).get("target", {}).get("attention")
+        what = "the plan" if dropped is None else f"{dropped} attention and no training"
+        return f"With {what} {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
 
     def value(self, measure: str) -> float:
         """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""

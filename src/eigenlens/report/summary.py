@@ -73,5 +73,7 @@ def _data(result: Any) -> str:
 
 
 def target_of(facts: dict[str, Any]) -> str:
-    """What a plan was made for, such as `budget 0.25`."""
+    """What a plan was made for, such as `budget 0.25`, or which mechanism took its place."""
+    if "attention" in facts["target"]:
+        return f"{facts['target']['attention']} attention"
     return ", ".join(f"{name} {value:g}" for name, value in facts["target"].items() if isinstance(value, int | float))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ class Parts:
         cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
     ) -> Parts:
         """A folder for this request: a new one, or one of the same request to go on with; `what` names the kind of run."""
+        request = json.loads(json.dumps(request))  # as a run that goes on will find it: lists for tuples
         mark = folder / f"{what.replace(' ', '-')}-request.json"
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")

@@ -1,0 +1,180 @@
+"""Fastmax: a polynomial of the product in place of the exponential, which factorises (FAST, arXiv 2402.07901).
+
+    A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)        f(x) = Σ_{l≤p} xˡ/l!
+
+For p = 2, `f(x) = ½ + ½ (1+x)²`, and with `y = [x̂, 1]` the square is a product of features,
+
+    ½ (y_q·y_k)² = Σ_a ½ (y_a²)_q (y_a²)_k + Σ_{a<b} (y_a y_b)_q (y_a y_b)_k,
+
+one for each of the `C(D+2, 2)` unordered pairs; the other ½ joins that of 1·1. For p = 1 the features are y itself. So
+the rank of A is at most `C(D+p, p)`, and all it needs of the keys is `S = Σ_j φ(k_j) [v_j, 1]ᵀ`, C(D+p, p) × (E+1) numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from .given import Given
+from .mechanism import Mechanism
+from .prefix import causal_product, whole_product, wide, with_ones
+from .registry import mechanism
+
+NORMALISE = ("token", "centred", "tokens", "none")
+TINY = 1e-12
+INSIDE = 0.999
+"""The length of keys for p = 1: a product of two unit vectors can be −1, where 1 + x weighs a row of such keys by 0/0."""
+
+
+@dataclass(frozen=True)
+class FastmaxSettings:
+    """The order `p` of the polynomial, what is made of queries and keys first, and how many tokens are taken at once.
+
+    `normalise`: "token" gives every vector unit length; "centred" takes the mean over its features off before; "tokens"
+    divides by the largest length of any token of the input, which under a causal mask would tell of the future; "none"
+    takes the scaled scores as they are. For p = 1 that is refused: 1 + x is negative below −1, and A with it.
+    """
+
+    p: int = 2
+    normalise: str = "token"
+    chunk: int = 64
+
+    def __post_init__(self) -> None:
+        if self.p not in (1, 2):
+            raise EigenlensError(f"fastmax is made for p of 1 or 2, not {self.p}")
+        if self.normalise not in NORMALISE:
+            raise EigenlensError(f"no normalisation {self.normalise!r} of fastmax; there are {', '.join(NORMALISE)}")
+        if self.chunk < 1:
+            raise EigenlensError(f"fastmax takes at least 1 token at once, not chunk={self.chunk}")
+        if self.p == 1 and self.normalise == "none":
+            raise EigenlensError(
+                "fastmax with p=1 and normalise='none' can weigh keys by less than nothing: 1 + x is negative below −1; "
+                "choose p=2 or another normalise"
+            )
+
+
+@mechanism("fastmax", "fast")
+class Fastmax(Mechanism):
+    """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in time linear in the length.
+
+    The scale of a call counts for normalise="none" only: unit vectors have none.
+
+    >>> make("fastmax", p=1)(q, k, v, causal=True).shape  # (B, H, T, E)
+    """
+
+    Settings = FastmaxSettings
+    linear = True
+    settings: FastmaxSettings
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        q, k = self.normalised(q, k, given)
+        weights = self.kernel(q @ k.transpose(2, 3))
+        allowed = given.allowed(q, k)
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, 0.0)
+        return _ratio(weights, weights.sum(3, keepdim=True))
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        dtype, v = v.dtype, wide(v)
+        q, k = self.normalised(wide(q), wide(k), given)
+        if self.settings.p == 1:
+            a, b = with_ones(q), with_ones(k)  # y: (B, H, T, D+1)
+            if given.keys is not None:
+                b = b.masked_fill(~given.keys[:, None, :, None], 0.0)
+            return _ratio(*(causal_product(a, b, v, self.settings.chunk) if given.causal else whole_product(a, b, v))).to(dtype)
+        values = with_ones(v)
+        if given.keys is not None:
+            values = values.masked_fill(~given.keys[:, None, :, None], 0.0)
+        out = (self._causal if given.causal else self._whole)(q, k, values.transpose(2, 3)).transpose(2, 3)
+        return _ratio(out[..., :-1], out[..., -1:]).to(dtype)
+
+    def normalised(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """`q̂` and `k̂`, of the shapes of q and k."""
+        how = self.settings.normalise
+        if how == "none":
+            root = given.scale**0.5
+            return q * root, k * root
+        if how == "tokens" and given.causal:
+            raise EigenlensError(
+                "fastmax with normalise='tokens' divides by the largest of all tokens and cannot be causal; choose 'token'"
+            )
+        if how == "centred":
+            q, k = (x - x.mean(3, keepdim=True) for x in (q, k))
+        squares = [x.square().sum(3, keepdim=True) for x in (q, k)]  # (B, H, T, 1)
+        if how == "tokens":
+            for i, mask in enumerate((given.queries, given.keys)):
+                stands = squares[i] if mask is None else squares[i].masked_fill(~mask[:, None, :, None], 0.0)
+                squares[i] = stands.amax(2, keepdim=True)
+        q, k = (x * (square + TINY).rsqrt() for x, square in zip((q, k), squares))
+        return q, k * INSIDE if self.settings.p == 1 else k
+
+    def kernel(self, x: Tensor) -> Tensor:
+        """`f(x)`, elementwise."""
+        return 1 + x if self.settings.p == 1 else 1 + x + 0.5 * x.square()
+
+    def _causal(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
+        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk; (B, H, E+1, ·) in and out."""
+        T, S, size = q.shape[2], k.shape[2], self.settings.chunk
+        a, b, weights = _pairs(q)
+        x, y = _rows(q), _rows(k)
+        total = self._sum(y[..., : S - T], values[..., : S - T], a, b) if T < S else None
+        k, y, values = k[:, :, S - T :], y[..., S - T :], values[..., S - T :]
+        out = []
+        for at in (slice(begin, begin + size) for begin in range(0, T, size)):
+            found = values[..., at] @ self.kernel(k[:, :, at] @ q[:, :, at].transpose(2, 3)).triu()  # of a key a row
+            out.append(found if total is None else found + (total * weights) @ _features(x[..., at], a, b))
+            if at.stop < T:
+                more = values[..., at] @ _features(y[..., at], a, b).transpose(2, 3)
+                total = more if total is None else total + more
+        return torch.cat(out, 3)
+
+    def _whole(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
+        """The same over all keys. Few keys are cheaper met one by one than by their features."""
+        size = self.settings.chunk
+        if k.shape[2] <= size:
+            return values @ self.kernel(k @ q.transpose(2, 3))
+        a, b, weights = _pairs(q)
+        total = self._sum(_rows(k), values, a, b) * weights
+        return torch.cat([total @ _features(x, a, b) for x in _rows(q).split(size, 3)], 3)
+
+    def _sum(self, y: Tensor, values: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """`Sᵀ = Σ_j [v_j, 1] φ(k_j)ᵀ` (B, H, E+1, F), a chunk at a time."""
+        size = self.settings.chunk
+        total = values.new_zeros(*values.shape[:3], len(a))
+        for part, some in zip(y.split(size, 3), values.split(size, 3)):
+            total = total + some @ _features(part, a, b).transpose(2, 3)
+        return total
+
+    def cost(self, n: int, d: int) -> int:
+        """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c (2d+2)`.
+
+        Without a causal mask there are no products within chunks; the figure is that of the dearer, causal form.
+        """
+        c = min(self.settings.chunk, n)
+        return 2 * n * math.comb(d + self.settings.p, self.settings.p) * (d + 1) + n * c * (2 * d + 2)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """`y = [x̂, 1]`, a feature a row, (B, H, D+1, T): rows are gathered faster than columns."""
+    return with_ones(x).transpose(2, 3).contiguous()
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f: ½ for a square, ½ + ½ for 1·1."""
+    D = x.shape[3]
+    a, b = torch.triu_indices(D + 1, D + 1, device=x.device)
+    return a, b, 1 - 0.5 * ((a == b) & (a < D)).to(x.dtype)
+
+
+def _features(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`φ = y_a y_b` of all pairs: (B, H, D+1, T) → (B, H, F, T)."""
+    return y.index_select(2, a) * y.index_select(2, b)
+
+
+def _ratio(above: Tensor, below: Tensor) -> Tensor:
+    """Nothing for a query that sees no key; kernels are positive wherever it sees one."""
+    return above / below.masked_fill(below == 0, 1.0)

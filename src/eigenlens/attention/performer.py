@@ -1,0 +1,111 @@
+"""Performer: softmax attention by positive orthogonal random features, FAVOR+ (arXiv 2009.14794).
+
+With `x' = x · scale^½` and directions `w_r ~ N(0, I)` that are orthogonal in blocks of D,
+
+    exp(q'·k') = E_w[ exp(w·q' − |q'|²/2) exp(w·k' − |k'|²/2) ],
+
+so `φ_r(x) = exp(w_r·x' − |x'|²/2)` gives `A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, positive and in linear time.
+
+The exponents are kept in range without a look at other tokens, so that nothing tells of the future. Of a query only the
+ratios of features count: their largest is 1. Of a key, `w_r·k' − |k'|²/2 = |w_r|²/2 − |w_r − k'|²/2` is at most `|w_r|²/2`;
+where that is over 60 the excess goes to the queries' feature r. Exponents below −60 count as −60: keys that far from w_r all
+weigh the same (next to nothing) in feature r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from .given import Given
+from .mechanism import Mechanism
+from .prefix import causal_product, whole_product, wide
+from .registry import mechanism
+
+RANGE = 60.0
+"""exp(±60) and its products with sums over any number of tokens fit float32."""
+
+
+@dataclass(frozen=True)
+class PerformerSettings:
+    """How many random `features`, the `seed` of their directions, and how many tokens are taken at once."""
+
+    features: int = 64
+    seed: int = 0
+    chunk: int = 64
+
+    def __post_init__(self) -> None:
+        if self.features < 1 or self.chunk < 1:
+            raise EigenlensError(f"Performer needs at least 1 feature and 1 token at once: {self}")
+
+
+@mechanism("performer", letter="P")
+class Performer(Mechanism):
+    """`A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, `φ_r(x) = exp(w_r·x' − |x'|²/2)`, an estimate of softmax attention.
+
+    The directions w follow from the width of a head, `features` and `seed`: they are no weights, and every head and layer
+    shares them.
+
+    >>> make("performer", features=128)(q, k, v, causal=True).shape  # (B, H, T, E)
+    """
+
+    Settings = PerformerSettings
+    linear = True
+    settings: PerformerSettings
+
+    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+        phi_q, phi_k = self.features(q, k, given)
+        weights = phi_q @ phi_k.transpose(2, 3)
+        allowed = given.allowed(q, k)
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, 0.0)
+        return weights / weights.sum(3, keepdim=True).clamp_min(1e-30)
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+        phi_q, phi_k = self.features(q, k, given)
+        if given.keys is not None:
+            phi_k = phi_k.masked_fill(~given.keys[:, None, :, None], 0.0)
+        if given.causal:
+            above, below = causal_product(phi_q, phi_k, wide(v), self.settings.chunk)
+        else:
+            above, below = whole_product(phi_q, phi_k, wide(v))
+        return (above / below.clamp_min(1e-30)).to(v.dtype)
+
+    def features(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """`φ(q)` (B, H, T, F), each row over its largest entry, and `φ(k)` (B, H, S, F)."""
+        q, k = wide(q), wide(k)
+        w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)  # (F, D)
+        excess = (w.square().sum(1) / 2 - RANGE).clamp_min(0)  # (F,)
+        a, b = (_exponents(x * given.scale**0.5, w) for x in (q, k))
+        a, b = a + excess, b - excess
+        return (a - a.amax(3, keepdim=True).detach()).exp(), b.clamp_min(-RANGE).exp()
+
+    def cost(self, n: int, d: int) -> int:
+        """Features `2nFd`, sums and reads of `n F (d+1)` each, within chunks of c tokens `n c (F+d+1)`."""
+        features, c = self.settings.features, min(self.settings.chunk, n)
+        return 2 * n * features * d + 2 * n * features * (d + 1) + n * c * (features + d + 1)
+
+
+def _exponents(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.T - x.square().sum(3, keepdim=True) / 2
+
+
+@torch.compiler.assume_constant_result
+def directions(width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`w (features, width)`, the same for the same arguments; made once. A compiler takes them for constants."""
+    return _directions(width, features, seed, dtype, device)
+
+
+@lru_cache(maxsize=64)
+def _directions(width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`w (features, width)`: rows orthogonal in blocks of `width`, with the lengths of independent normal vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    blocks = -(-features // width)
+    normal = torch.randn(2, blocks, width, width, dtype=torch.float64, generator=generator)
+    orthogonal, triangle = torch.linalg.qr(normal[0])
+    orthogonal = orthogonal * triangle.diagonal(dim1=1, dim2=2).sign()[:, None]  # spread evenly over all rotations
+    return (orthogonal * normal[1].norm(dim=2, keepdim=True)).flatten(0, 1)[:features].to(device, dtype)

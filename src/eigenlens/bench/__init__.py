@@ -1,0 +1,8 @@
+"""Benches of attention mechanisms: time, quality, damage to trained models, spectra, and a choice for every head."""
+
+from .choose import Chosen, Head, assign, choose
+from .entrants import load_file
+from .result import Bench
+from .run import SCALES, bench
+
+__all__ = ["SCALES", "Bench", "Chosen", "Head", "assign", "bench", "choose", "load_file"]

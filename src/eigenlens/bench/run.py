@@ -1,0 +1,84 @@
+"""All benches by name, their sizes, and the run that is the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..attention import find
+from ..errors import EigenlensError
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from .assigned import CHOICE_QUICK, ChoiceScale, choices
+from .damage import DAMAGE_QUICK, DamageScale, damage
+from .entrants import FULL, entrants, fits
+from .quality import QUALITY_QUICK, quality
+from .result import Bench
+from .spectra import spectra
+from .speed import SPEED_QUICK, SpeedScale, speed
+from .training import TASKS, LabScale
+
+SCALES: Mapping[str, tuple[Any, Any]] = {
+    "speed": (SpeedScale(), SPEED_QUICK),
+    "quality": (LabScale(), QUALITY_QUICK),
+    "damage": (DamageScale(), DAMAGE_QUICK),
+    "spectra": (LabScale(), QUALITY_QUICK),
+    "choose": (ChoiceScale(), CHOICE_QUICK),
+}
+"""The sizes of every bench, full and quick, in the order in which they run: spectra look at the models of quality."""
+
+
+def bench(
+    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: Sequence[str] | None = None,
+    lengths: Sequence[int] | None = None, device: str = "cpu", resume: bool = False, force: bool = False,
+    report: Report = silent,
+) -> Bench:  # fmt: skip
+    """Run a bench by name; it is kept in a folder of its name inside `out`, with the trained models beside it.
+
+    `mechanisms` are those that take part (default: every one that is known), `lengths` those of the speed bench. With
+    `resume` an interrupted run goes on after its last finished part.
+
+    >>> bench("speed", mechanisms=["softmax", "window"]).sentence
+    """
+    if name not in SCALES:
+        raise EigenlensError(f"no bench {name!r}; there are {', '.join(SCALES)}")
+    out, chosen = Path(out), entrants(mechanisms)
+    scale = SCALES[name][quick]
+    if name == "speed" and lengths is not None:
+        if not lengths or min(lengths) < 2:
+            raise EigenlensError(f"lengths are whole numbers from 2 on, not {', '.join(map(str, lengths)) or 'none'}")
+        scale = replace(scale, lengths=tuple(sorted(set(lengths))))
+    if name == "choose" and mechanisms is not None:
+        scale = replace(scale, candidates=_candidates(chosen, scale))
+    request = plain({"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)})
+    parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
+    store = out / "models"
+    if name == "speed":
+        found = speed(scale, parts, chosen, report, device)
+    elif name == "quality":
+        found = quality(scale, parts, chosen, report, store)
+    elif name == "damage":
+        found = damage(scale, parts, chosen, report, device)
+    elif name == "spectra":
+        found = spectra(scale, parts, chosen, report, store)
+    else:
+        found = choices(scale, parts, report, store)
+    found = replace(found, settings={**request, **found.settings})
+    parts.write("bench", found.record())
+    return found
+
+
+def _candidates(chosen: Sequence[str], scale: ChoiceScale) -> tuple[str, ...]:
+    """Of the mechanisms that take part those that can be dropped in, full attention among them."""
+    ways = [TASKS[task] for task in scale.lab.tasks]
+    free = (name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights)
+    return tuple(dict.fromkeys([FULL, *free]))
+
+
+def plain(value: Any) -> Any:
+    """As JSON gives it back: lists for tuples."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

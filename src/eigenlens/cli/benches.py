@@ -1,0 +1,96 @@
+"""The command that holds mechanisms against each other: bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_table
+from .app import Device, Json, app
+
+if TYPE_CHECKING:
+    from ..bench import Bench
+
+
+@app.command()
+def bench(
+    benches: Annotated[
+        list[str] | None, typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all).")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each bench.")] = Path(
+        "bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    mechanisms: Annotated[
+        str | None, typer.Option(help="Mechanisms that take part, with commas (default: every one that is known).")
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="Lengths of the speed bench, with commas (default: 256 to 16384).")
+    ] = None,
+    load: Annotated[
+        Path | None, typer.Option(help='A Python file of yours that makes a mechanism known with @mechanism("name").')
+    ] = None,
+    device: Device = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted bench.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing bench.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hold attention mechanisms against each other: time, quality, damage to trained models, spectra, a choice by head."""
+    from ..bench import SCALES, load_file
+    from ..bench import bench as run
+    from ..run.charts import save_charts
+    from ..run.progress import bar
+
+    if unknown := [name for name in benches or () if name not in SCALES]:
+        raise EigenlensError(f"no bench {unknown[0]!r}; there are {', '.join(SCALES)}")
+    added = [] if load is None else load_file(load)
+    named = None if mechanisms is None else [*_parted(mechanisms), *added]
+    records: list[dict[str, Any]] = []
+    for name in SCALES:
+        if benches and name not in benches:
+            continue
+        try:
+            with bar() as report:
+                found = run(
+                    name, out, quick=quick, mechanisms=named, lengths=_numbers(lengths), device=device, resume=resume,
+                    force=force, report=report,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+        drawn = save_charts(found.charts(), out / name / "pictures")
+        records.append({**found.record(), "pictures": [str(path) for path in drawn]})
+        if not as_json:
+            print_bench(found)
+            print(f"Everything is in {out / name}, the picture is {drawn[0]}.\n")
+    if as_json:
+        print(json.dumps(records[0] if len(records) == 1 else records))
+
+
+def print_bench(found: Bench) -> None:
+    """The tables that a bench shows, its notes and its sentence."""
+    print(found.title)
+    for title, name in found.shown:
+        if found.rows(name):
+            print_table(title, [{key: value for key, value in row.items() if key not in LEFT_OUT} for row in found.rows(name)])
+    for note in found.notes:
+        print(f"Note: {note}.")
+    print(found.sentence)
+
+
+LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
+"""Columns that are in the record and would crowd a printed table."""
+
+
+def _parted(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in _parted(text)]
+    except ValueError as error:
+        raise EigenlensError(f"lengths are whole numbers with commas, not {text!r}") from error

@@ -1,0 +1,49 @@
+"""The command that trains lab models: train."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_table
+from .app import Json, app
+
+
+@app.command()
+def train(
+    file: Annotated[Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the run.")] = Path("run"),
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of those in the file.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a file with every key, explained, and end.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a small transformer as one file says: any mechanism in any layer or head, on text or a toy task."""
+    from ..lab import EXAMPLE, Run
+    from ..lab import run as make
+    from ..run.charts import save_charts
+    from ..run.progress import bar
+
+    if example:
+        print(EXAMPLE, end="")
+        return
+    if file is None:
+        raise EigenlensError("name the file of the run; `eigenlens train --example > run.toml` writes one to begin with")
+    asked = Run.read(file).with_steps(steps)
+    try:
+        with bar() as report:
+            done = make(asked, out, resume, force, report)
+    except KeyboardInterrupt:
+        raise EigenlensError("interrupted; the same command with --resume goes on after the last checkpoint") from None
+    drawn = save_charts({"loss": done.plot()}, out / "pictures")
+    if as_json:
+        print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
+        return
+    print_table(f"{asked.task}: held-out loss at the end", done.ends())
+    print(done.sentence)
+    print(f"\nThe run is in {out}; in Python: eigenlens.lab.open({str(out)!r}).model()")

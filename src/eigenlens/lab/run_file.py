@@ -1,0 +1,188 @@
+"""One file a training run: the task, the model and the training, read from TOML and checked key by key."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ..errors import EigenlensError
+from .composition import Composition
+from .config import Config
+from .digits import Digits
+from .nearest import NearestNeighbour
+from .tasks import MaskedBytes, NextBytes, NextTokens, Task, Text
+from .toys import Circle, ConvexHull, Memorise, Repeated, Sort
+from .train import Settings
+
+TASKS: dict[str, type[Any]] = {
+    "next-bytes": NextBytes, "next-tokens": NextTokens, "masked-bytes": MaskedBytes, "composition": Composition,
+    "nearest-neighbour": NearestNeighbour, "sort": Sort, "repeated": Repeated, "convex-hull": ConvexHull,
+    "memorise": Memorise, "circle": Circle, "digits": Digits,
+}  # fmt: skip
+BY_TASK = ("vocabulary", "features", "classes", "length", "pooled")
+"""What the task says of the model."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run as a file gives it: sections `[task]`, `[model]`, `[training]`.
+
+    >>> Run.read("run.toml")
+    >>> Run.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300, "seeds": [0, 1]}})
+    """
+
+    task: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    training: Settings = field(default_factory=lambda: Settings(500))
+    seeds: tuple[int, ...] = (0,)
+    device: str = "cpu"
+
+    @classmethod
+    def read(cls, path: str | Path) -> Run:
+        """A run from a TOML file; what is wrong with it is said in one sentence that names the key."""
+        try:
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise EigenlensError(f"{path} cannot be read: {error.strerror}; `eigenlens train --example` prints one") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise EigenlensError(f"{path} is not TOML: {error}") from error
+        try:
+            return cls.of(content)
+        except EigenlensError as error:
+            raise EigenlensError(f"{path}: {error}") from error
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Run:
+        """A run from what the file holds."""
+        _check("the file", content, dict.fromkeys(("task", "model", "training"), Mapping))
+        task, model, training = (dict(content.get(name, {})) for name in ("task", "model", "training"))
+        if "name" not in task:
+            raise EigenlensError(f"[task] has no name; there are {', '.join(TASKS)}")
+        if (name := task.pop("name")) not in TASKS:
+            raise EigenlensError(f"no task {name!r}; there are {', '.join(TASKS)}")
+        _check("[task]", task, task_keys(name))
+        if fixed := [key for key in BY_TASK if key in model]:
+            raise EigenlensError(f"[model] {fixed[0]} is set by the task {name}; what a task lets you choose goes in [task]")
+        _check("[model]", model, model_keys())
+        if "steps" not in training:
+            raise EigenlensError("[training] has no steps, such as steps = 500")
+        _check("[training]", training, training_keys())
+        seeds, device = tuple(training.pop("seeds", (0,))), training.pop("device", "cpu")
+        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+            raise EigenlensError(f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}")
+        try:
+            settings = Settings(**training)
+        except EigenlensError as error:
+            raise EigenlensError(f"[training] {error}") from error
+        return cls(name, task, model, settings, seeds, device)
+
+    def with_steps(self, steps: int | None) -> Run:
+        """The same run for another number of steps; None is as it is."""
+        return self if steps is None else replace(self, training=replace(self.training, steps=steps))
+
+    def build(self) -> Task:
+        """The task, with its data read."""
+        kind: Any = TASKS[self.task]
+        try:
+            made: Task = kind.from_data(**self.options) if issubclass(kind, Text) else kind(**self.options)
+        except EigenlensError as error:
+            raise EigenlensError(f"[task] {error}") from error
+        return made
+
+    def config(self, task: Any) -> Config:
+        """The model of the task."""
+        try:
+            config: Config = task.config(**self.model)
+        except EigenlensError as error:
+            raise EigenlensError(f"[model] {error}") from error
+        if getattr(task, "causal", False) and not config.causal:
+            raise EigenlensError(f"[model] causal: the task {self.task} asks for what comes next, and needs a causal model")
+        return config
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, and as `of` reads it."""
+        settings = {key: value for key, value in asdict(self.training).items() if key != "seed" and value is not None}
+        return {
+            "task": {"name": self.task, **_lists(self.options)},
+            "model": _lists(self.model),
+            "training": {**settings, "seeds": list(self.seeds), "device": self.device},
+        }
+
+
+def task_keys(name: str) -> dict[str, Any]:
+    """What can be chosen of a task, with its type: the arguments of its class, and for text where it comes from."""
+    kind: Any = TASKS[name]
+    makers: list[Callable[..., Any]] = [kind.__init__, *([kind.from_data.__func__] if issubclass(kind, Text) else [])]
+    found: dict[str, Any] = {}
+    for maker in makers:
+        hints = get_type_hints(maker)
+        for parameter in list(inspect.signature(maker).parameters.values())[1:]:
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name not in ("train", "held"):
+                found[parameter.name] = hints[parameter.name]
+            elif parameter.name == "train" and hints["train"] is int:  # how many, where it is not the documents themselves
+                found["train"] = int
+    return found
+
+
+def model_keys() -> dict[str, Any]:
+    return {key: hint for key, hint in get_type_hints(Config).items() if key not in BY_TASK}
+
+
+def training_keys() -> dict[str, Any]:
+    hints = {key: hint for key, hint in get_type_hints(Settings).items() if key != "seed"}
+    return {**hints, "seeds": Sequence[int], "device": str}
+
+
+def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
+    for key, value in content.items():
+        if key not in keys:
+            has = ", ".join(keys) or "none"
+            raise EigenlensError(f"{where} has no key {key!r}; there are {has}")
+        if not _fits(value, keys[key]):
+            raise EigenlensError(f"{where} {key} is {_told(keys[key])}, not {value!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of TOML is of a type."""
+    if hint is Any:
+        return True
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if origin is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin in (tuple, list, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value if inner)
+    if origin is Mapping:
+        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values() if inner)
+    return isinstance(value, str if origin is Path else origin)
+
+
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a text", Mapping: "a table"}
+
+
+def _told(hint: Any) -> str:
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_told(one) for one in inner if one is not type(None)))
+    if origin is Literal:
+        return " or ".join(repr(one) for one in inner)
+    if origin in (tuple, list, Sequence):
+        return "a list" + (f" of {_told(inner[0])} each" if inner and inner[0] is not Any else "")
+    return WORDS.get(origin, str(origin))
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,191 @@
+"""A training run in a folder: every seed trained, its weights kept, the whole as one result."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from ..display import html_view, numbered
+from ..errors import EigenlensError
+from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from .config import Config
+from .model import Transformer
+from .run_file import Run
+from .tasks import Task
+from .train import train
+
+FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
+
+
+class TrainingRun:
+    """What a training run came to: the held-out loss along training, for every seed, and the trained models.
+
+    >>> done = TrainingRun.open("run")
+    >>> done.rows()                       # seed, step, loss, accuracy, seconds
+    >>> done.model(seed=0)(ids)           # a Transformer with the trained weights
+    >>> print(done.sentence)
+    """
+
+    def __init__(self, facts: Mapping[str, Any], folder: Path) -> None:
+        self.facts, self.folder = dict(facts), folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> TrainingRun:
+        """Open the folder of a finished run."""
+        path = Path(folder) / "run.json"
+        if not path.is_file():
+            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: eigenlens train")
+        facts = read_json(path)
+        if not isinstance(facts, dict) or (missing := FACTS - set(facts)):
+            what = f"it lacks {', '.join(sorted(missing))}" if isinstance(facts, dict) else "it has no facts"
+            raise EigenlensError(f"{path} is damaged or of another version: {what}; train anew")
+        return cls(facts, Path(folder))
+
+    @property
+    def run(self) -> Run:
+        """What was asked for."""
+        return Run.of(self.facts["run"])
+
+    @property
+    def config(self) -> Config:
+        return Config(**self.facts["config"])
+
+    def model(self, seed: int | None = None) -> Transformer:
+        """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
+        seeds = [one["seed"] for one in self.facts["seeds"]]
+        seed = seeds[0] if seed is None else seed
+        if seed not in seeds:
+            raise EigenlensError(f"no model of seed {seed}; there are {', '.join(map(str, seeds))}")
+        model = _fresh(self.config, seed)
+        path = self.folder / f"seed-{seed}" / "model.safetensors"
+        try:
+            model.load_state_dict(read_tensors(path))
+        except RuntimeError as error:
+            raise EigenlensError(f"{path} does not fit the model of {self.folder / 'run.json'}; train anew") from error
+        return model.eval()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every measurement: seed, step, held-out loss and accuracy (none of vectors), seconds of training so far."""
+        return [{"seed": one["seed"], **point} for one in self.facts["seeds"] for point in one["curve"]]
+
+    def ends(self) -> list[dict[str, Any]]:
+        """The last measurement of every seed."""
+        return [{"seed": one["seed"], **one["curve"][-1]} for one in self.facts["seeds"]]
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {**self.facts, "sentence": self.sentence}
+
+    @property
+    def sentence(self) -> str:
+        """The held-out loss and what it took, in words."""
+        ends = self.ends()
+        if bad := [end["seed"] for end in ends if end["loss"] is None]:
+            return f"Training diverged: no loss of seed {', '.join(map(str, bad))} is a number; lower the rate."
+        losses, right = [end["loss"] for end in ends], [end["accuracy"] for end in ends if end["accuracy"] is not None]
+        spread = f" ({min(losses):.4g} … {max(losses):.4g} over {numbered(len(ends), 'seed')})" if len(ends) > 1 else ""
+        share = f", {mean(right):.1%} right" if right else ""
+        return (
+            f"{self.facts['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share} after {ends[-1]['step']} "
+            f"steps of a model of {self.facts['weights']:,} weights, {sum(end['seconds'] for end in ends):.0f} s of training."
+        )
+
+    def plot(self) -> Any:
+        """Held-out loss against steps, one line a seed (an altair chart)."""
+        import altair as alt
+
+        data = alt.Data(values=[row for row in self.rows() if row["loss"] is not None])
+        chart = alt.Chart(data).mark_line(point=True).encode(
+            x=alt.X("step:Q", title="training steps"),
+            y=alt.Y("loss:Q", title="held-out loss", scale=alt.Scale(zero=False)),
+            color=alt.Color("seed:N", title="seed"),
+            tooltip=["seed:N", "step:Q", alt.Tooltip("loss:Q", format=".4g"), alt.Tooltip("accuracy:Q", format=".3f")],
+        )  # fmt: skip
+        return chart.properties(title=self.facts["run"]["task"]["name"], width=360, height=240)
+
+    def _repr_html_(self) -> str:
+        return html_view("Training run", self.sentence, self.plot(), self.rows())
+
+
+def run(
+    config: Run | Mapping[str, Any] | str | Path, out: str | Path, resume: bool = False, force: bool = False,
+    report: Report = silent, every: float = 20.0,
+) -> TrainingRun:  # fmt: skip
+    """Train every seed of a run and keep all in the folder `out`: `run.json`, and `seed-0/model.safetensors` a seed.
+
+    `config` is a `Run`, the content of a file, or a file. The state is kept at least `every` seconds; with `resume` an
+    interrupted run goes on from it to the identical end.
+    """
+    asked = config if isinstance(config, Run) else Run.of(config) if isinstance(config, Mapping) else Run.read(config)
+    task = asked.build()
+    shape = asked.config(task)
+    _device(asked.device)
+    parts = Parts.begin(Path(out), asked.record(), resume, force, what="training run")
+    with locked(parts.folder):
+        seeds = [_one_seed(asked, task, shape, seed, parts, report, every) for seed in asked.seeds]
+        model = _fresh(shape, asked.seeds[0])
+        facts = {
+            "run": asked.record(), "config": _listed(asdict(shape)), "versions": _versions(),
+            "weights": sum(p.numel() for p in model.parameters()), "multiply_adds": model.cost(task.length), "seeds": seeds,
+        }  # fmt: skip
+        write_json(parts.folder / "run.json", facts)
+    return TrainingRun(facts, parts.folder)
+
+
+def _one_seed(asked: Run, task: Task, config: Config, seed: int, parts: Parts, report: Report, every: float) -> dict[str, Any]:
+    """A seed trained, or found trained: its curve, its weights on disk."""
+    name = f"seed-{seed}/trained"
+    if not parts.has(name):
+        folder = parts.folder / f"seed-{seed}"
+        checkpoint = folder / "checkpoint.safetensors"
+        with disk_errors(folder):
+            folder.mkdir(exist_ok=True)
+        model = _fresh(config, seed).to(asked.device)
+        settings = replace(asked.training, seed=seed)
+        done = train(model, task, settings, report=report, label=f"seed {seed}", checkpoint=checkpoint, every=every)
+        write_tensors(folder / "model.safetensors", model.state_dict())
+        points = [{key: _number(value) for key, value in point.items()} for point in done.rows()]
+        parts.write(name, {"seed": seed, "steps": done.steps, "seconds": done.seconds, "flops": done.flops, "curve": points})
+        with disk_errors(checkpoint):
+            checkpoint.unlink(missing_ok=True)
+    found: dict[str, Any] = parts.read(name)
+    return found
+
+
+def _fresh(config: Config, seed: int) -> Transformer:
+    """A model at its start, which depends on the seed alone; the caller's random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Transformer(config)
+
+
+def _device(name: str) -> None:
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise EigenlensError(f"[training] device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def _number(value: float) -> float | None:
+    """What JSON can hold: None for nan and ∞."""
+    return value if math.isfinite(value) else None
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("eigenlens", "torch")} | {"python": platform.python_version()}

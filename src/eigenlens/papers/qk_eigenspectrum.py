@@ -1,0 +1,188 @@
+"""Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098): heads, a toy, a penalty in training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..lab import NextBytes, Settings, Transformer, documents, split, train
+from ..run.parts import Parts
+from ..run.progress import Report
+from .curves import curves
+from .paper import Paper, Tables
+from .qk_eigenspectrum_claims import claims_of
+from .qk_eigenspectrum_heads import head_rows, rank_correlation
+from .qk_eigenspectrum_toy import descend, toy_row
+
+COLUMNS = ("concentration", "mean", "variance")
+"""Of a head's spectrum: mean over standard deviation, and both."""
+LOOKS = ("distance", "profile entropy", "rho far")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`sequences` of the toy, `models` of the catalogue on `inputs`, language models of `layers` … trained for `steps`."""
+
+    sequences: int = 2000
+    seeds: int = 5
+    traces: tuple[float, ...] = (16.0, 0.0)
+    variances: tuple[float, ...] = (0.0, 0.06, 0.25, 1.0)
+    models: tuple[str, ...] = ("minilm", "distilbert-gec", "dinov2-small")
+    inputs: int = 16
+    length: int = 64
+    text: str = "python-docs"
+    penalties: tuple[float, ...] = (0.0, 0.001, 0.01, 0.1)
+    steps: int = 300
+    batch: int = 16
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    training_seeds: int = 2
+    characters: int = 400_000
+
+
+FULL = Scale()
+QUICK = Scale(
+    sequences=500, seeds=2, models=("minilm",), inputs=4, length=32, penalties=(0.0, 0.01), steps=25, batch=8, characters=60_000
+)
+
+
+def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+    seeds = [seed * 100 + start for start in range(scale.seeds)]
+    toy = parts.part("toy", partial(_toy, scale, seeds))
+    descent = parts.part("descent", lambda: [descend(64, 100, 0.02, start) for start in seeds])
+    heads = []
+    for done, name in enumerate(scale.models):
+        report("spectra of heads", done, len(scale.models))
+        made = partial(head_rows, name, scale.inputs, scale.length, scale.text, seed)
+        heads += parts.part(f"heads/{name}", made)
+    trained = [
+        parts.part(f"training/{at}-{start}", partial(_train, scale, penalty, start, f"training/{at}-{start}", parts, report))
+        for at, penalty in enumerate(scale.penalties) for start in seeds[: scale.training_seeds]
+    ]  # fmt: skip
+    return {
+        "toy": _mean_rows(toy, ("trace", "variance")), "descent": descent, "heads": heads, "correlations": correlations(heads),
+        "training": _mean_rows(trained, ("penalty",)), "runs": trained,
+    }  # fmt: skip
+
+
+def _toy(scale: Scale, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        toy_row(trace, variance, scale.sequences, seed)
+        for trace in scale.traces for variance in scale.variances for seed in seeds
+    ]  # fmt: skip
+
+
+def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Spearman's, over the heads of each model, of a number of the spectrum and one of where the head looks."""
+    found = []
+    for model in dict.fromkeys(row["model"] for row in heads):
+        rows = [row for row in heads if row["model"] == model]
+        for column in COLUMNS:
+            for look in LOOKS:
+                found.append({"model": model, "spectrum": column, "of": look, **rank_correlation(rows, column, look)})
+    return found
+
+
+def _train(scale: Scale, penalty: float, seed: int, name: str, parts: Parts, report: Report) -> dict[str, Any]:
+    """A causal language model of bytes with the LocAteR-style penalty at this strength."""
+    task = NextBytes(*split(documents(scale.text, scale.characters), 0.1, 0), length=scale.length, windows=64)
+    torch.manual_seed(seed)
+    model = Transformer(task.config(layers=scale.layers, width=scale.width, heads=scale.heads))
+    settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
+    label = f"language model, penalty {penalty:g}, seed {seed}"
+    done = train(model, task, settings, report=report, label=label, checkpoint=parts.folder / f"{name}.safetensors")
+    return {"penalty": penalty, "seed": seed, "loss": done.loss, "perplexity": math.exp(done.loss), **looks(model, task)}
+
+
+@torch.no_grad()
+def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
+    """Over all heads and held-out inputs: entropy of a query's row over that of uniform attention, distance looked back,
+    and mean and standard deviation of the eigenvalues."""
+    from ..attention.qk import spectrum
+
+    inputs = next(iter(task.held_out())).inputs[:16]
+    T = inputs.shape[1]
+    back = (torch.arange(T)[:, None] - torch.arange(T)).clamp_min(0).double()
+    seen = torch.arange(1, T + 1).double()
+    entropies, distance, means, spreads = [], [], [], []
+    for A, attention in zip(model.patterns(inputs), model.attentions):
+        A = A.double()
+        entropies.append(float((torch.special.entr(A).sum(3)[..., 1:] / seen[1:].log()).mean()))
+        distance.append(float((A * back).sum(3).mean()))
+        found = spectrum(attention.w_q, attention.w_k)
+        means.append(float(found.mean.abs().mean()))
+        spreads.append(float(found.variance.sqrt().mean()))
+    mean = lambda values: sum(values) / len(values)  # noqa: E731
+    return {
+        "entropy": mean(entropies), "distance": mean(distance),
+        "eigenvalue mean": mean(means), "eigenvalue spread": mean(spreads),
+    }  # fmt: skip
+
+
+def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Means over seeds of every number, with the least and the largest of the first (`… low`, `… high`)."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    found = []
+    for key, members in groups.items():
+        row = dict(zip(by, key))
+        for name in (name for name in members[0] if name not in (*by, "seed")):
+            values = [member[name] for member in members]
+            row |= {name: sum(values) / len(values), f"{name} low": min(values), f"{name} high": max(values)}
+        found.append(row)
+    return found
+
+
+def charts(tables: Tables) -> dict[str, Any]:
+    import altair as alt
+
+    toy = [{**row, "tr W": f"{row['trace']:g}"} for row in tables["toy"]]
+    lines = curves(
+        toy, "variance", "distance", "tr W", title="AR(1) tokens", band=("distance low", "distance high"),
+        names=("variance of the eigenvalues", "mean distance looked back"),
+    )  # fmt: skip
+    points = (
+        alt.Chart(alt.Data(values=list(tables["heads"]))).mark_circle(size=45, opacity=0.8)
+        .encode(
+            x=alt.X("mean:Q", title="mean eigenvalue, tr W / d"),
+            y=alt.Y("distance:Q", title="mean distance, uniform attention = 1", scale=alt.Scale(zero=True)),
+            color=alt.Color("model:N", scale=alt.Scale(scheme="tableau10")),
+            tooltip=["model:N", "layer:Q", "head:Q", "mean:Q", "variance:Q", "distance:Q"],
+        )
+        .properties(title="Heads of loaded models", width=320, height=240)
+    )  # fmt: skip
+    trained = [
+        {"penalty": f"{row['penalty']:g}", "value": row[key], "low": row[f"{key} low"], "high": row[f"{key} high"], "of": title}
+        for row in tables["training"]
+        for key, title in (("perplexity", "perplexity"), ("entropy", "entropy of a row, uniform = 1"))
+    ]  # fmt: skip
+    base = alt.Chart(alt.Data(values=trained)).encode(x=alt.X("penalty:N", title="strength of the penalty", sort=None))
+    marks = base.mark_rule().encode(y=alt.Y("low:Q", title=None, scale=alt.Scale(zero=False)), y2="high:Q") + base.mark_circle(
+        size=60, opacity=1
+    ).encode(y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)))
+    training = marks.properties(width=200, height=240).facet(column=alt.Column("of:N", title="Language models of bytes"))
+    return {
+        "qk-eigenspectrum": alt.hconcat(lines, points).resolve_scale(color="independent"),
+        "qk-training": training.resolve_scale(y="independent"),
+    }
+
+
+SHOWN = (
+    ("AR(1) tokens", "toy"), ("Rank correlations over heads", "correlations"), ("Penalty-only descent in W", "descent"),
+    ("Language models of bytes", "training"),
+)  # fmt: skip
+NOTES = (
+    "the penalty is LocAteR-style: the paper's own equation was not at hand",
+    "eigenvalues are those of W_Q W_Kᵀ without biases and without the gain of the norm before it",
+)
+paper = Paper(
+    "qk-eigenspectrum", "Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098)", FULL, QUICK,
+    measure, claims_of, charts, SHOWN, NOTES,
+)  # fmt: skip

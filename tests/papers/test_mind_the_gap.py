@@ -1,0 +1,212 @@
+"""Mind the gap: the mathematics against closed forms, and a quick run from end to end."""
+
+import math
+
+import pytest
+import torch
+
+from eigenlens.capture import capture
+from eigenlens.papers import PAPERS, mind_the_gap
+from eigenlens.papers.mind_the_gap_encoders import attending, encoder_rows, token_ids
+from eigenlens.papers.mind_the_gap_models import (
+    VARIANTS,
+    Variant,
+    attention_of,
+    generator,
+    gradient_norm,
+    isometric,
+    key_query,
+    layers,
+    markov,
+    slope,
+    spectrum,
+    stable_rank,
+    start,
+    uniform,
+    weigh,
+)  # fmt: skip
+from eigenlens.papers.pictures import draw
+from eigenlens.sources.models import load
+
+
+def test_the_markov_model_has_exponentials_of_mean_and_variance_one():
+    A = markov(1500, generator(0))
+    torch.testing.assert_close(A.sum(1), torch.ones(1500, dtype=torch.float64))
+    entries = 1500 * A  # e^G over its row's mean
+    assert float(entries.var()) == pytest.approx(1, abs=0.02)
+
+
+def test_the_spectrum_of_four_hundred_tokens():
+    found = [spectrum(markov(400, generator(seed))) for seed in range(3)]
+    mean = {key: sum(row[key] for row in found) / 3 for key in found[0]}
+    assert abs(mean["s1"] - 1) < 0.01
+    assert 1.9 < mean["s2·√T"] < 2.3
+    assert 0.9 < mean["λ2·√T"] < 1.1
+    assert mean["removed s1·√T"] == pytest.approx(mean["s2·√T"], rel=0.01)  # what is left is the bulk
+
+
+def test_the_spectrum_of_a_matrix_that_is_known():
+    """Half of the identity and half of the uniform matrix: eigenvalues 1 and ½, and without the uniform part ½ and 0."""
+    A = 0.5 * torch.eye(9, dtype=torch.float64) + 0.5 * uniform(9)
+    assert spectrum(A) == pytest.approx({"s1": 1.0, "s2·√T": 1.5, "λ2·√T": 1.5, "removed s1·√T": 1.5})
+
+
+def test_the_bulk_of_key_query_attention_shrinks_with_the_square_root():
+    rows = [
+        {
+            "T": T,
+            "s2": sum(spectrum(attention_of("key-query", T, T, generator(s, T)))["s2·√T"] for s in range(4)) / math.sqrt(T),
+        }
+        for T in (64, 128, 256)
+    ]
+    assert slope(rows, "T", "s2") == pytest.approx(-0.5, abs=0.15)
+
+
+def test_tokens_are_isometric_and_key_query_scores_have_variance_one():
+    X = isometric(150, 300, generator(0))
+    torch.testing.assert_close(X @ X.T, torch.eye(150, dtype=torch.float64))
+    scores = key_query(X, generator(1)).log()
+    assert float((scores - scores.mean(1, keepdim=True)).std()) == pytest.approx(1, abs=0.05)
+
+
+def test_stable_rank_is_of_the_gram_matrix():
+    X = torch.diag(torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64))
+    assert stable_rank(X) == pytest.approx((16 + 1 + 1) / 16)
+    assert stable_rank(1e200 * X) == pytest.approx(18 / 16)
+    assert stable_rank(torch.eye(7, dtype=torch.float64)) == pytest.approx(7)
+    assert stable_rank(torch.zeros(4, 4, dtype=torch.float64)) == 0
+
+
+def test_tokens_that_are_all_equal_vanish_without_the_outlier():
+    X = torch.randn(1, 6, dtype=torch.float64).expand(5, 6)
+    W = [torch.randn(6, 6, dtype=torch.float64)]
+    assert float(layers(X, W, weigh("Markov", 5, 0), Variant(removed=True))[0].abs().max()) == 0
+    assert stable_rank(layers(X, W, weigh("Markov", 5, 0), Variant())[0]) == pytest.approx(1)
+
+
+def test_one_layer_collapses_and_without_the_outlier_does_not():
+    """As the sheet has it: below 1.1 before and above 10 after, at 400 tokens."""
+    X, W = start(400, 400, 1, 0)
+    before, after = (stable_rank(layers(X, W, weigh("Markov", 400, 0), Variant(removed))[0]) for removed in (False, True))
+    assert before < 1.1 and after > 10
+
+
+def test_layers_are_the_formula_of_each_variant():
+    X, W = start(12, 15, 2, 0)
+    A = [markov(12, generator(0, layer, 1)) for layer in range(2)]
+    for variant in VARIANTS:
+        Y = X
+        for attention, weight in zip(A, W):
+            out = (attention - (1 / 12 if variant.removed else 0)) @ Y @ weight + (Y if variant.skip else 0)
+            if variant.norm:
+                out = (out - out.mean(1, keepdim=True)) / (out.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+            Y = out
+        torch.testing.assert_close(layers(X, W, weigh("Markov", 12, 0), variant)[-1], Y)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_gradient_norms_are_those_of_the_whole_jacobian(removed):
+    variant, T, d, depth = Variant(removed), 10, 12, 3
+    X, W = start(T, d, depth, 5)
+    A = [markov(T, generator(5, layer, 1)) - (uniform(T) if removed else 0) for layer in range(depth)]
+    closed = torch.linalg.norm(A[2] @ A[1] @ A[0] @ X) * torch.linalg.norm(W[1] @ W[2])
+
+    def last(first):
+        return layers(X, [first, *W[1:]], weigh("Markov", T, 5), variant)[-1]
+
+    assert float(torch.autograd.functional.jacobian(last, W[0]).norm()) == pytest.approx(float(closed))
+    assert gradient_norm("Markov", T, d, depth, variant, 5, probes=2000) == pytest.approx(float(closed), rel=0.05)
+
+
+def test_exponents():
+    assert slope([{"x": x, "y": 3 * x**-0.7} for x in (2, 5, 9)], "x", "y") == pytest.approx(-0.7)
+
+
+def test_the_causal_uniform_matrix_averages_the_tokens_so_far():
+    X = torch.randn(6, 3, dtype=torch.float64)
+    torch.testing.assert_close(uniform(6, True) @ X, torch.stack([X[: i + 1].mean(0) for i in range(6)]))
+
+
+def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
+    """The first block's output with `gapless` is that of its own projections and the formula."""
+    loaded = load("minilm")
+    model, ids = loaded.backbone, torch.tensor([[101, 7592, 2088, 2003, 2307, 102]])
+    with torch.no_grad():
+        before = model(ids).last_hidden_state
+        with attending(model, "gapless"):
+            inside = model(ids, output_hidden_states=True).hidden_states
+        torch.testing.assert_close(model(ids).last_hidden_state, before)
+        block, X = model.encoder.layer[0], inside[0]
+        own = block.attention.self
+        q, k, v = (f(X).view(1, 6, 12, 32).transpose(1, 2) for f in (own.query, own.key, own.value))
+        A = (q @ k.transpose(2, 3) / 32**0.5).softmax(3) - 1 / 6
+        mixed = block.attention.output((A @ v).transpose(1, 2).reshape(1, 6, 384), X)
+        torch.testing.assert_close(block.output(block.intermediate(mixed), mixed), inside[1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gap") / "run"
+    return folder, PAPERS["mind-the-gap"](quick=True, out=folder)
+
+
+def test_the_quick_run_judges_every_claim(quick):
+    verdicts = {claim.claim: claim.verdict for claim in quick[1].claims}
+    assert len(verdicts) == 15
+    facts = [
+        "one singular value is an outlier near 1", "the bulk of singular values has radius 2σT^(−1/2)",
+        "Markov: after one layer the tokens are nearly of rank one", "Markov: without the outlier they are not",
+        "Markov: removing the outlier keeps a higher rank along depth",
+        "Markov: removing the outlier tames the growth of gradients with T",
+        "Markov, causal mask: the causal-uniform matrix has to be removed instead",
+    ]  # fmt: skip
+    assert {verdicts[fact] for fact in facts} == {"reproduced"}
+
+
+def test_the_tables_of_the_quick_run_are_whole(quick):
+    tables = quick[1].tables
+    assert len(tables["cloud"]) == 2 * (100 + 200)
+    assert len(tables["depth"]) == 2 * len(VARIANTS) * 4
+    assert {row["attention"] for row in tables["encoder"]} == {"softmax", "gapless"}
+    first = [row for row in tables["encoder"] if row["depth"] == 0 and row["weights"] == "trained"]
+    assert first[0]["stable rank"] == first[1]["stable rank"]  # nothing has attended yet
+    assert all(-1 <= row["cosine with its own"] <= 1 for row in tables["embeddings"])
+
+
+def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
+    folder, done = quick
+    for name in ("spectra", "clouds", "widths", "depths", "gradients", "causal", "encoder_rows"):
+        monkeypatch.setattr(mind_the_gap_module(), name, lambda *_: pytest.fail("it is finished"))
+    assert PAPERS["mind-the-gap"](quick=True, out=folder, resume=True).record() == done.record()
+
+
+def mind_the_gap_module():
+    """The module: the package has the paper under the same name."""
+    import sys
+
+    return sys.modules["eigenlens.papers.mind_the_gap"]
+
+
+def test_its_pictures_are_drawn(quick, tmp_path):
+    assert mind_the_gap.name == "mind-the-gap"
+    drawn = draw(quick[1], tmp_path)
+    assert {path.stem for path in drawn} == {"rank", "eigenvalues", "gradients", "encoder"}
+    assert all(path.stat().st_size > 5_000 for path in drawn)
+
+
+def test_what_is_left_of_patterns_is_what_is_not_uniform(quick):
+    """`‖A − 11ᵀ/T‖² = ‖A‖² − 1` of rows that sum to 1, so that the share is `1 − 1/‖A‖²`."""
+    loaded = load("minilm")
+    ids = token_ids(loaded, "python-docs", 32, 8, 0)
+    with torch.no_grad(), capture(loaded.backbone) as calls:
+        loaded.backbone(input_ids=ids)
+    squares = torch.stack([call.pattern().double().square().sum((2, 3)) for call in calls])
+    assert quick[1].tables["embeddings"][0]["left of patterns"] == pytest.approx(float((1 - 1 / squares).mean()), rel=1e-4)
+
+
+def test_random_starts_differ_and_the_same_seed_is_the_same():
+    sizes = ("minilm", "python-docs", 16, 3, 2, 0)
+    one, other = encoder_rows(*sizes), encoder_rows(*sizes)
+    assert one == other
+    ends = {row["start"]: row["stable rank"] for row in one["encoder"] if row["attention"] == "softmax" and row["depth"] == 6}
+    assert len(set(ends.values())) == 3

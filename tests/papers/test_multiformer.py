@@ -1,0 +1,157 @@
+"""Multiformer: the configurations, relevance of loaded models against their own projections, and the quick run."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from eigenlens import EigenlensError, load
+from eigenlens.attention import HeadMix
+from eigenlens.papers import PAPERS
+from eigenlens.papers.claims import Reproduction
+from eigenlens.papers.multiformer_claims import claims_of, rank_correlation
+from eigenlens.papers.multiformer_relevance import lab_relevance, loaded_relevance
+from tiny import small_bert, small_llama
+
+module = importlib.import_module("eigenlens.papers.multiformer")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("multiformer") / "run"
+    return PAPERS["multiformer"](True, folder), folder
+
+
+@pytest.mark.parametrize(("name", "local", "conv"), [("lc", 24, 24), ("v1", 6 + 12, 18 + 12), ("v2", 3 + 15 + 8, 9 + 5 + 8)])
+def test_the_configurations_have_the_heads_of_the_paper_and_run(name, local, conv):
+    model = module.encoder(name, 0)
+    counts = {"local": 0, "conv": 0}
+    for mix in model.mechanisms:
+        assert isinstance(mix, HeadMix) and sum(mix.counts) == 4
+        for member, count in zip(mix.members, mix.counts):
+            counts[member.name] += count
+            assert member.name == "conv" or member.settings.window == 33
+            assert member.name == "local" or (member.settings.kernel, member.settings.stride) == (5, 2)
+    assert len(model.mechanisms) == 12 and counts == {"local": local, "conv": conv}
+    for frames in (1, 100):
+        assert torch.isfinite(model(torch.randn(1, frames, 80))).all()
+
+
+def by_hand(inputs_of_projection, projection, heads):
+    """The map's row of one layer from what goes into its output projection: (inputs, T, H·E), with plain loops."""
+    medians = []
+    for x in inputs_of_projection:
+        shares = []
+        for token in x:
+            parts = token.reshape(heads, -1)
+            sizes = [np.abs(part @ projection[h * len(part) : (h + 1) * len(part)]).sum() for h, part in enumerate(parts)]
+            shares.append(np.array(sizes) / np.sum(sizes))
+        medians.append(np.median(shares, 0))
+    return np.median(medians, 0)
+
+
+def seen_by(layers, run):
+    """What goes into each of these modules in one pass."""
+    kept = []
+    hooks = [layer.register_forward_pre_hook(lambda _, given: kept.append(given[0].detach().numpy())) for layer in layers]
+    with torch.no_grad():
+        run()
+    for hook in hooks:
+        hook.remove()
+    return kept
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_relevance_of_a_loaded_model_is_that_of_what_its_output_projection_is_given(family):
+    torch.manual_seed(0)
+    ids = torch.randint(1, 50, (3, 9))
+    if family == "bert":
+        model = small_bert()
+        projections = [layer.attention.output.dense for layer in model.encoder.layer]
+    else:
+        model = small_llama().model
+        projections = [layer.self_attn.o_proj for layer in model.layers]
+    (found,) = loaded_relevance(model, [lambda: model(ids[:2]), lambda: model(ids[2:])]).values()
+    given = seen_by(projections, lambda: model(ids))
+    for layer, projection in enumerate(projections):
+        expected = by_hand(given[layer], projection.weight.detach().numpy().T, 4)
+        np.testing.assert_allclose(found[layer].numpy(), expected, rtol=1e-4)
+
+
+def test_padding_does_not_enter_the_map():
+    torch.manual_seed(0)
+    model, ids = small_bert(), torch.randint(1, 50, (1, 9))
+    mask = torch.ones(1, 9, dtype=torch.long)
+    mask[0, 6:] = 0
+    (padded,) = loaded_relevance(model, [lambda: model(ids, attention_mask=mask)]).values()
+    (short,) = loaded_relevance(model, [lambda: model(ids[:, :6])]).values()
+    torch.testing.assert_close(padded, short, atol=1e-5, rtol=1e-5)
+
+
+def test_minilm_heads_are_weighed_by_their_own_projection():
+    model = load("minilm")
+    ids = torch.randint(1000, 20_000, (2, 12))
+    (found,) = loaded_relevance(model.backbone, [lambda: model.backbone(input_ids=ids)]).values()
+    dense = model.backbone.encoder.layer[3].attention.output.dense
+    (given,) = seen_by([dense], lambda: model.backbone(input_ids=ids))
+    np.testing.assert_allclose(found[3].numpy(), by_hand(given, dense.weight.detach().numpy().T, 12), rtol=1e-4)
+    assert found.shape == (6, 12)
+
+
+def test_relevance_of_a_lab_model_is_that_of_what_its_output_projection_is_given():
+    model = module.encoder("v2", 0)
+    x = torch.randn(2, 20, 80)
+    found = lab_relevance(model, x)
+    given = seen_by([attention.out for attention in model.attentions], lambda: model(x))
+    for layer in (0, 5, 11):
+        expected = by_hand(given[layer], model.attentions[layer].out.weight.detach().numpy().T, 4)
+        np.testing.assert_allclose(found[layer].numpy(), expected, rtol=1e-4)
+
+
+def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
+    run, _ = done
+    names = [claim.claim for claim in run.claims]
+    assert len(names) == len(set(names)) == 10
+    assert [claim.verdict for claim in run.claims[:7]] == ["reproduced"] * 7
+    assert run.claims[-1].verdict == "out of reach"
+    again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
+    assert again.record() == json.loads(json.dumps(run.record()))
+    assert list(module.charts(run.tables)) == ["map-minilm", "miniature"]
+    assert all(chart.to_dict() for chart in module.charts(run.tables).values())
+    shares = [row["cost at 1024"] for row in run.tables["configurations"]]
+    assert all(0 < share < 1 for share in shares)
+    heads = [row for row in run.tables["maps"] if row["layer"] == 0]
+    assert len(heads) == 12 and sum(row["relevance"] for row in heads) == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_is_finished_is_not_done_again(done, monkeypatch):
+    run, folder = done
+    for name in ("checks", "configurations", "catalogue_map", "miniature"):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
+    assert PAPERS["multiformer"](True, folder, resume=True).record() == run.record()
+    with pytest.raises(EigenlensError, match="already holds a reproduction"):
+        PAPERS["multiformer"](True, folder)
+
+
+def test_rank_correlation_is_spearmans():
+    rng = np.random.default_rng(0)
+    pairs = [(float(x), float(x + y)) for x, y in rng.integers(0, 9, (20, 2))]  # with ties
+    assert rank_correlation(pairs) == pytest.approx(spearmanr(*zip(*pairs)).statistic)
+    assert np.isnan(rank_correlation([(1.0, 2.0), (1.0, 3.0)]))
+
+
+def test_verdicts_follow_from_the_numbers(done):
+    run, _ = done
+    tables = {name: [dict(row) for row in rows] for name, rows in run.tables.items()}
+    for row in tables["runs"]:
+        row["accuracy"] = 0.9 if row["heads"] == "2 local, 2 conv" else 0.5
+    tables["checks"][0]["value"] = 2e-5
+    tables["checks"][4]["value"] = 48.0
+    verdicts = [claim.verdict for claim in claims_of(tables)]
+    assert verdicts[0] == verdicts[4] == "not reproduced"
+    assert {claim.claim: claim.verdict for claim in claims_of(tables)}[
+        "a mix of local and convolved heads beats layers of one kind"
+    ] == "reproduced"

@@ -1,0 +1,228 @@
+"""Over-smoothing: the metrics and the bound against definitions written out, and the quick run end to end."""
+
+import importlib
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from eigenlens import EigenlensError, lab, load
+from eigenlens.papers import PAPERS
+from eigenlens.papers.claims import Reproduction
+from eigenlens.papers.over_smoothing_bound import GELU, block_steps, bound, distance, map_cosine
+from eigenlens.papers.over_smoothing_claims import claims_of
+from eigenlens.papers.over_smoothing_models import Reader
+from eigenlens.stats.geometry import mean_cosine
+from tiny import small_bert, small_llama
+
+module = importlib.import_module("eigenlens.papers.over_smoothing")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("over-smoothing") / "run"
+    return PAPERS["over-smoothing"](True, folder), folder
+
+
+def encoder(seed=0, layers=3, **more):
+    torch.manual_seed(seed)
+    shape = {"vocabulary": 20, "length": 12, "width": 16, "heads": 2, "layers": layers, "norm_position": "post"}
+    return lab.Transformer(lab.Config(**shape, activation="relu", **more)).double()
+
+
+def test_the_metrics_of_tokens_that_are_equal_and_of_tokens_at_right_angles():
+    equal, apart = torch.randn(1, 1, 6).expand(1, 5, 6), torch.eye(5)[None]
+    assert float(mean_cosine(equal)) == pytest.approx(1.0) and float(distance(equal)) == 0.0
+    assert float(mean_cosine(apart)) == pytest.approx(0.0, abs=1e-12)
+    X = torch.randn(1, 7, 4)
+    by_hand = [float(X[0, i] @ X[0, j] / (X[0, i].norm() * X[0, j].norm())) for i, j in itertools.permutations(range(7), 2)]
+    assert float(mean_cosine(X)) == pytest.approx(float(np.mean(by_hand)), abs=1e-6)
+    centring = np.eye(7) - np.ones((7, 7)) / 7
+    assert float(distance(X)) == pytest.approx(float(np.linalg.norm(centring @ X[0].double().numpy())))
+
+
+def test_the_cosine_of_maps_is_that_of_their_means_over_heads():
+    P, Q = torch.rand(2, 3, 4, 4), torch.rand(2, 5, 4, 4)
+    for b in range(2):
+        p, q = P[b].mean(0).flatten().numpy(), Q[b].mean(0).flatten().numpy()
+        assert float(map_cosine(P, Q)[b]) == pytest.approx(float(p @ q / np.linalg.norm(p) / np.linalg.norm(q)), rel=1e-5)
+
+
+def by_hand(model, ids, layer):
+    """v of a block from its definition, with numpy's singular values and no capture."""
+    with torch.no_grad():
+        H = model.embed(ids)
+        for block in model.blocks[:layer]:
+            H = block(H)
+        block = model.blocks[layer]
+        x1 = H + block.attention(H)
+        x2 = block.norm_1(x1)
+        x2 = x2 + block.narrow(block.act(block.wide(x2)))
+        out, A = block.norm_2(x2), block.attention.pattern(H)
+    C, heads = model.config.width, model.config.heads
+    value, output = block.attention.project.weight[2 * C :].detach().numpy(), block.attention.out.weight.detach().numpy()
+    E = C // heads
+    products = [value[h * E : (h + 1) * E].T @ output[:, h * E : (h + 1) * E].T for h in range(heads)]
+    matrices = [*products, block.wide.weight.detach().numpy(), block.narrow.weight.detach().numpy()]
+    s = max(np.linalg.svd(m, compute_uv=False)[0] for m in matrices)
+    n = ids.shape[1]
+    rows = []
+    for b in range(len(ids)):
+        middle = np.eye(n) - np.ones((n, n)) / n
+        lam = max(np.linalg.eigvalsh(P.T @ middle @ P)[-1] for P in A[b].numpy())
+        sigma = np.prod([np.sqrt(x[b].numpy().var(1) + 1e-5).min() for x in (x1, x2)])
+        d = [np.linalg.norm(middle @ x[b].numpy()) for x in (H, out)]
+        rows.append((d[1] / d[0], (1 + s**2) * (1 + math.sqrt(lam) * heads * s) / sigma))
+    return rows
+
+
+def test_ratio_and_bound_of_every_block_are_the_definitions():
+    model, ids = encoder(), torch.randint(20, (3, 12))
+    steps = block_steps(model, lambda: model(ids))
+    assert len(steps) == 3 * 3
+    for layer in range(3):
+        found = [step for step in steps if step.layer == layer]
+        for step, (ratio, v) in zip(found, by_hand(model, ids, layer)):
+            assert step.ratio == pytest.approx(ratio, rel=1e-6) and step.v == pytest.approx(v, rel=1e-6)
+            assert step.v == pytest.approx(bound(step.s, step.root, 2, step.sigma)) and step.gained == step.v
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
+    """Weights from tiny to large; the sharper form is smaller and holds too. Gains of the norms must be in it."""
+    model = encoder(seed)
+    with torch.no_grad():
+        for block in model.blocks:
+            for part in (block.attention.project, block.attention.out, block.wide, block.narrow):
+                part.weight.mul_(scale)
+                part.bias.normal_()
+            block.norm_1.weight.uniform_(0.2, 3.0)
+            block.norm_2.weight.uniform_(0.2, 3.0)
+            block.norm_2.bias.normal_()
+    ids = torch.randint(20, (4, 12))
+    for step in block_steps(model, lambda: model(ids)):
+        assert step.ratio <= step.sharp * (1 + 1e-9) <= step.gained * (1 + 1e-8)
+
+
+def saying_something(gain=1.0):
+    """A block whose bound says something: uniform attention, and a large vector that the MLP's bias adds to every token."""
+    model = encoder(layers=1)
+    with torch.no_grad():
+        block = model.blocks[0]
+        for part in (block.attention.project, block.attention.out, block.wide, block.narrow):
+            part.weight.mul_(1e-3)
+        block.attention.out.bias.copy_(10 * torch.randn(16))
+        block.narrow.bias.copy_(10 * torch.randn(16))
+        block.norm_1.weight.fill_(gain)
+        block.norm_2.weight.fill_(gain)
+    return model
+
+
+def test_a_bound_below_one_is_a_promise_that_is_kept():
+    model, ids = saying_something(), torch.randint(20, (4, 12))
+    steps = block_steps(model, lambda: model(ids))
+    assert all(step.ratio <= step.v < 1 for step in steps)
+    assert all(step.similarity > step.similarity_in for step in steps)
+
+
+def test_without_the_gains_of_the_norms_the_published_bound_can_be_broken():
+    model, ids = saying_something(gain=30.0), torch.randint(20, (4, 12))
+    steps = block_steps(model, lambda: model(ids))
+    assert all(step.ratio > step.v and step.ratio <= step.gained for step in steps)
+
+
+def test_the_slope_of_a_gelu():
+    x = torch.linspace(-6, 6, 400_001, dtype=torch.float64, requires_grad=True)
+    for form in ("none", "tanh"):
+        (slope,) = torch.autograd.grad(nn.functional.gelu(x, approximate=form).sum(), x)
+        assert 1.12 < float(slope.abs().max()) < GELU
+
+
+def test_models_of_other_builds_are_refused():
+    torch.manual_seed(0)
+    pre = lab.Transformer(lab.Config(vocabulary=20, length=12, width=16, heads=2, layers=1))
+    with pytest.raises(EigenlensError, match="for post-norm blocks"):
+        block_steps(pre, lambda: pre(torch.randint(20, (1, 5))))
+    llama = small_llama()
+    with pytest.raises(EigenlensError, match="for post-norm blocks"):
+        block_steps(llama, lambda: llama(torch.randint(20, (1, 5))))
+    bert = small_bert()
+    ids, mask = torch.randint(1, 20, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    mask[0, 4:] = 0
+    with pytest.raises(EigenlensError, match="without padding"):
+        block_steps(bert, lambda: bert(ids, attention_mask=mask))
+
+
+def test_the_curve_of_a_loaded_encoder_is_that_of_its_hidden_states():
+    model = load("minilm")
+    ids = torch.randint(1000, 20_000, (2, 16))
+    with torch.no_grad():
+        states = model.backbone(input_ids=ids, output_hidden_states=True).hidden_states
+    steps = block_steps(model.backbone, lambda: model.backbone(input_ids=ids), GELU)
+    for layer in range(6):
+        for i in range(2):
+            x = nn.functional.normalize(states[layer + 1][i].double(), dim=1)
+            expected = float((x @ x.T).fill_diagonal_(0).sum() / (16 * 15))
+            step = next(step for step in steps if (step.layer, step.input) == (layer, i))
+            assert step.similarity == pytest.approx(expected, abs=1e-6)
+            assert step.ratio <= step.sharp
+
+
+def test_a_frozen_reader_reads_what_its_name_says_and_no_padding():
+    torch.manual_seed(0)
+    states, tokens = torch.randn(3, 4, 5, 6), torch.ones(3, 5, dtype=torch.bool)
+    tokens[1, 2:] = False
+    for read_out, fused in (("last layer", states[:, -1]), ("max", states.amax(1)), ("concat", states.mean(1))):
+        reader = Reader(read_out, 4, 6)
+        pooled = torch.stack([fused[b][tokens[b]].mean(0) for b in range(3)])
+        torch.testing.assert_close(reader(states, tokens), reader.out(pooled))
+
+
+def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
+    run, _ = done
+    names = [claim.claim for claim in run.claims]
+    assert len(names) == len(set(names)) == 18
+    verdicts = {claim.claim: claim.verdict for claim in run.claims}
+    facts = [name for name in names if "d_M(H_l+1)" in name and ("random start" in name or "gains" in name)]
+    assert len(facts) == 3 and all(verdicts[name] == "reproduced" for name in facts)
+    assert sum("fusion by" in name for name in names) == 6
+    again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
+    assert again.record() == json.loads(json.dumps(run.record()))
+    assert set(module.charts(run.tables)) == {"depth", "bound", "fusion"}
+    assert all(chart.to_dict() for chart in module.charts(run.tables).values())
+
+
+def test_the_tables_are_means_of_what_was_measured(done):
+    run, _ = done
+    rows = [row for row in run.tables["blocks"] if row["model"] == "minilm" and row["layer"] == 2]
+    depth = next(row for row in run.tables["depth"] if row["model"] == "minilm" and row["depth"] == 3)
+    assert depth["similarity"] == pytest.approx(np.mean([row["similarity"] for row in rows]))
+    layer = next(row for row in run.tables["layers"] if row["model"] == "minilm" and row["layer"] == 2)
+    assert layer["least v"] == min(row["v"] for row in rows) and layer["inputs"] == len(rows) == 4
+
+
+def test_what_is_finished_is_not_done_again(done, monkeypatch):
+    run, folder = done
+    for name in ("pretrained", "digits_run", "reviews_run"):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
+    assert PAPERS["over-smoothing"](True, folder, resume=True).record() == run.record()
+
+
+def test_verdicts_follow_from_the_numbers(done):
+    run, _ = done
+    tables = {name: [dict(row) for row in rows] for name, rows in run.tables.items()}
+    for row in tables["fusion"]:
+        row["accuracy"] = 0.9 if row["read-out"] == "max" else 0.5
+    for row in tables["blocks"]:
+        row["v"] = 0.9 * row["ratio"]
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
+    assert verdicts["digits: fusion by max beats the last layer"] == "reproduced"
+    assert verdicts["digits: fusion by gate beats the last layer"] == "not reproduced"
+    broken = [name for name in verdicts if "d_M" in name and "gains" not in name]
+    assert len(broken) == 3 and all(verdicts[name] == "not reproduced" for name in broken)
+    assert verdicts["v < 1: the bound forces tokens of pretrained encoders together"] == "reproduced"

@@ -1,0 +1,150 @@
+"""Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a run that is kept."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from eigenlens import capture
+from eigenlens.papers import qk_eigenspectrum as qk
+from eigenlens.papers.qk_eigenspectrum_claims import claims_of
+from eigenlens.papers.qk_eigenspectrum_heads import Nearness, distances, rank_correlation
+from eigenlens.papers.qk_eigenspectrum_toy import autoregressive, descend, looking_back, symmetric, toy_row
+from tiny import of_catalogue
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qk") / "run"
+    return qk.paper(True, folder), folder
+
+
+def test_what_must_hold_holds_in_the_quick_run(done):
+    verdicts = {claim.claim: claim.verdict for claim in done[0].claims}
+    for claim in (
+        "toy: the smaller the variance, the nearer attention looks", "toy: without a trace attention does not localise",
+        "the penalty's gradient has no trace", "penalty-only descent in W keeps the trace",
+    ):  # fmt: skip
+        assert verdicts[claim] == "reproduced", claim
+
+
+def test_a_resumed_run_does_nothing_again(done, monkeypatch):
+    def again(*_, **__):
+        raise AssertionError("measured again")
+
+    for name in ("_toy", "descend", "head_rows", "_train"):
+        monkeypatch.setattr(qk, name, again)
+    assert qk.paper(True, done[1], resume=True).record() == done[0].record()
+
+
+def test_pictures_are_drawn_of_every_table(done):
+    assert set(qk.paper.charts(done[0].tables)) == {"qk-eigenspectrum", "qk-training"}
+    assert all(name in done[0].tables for _, name in qk.paper.shown)
+
+
+def test_a_heads_numbers_are_those_of_its_dense_matrix(done):
+    row = next(row for row in done[0].tables["heads"] if (row["layer"], row["head"]) == (2, 7))
+    attention = of_catalogue("minilm").module.encoder.layer[2].attention.self
+    W_Q, W_K = (part.weight.detach().double()[7 * 32 : 8 * 32].T.numpy() for part in (attention.query, attention.key))
+    W = W_Q @ W_K.T
+    values = np.linalg.eigvals(W)
+    assert row["mean"] == pytest.approx(np.trace(W) / 384)
+    assert row["variance"] == pytest.approx((abs(values - np.trace(W) / 384) ** 2).mean())
+    assert row["trace of square"] == pytest.approx(np.trace(W @ W)) and row["square"] == pytest.approx((W**2).sum())
+
+
+@pytest.mark.parametrize(
+    ("variance", "distance", "entropy"), [(0.0, 1.5, 0.28), (0.06, 1.8, 0.34), (0.25, 3.7, 0.56), (1.0, 8.1, 0.79)]
+)
+def test_the_toy_localises_as_published(variance, distance, entropy):
+    rows = [toy_row(16.0, variance, 1000, seed) for seed in range(3)]
+    assert np.mean([row["distance"] for row in rows]) == pytest.approx(distance, rel=0.1)
+    assert np.mean([row["entropy"] for row in rows]) == pytest.approx(entropy, abs=0.05)
+    assert 14 < toy_row(0.0, variance, 1000, 0)["distance"] < 17
+
+
+def test_the_toys_matrix_has_the_spectrum_that_was_asked_for():
+    W = symmetric(64, 16.0, 0.25, 3).numpy()
+    values = np.linalg.eigvalsh(W)
+    assert np.allclose(W, W.T) and values.sum() == pytest.approx(16.0) and values.var() == pytest.approx(0.25)
+
+
+def test_the_toys_tokens_forget_by_rho_and_the_last_looks_back():
+    x = autoregressive(4000, 6, 3, 0.9, 0)
+    assert float((x[:, 4] * x[:, 2]).mean()) == pytest.approx(0.81, abs=0.03)
+    assert float(x[:, 5].var()) == pytest.approx(1.0, abs=0.03)
+    W = symmetric(3, 1.0, 0.5, 0)
+    A = looking_back(x[:5], W)
+    scores = np.array([[float(x[b, 5] @ W @ x[b, t]) for t in range(5)] for b in range(5)])
+    np.testing.assert_allclose(A.numpy(), np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
+
+
+def test_descent_on_the_penalty_leaves_the_trace():
+    found = descend(64, 100, 0.02, 1)
+    assert found["drift"] < 1e-5 and found["gradient's trace"] < 1e-5 and found["penalty left"] < 1e-3
+
+
+def test_where_heads_look_is_what_a_loop_says():
+    torch.manual_seed(0)
+    A = torch.randn(2, 3, 5, 5).softmax(3)
+    seen = Nearness(distances(5, False))
+    seen.see(A[:1])
+    seen.see(A[1:])
+    for head, row in enumerate(seen.rows()):
+        wanted = np.mean([[sum(float(A[b, head, i, j]) * abs(i - j) for j in range(5)) for i in range(5)] for b in range(2)])
+        assert row["distance"] == pytest.approx(wanted / np.mean([abs(i - j) for i in range(5) for j in range(5)]), rel=1e-5)
+        far = [float(A[b, head, i, j]) > 0.2 for b in range(2) for i in range(5) for j in range(5) if abs(i - j) > 2]
+        assert row["rho far"] == pytest.approx(np.mean(far))
+        by = [
+            sum(float(A[b, head, i, j]) for b in range(2) for i in range(5) for j in range(5) if abs(i - j) == k)
+            for k in range(5)
+        ]
+        p, u = np.array(by) / sum(by), np.array([5, 8, 6, 4, 2]) / 25
+        assert row["profile entropy"] == pytest.approx((p * np.log(p)).sum() / (u * np.log(u)).sum(), rel=1e-5)
+
+
+def test_patches_are_as_far_apart_as_in_their_grid():
+    found = distances(10, True)  # a first token and 3 × 3 patches
+    assert bool(found[0].isnan().all()) and float(found[1, 9]) == pytest.approx(math.sqrt(8)) and float(found[1, 2]) == 1.0
+
+
+def test_the_correlation_is_scipys():
+    generator = np.random.default_rng(0)
+    rows = [{"x": float(x), "y": float(y)} for x, y in generator.integers(0, 6, (30, 2))]
+    found = rank_correlation(rows, "x", "y", draws=200)
+    assert found["value"] == pytest.approx(spearmanr([r["x"] for r in rows], [r["y"] for r in rows]).statistic)
+    assert found["low"] < found["value"] < found["high"]
+
+
+def test_entropy_and_distance_of_a_trained_model_are_those_of_its_captured_patterns():
+    from eigenlens.lab import NextBytes, Transformer
+
+    task = NextBytes(["the cat sat on the mat. " * 40], ["a dog ran in the park. " * 40], length=16, windows=8)
+    torch.manual_seed(0)
+    model = Transformer(task.config(layers=1, width=16, heads=2))
+    with torch.no_grad(), capture(model) as calls:
+        model(next(iter(task.held_out())).inputs[:16])
+    A = calls[0].pattern().double().numpy()
+    back = np.maximum(np.arange(16)[:, None] - np.arange(16), 0)
+    entropy = -(A * np.log(np.where(A > 0, A, 1))).sum(3)[..., 1:] / np.log(np.arange(2, 17))
+    found = qk.looks(model, task)
+    assert found["distance"] == pytest.approx((A * back).sum(3).mean(), rel=1e-4)
+    assert found["entropy"] == pytest.approx(entropy.mean(), rel=1e-4)
+
+
+def test_claims_can_fail(done):
+    tables = {name: [dict(row) for row in rows] for name, rows in done[0].tables.items()}
+    for row in tables["toy"]:
+        row["distance"] = 5.0
+    for row in tables["correlations"]:
+        row["high"] = 0.1
+    for run in tables["runs"]:
+        run["perplexity"] = 5 + run["penalty"]
+    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables, True)}
+    for claim in (
+        "toy: the smaller the variance, the nearer attention looks", "toy: without a trace attention does not localise",
+        "minilm: heads with a concentrated spectrum look nearer", "the penalty lowers the perplexity of a small language model",
+    ):  # fmt: skip
+        assert verdicts[claim] == "not reproduced", claim
