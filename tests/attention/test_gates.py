@@ -170,3 +170,9 @@ def test_what_a_gate_cannot_be_is_said():
         gated()(q, k, v)
     with pytest.raises(EigenlensError, match=f"a stream of {T} tokens for {T - 1}"):
         gated(position="G2")(q, k[:, :, 1:], v[:, :, 1:], x=x)
+
+
+def test_a_gate_on_values_of_another_width_leaves_the_weights_alone():
+    mechanism = Gated(GateSettings("G2"), Shape(4, 5, 7, 16), value_width=6)
+    q, k, x = torch.randn(2, 4, 9, 5), torch.randn(2, 4, 9, 5), torch.randn(2, 9, 7)
+    torch.testing.assert_close(mechanism.weights(q, k, x=x), (q @ k.mT * 5**-0.5).softmax(3))

@@ -77,3 +77,20 @@ def test_a_known_mechanism_attends_in_a_model_with_its_settings(model):
     assert weights is None
     with pytest.raises(EigenlensError, match="does not know softcap"):
         attend(torch.nn.Module(), q, k, v, None, softcap=3.0)
+
+
+@pytest.mark.parametrize("name", ["softmax", "local", "linear", "gapless"])
+@pytest.mark.parametrize("left", [False, True])
+def test_generation_with_a_cache_is_that_without_one(model, name, left):
+    """Token by token, the one query is the last token, whether or not the batch is padded."""
+    register(name, **({"window": 3} if name == "local" else {}))
+    model.set_attn_implementation(name)
+    ids, mask = torch.randint(1, 50, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    if left:
+        mask[0, :3] = 0
+    with torch.no_grad():
+        whole = model(ids, attention_mask=mask).logits
+        cache = model(ids[:, :6], attention_mask=mask[:, :6], use_cache=True).past_key_values
+        for at in range(6, 9):
+            step = model(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], past_key_values=cache, use_cache=True)
+            torch.testing.assert_close(step.logits[:, 0], whole[:, at], atol=1e-5, rtol=1e-4)

@@ -61,7 +61,8 @@ class FastmaxSettings:
 class Fastmax(Mechanism):
     """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in time linear in the length.
 
-    The scale of a call counts for normalise="none" only: unit vectors have none.
+    The scale of a call counts for normalise="none" only: unit vectors have none. For p = 1 normalised keys have length 0.999,
+    not 1, so that `f` stays above zero.
 
     >>> make("fastmax", p=1)(q, k, v, causal=True).shape  # (B, H, T, E)
     """

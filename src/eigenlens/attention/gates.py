@@ -126,7 +126,8 @@ class Gated(Mechanism):
         self.__dict__.update({flag: getattr(self.inner, flag) for flag in ("directions", "takes_pairs", "linear")})
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        q, k, _ = self._gated(q, k, k, given)
+        if self.settings.position in ("G3", "G4"):
+            q, k, _ = self._gated(q, k, k, given)
         return self.inner.pattern(q, k, given)
 
     def dense(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:

@@ -124,12 +124,12 @@ def interface(mechanism: Mechanism) -> Interface:
         if asked:
             raise EigenlensError(f"{mechanism.name} does not know {asked[0]}, which this model asks for")
         T, keys, pairs = q.shape[2], None, None
+        causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
         if attention_mask is not None:
-            causal, keys, pairs = read_mask(attention_mask, T, k.shape[2])
-        else:
-            causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-            if causal and 1 < T < k.shape[2]:  # the first pass over a cache of fixed size: what follows is empty
-                k, v = k[:, :, :T], v[:, :, :T]
+            seen, keys, pairs = read_mask(attention_mask, T, k.shape[2])
+            causal = seen or (causal and T == 1)  # a mask of one query does not tell that it is the last token
+        elif causal and 1 < T < k.shape[2]:  # the first pass over a cache of fixed size: what follows is empty
+            k, v = k[:, :, :T], v[:, :, :T]
         if position_bias is not None and bool(position_bias.any()):
             bias = position_bias[..., -T:, : k.shape[2]]
             if pairs is not None:

@@ -76,7 +76,7 @@ def _training(tables: Tables) -> tuple[Claim, ...]:
             some = [row for row in tables["training"] if row["task"] == task and row["mechanism"] == "softmax"]
             gains = [row["loss"] - rows[task, name, row["seed"]] for row in some]
             made.append(
-                Claim(f"models trained {name} are better on benchmarks", "better on several benchmarks",
+                Claim(f"models trained {name} are better (here: {task})", "better on several benchmarks",
                       sum(gains) / len(gains), (min(gains), max(gains)), "out of reach",
                       f"miniature, {task}: nats of held-out loss gained over softmax after {some[0]['steps']} steps (above 0 "
                       f"is better); {len(gains)} seeds, interval: least and largest; softmax {_mean(some, 'loss'):.3f} nats, "
@@ -147,7 +147,7 @@ def _by_layer(rows: Sequence[dict[str, Any]], model: str) -> Any:
         alt.Chart(alt.Data(values=list(rows)))
         .mark_circle(size=35, opacity=0.6)
         .encode(
-            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)),
+            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
             y=alt.Y("below 1/S:Q", title="share of keys below 1/S", axis=alt.Axis(format="%")),
             color=alt.Color("attention:N", sort=["softmax", "doubly normalised"], title="normalised"),
             xOffset=alt.XOffset("attention:N", sort=["softmax", "doubly normalised"]),

@@ -50,7 +50,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    samples=4000, seeds=2, theory_heads=(1, 4, 16, 64), layers=(1,), steps=120, batch=64, models=("minilm",), inputs=8,
+    samples=3000, seeds=2, theory_heads=(1, 4, 16), layers=(1,), steps=80, batch=32, models=("minilm",), inputs=8,
     length=32, ranks=(0, 1, 4, 16, 32), alone=(1,),
 )  # fmt: skip
 
@@ -186,7 +186,7 @@ def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
     squares = [
-        {**row, "heads": f"rH = {row['times']}d"} for row in tables["least squares"]
+        {**row, "heads": "rH = d" if row["times"] == 1 else f"rH = {row['times']}d"} for row in tables["least squares"]
     ] + [{**row, "heads": "rH = d, trained, 1 layer"} for row in tables["training"] if row["layers"] == 1]  # fmt: skip
     theory = [
         {"heads": row["heads"], "error": row[key], "by": key}
