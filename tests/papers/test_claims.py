@@ -6,8 +6,8 @@ import pytest
 
 from eigenlens.errors import EigenlensError
 from eigenlens.papers.claims import Claim, Reproduction, judged
-from eigenlens.papers.eigen_claims import claims_of
-from eigenlens.papers.training_table import summary, t_interval
+from eigenlens.papers.eigen_analysis.claims import claims_of
+from eigenlens.papers.eigen_analysis.training_table import summary, t_interval
 from eigenlens.run.parts import Parts
 
 

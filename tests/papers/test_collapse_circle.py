@@ -7,9 +7,9 @@ import torch
 
 from eigenlens.collapse import VARIANTS
 from eigenlens.lab import Circle, Transformer
-from eigenlens.papers import collapse_circle
-from eigenlens.papers.collapse_circle import SHOWN, along, circles, stretch
-from eigenlens.papers.collapse_training import QUICK
+from eigenlens.papers.rank_collapse import circle as collapse_circle
+from eigenlens.papers.rank_collapse.circle import SHOWN, along, circles, stretch
+from eigenlens.papers.rank_collapse.training import QUICK
 from eigenlens.run.parts import Parts
 
 

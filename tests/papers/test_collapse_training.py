@@ -13,8 +13,8 @@ import torch
 from eigenlens.collapse.sampling import draw_paths
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import ConvexHull, Memorise, Sort, Transformer
-from eigenlens.papers import collapse_training
-from eigenlens.papers.collapse_training import (
+from eigenlens.papers.rank_collapse import training as collapse_training
+from eigenlens.papers.rank_collapse.training import (
     FULL,
     QUICK,
     baselines,

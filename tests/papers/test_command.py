@@ -8,7 +8,7 @@ import pytest
 from eigenlens import cli, papers
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.eigen_analysis import SHOWN
-from eigenlens.papers.eigen_claims import claims_of
+from eigenlens.papers.eigen_analysis.claims import claims_of
 from papers.test_claims import tables
 
 

@@ -9,7 +9,7 @@ from sklearn.mixture import GaussianMixture
 
 from eigenlens.capture import capture
 from eigenlens.papers import PAPERS
-from eigenlens.papers.doubly_normalised_keys import (
+from eigenlens.papers.doubly_normalised.keys import (
     BINS,
     KeyWeights,
     causal_leak,
@@ -19,7 +19,7 @@ from eigenlens.papers.doubly_normalised_keys import (
     random_keys,
     tight,
 )
-from eigenlens.papers.mind_the_gap_encoders import token_ids
+from eigenlens.papers.mind_the_gap.encoders import token_ids
 from eigenlens.papers.pictures import draw
 from eigenlens.sources.models import load
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
     folder, done = quick
     for name in ("random_keys", "model_keys"):
         monkeypatch.setattr(module(), name, lambda *_: pytest.fail("it is finished"))
-    monkeypatch.setattr(sys.modules["eigenlens.papers.doubly_normalised_training"], "train", lambda *_: pytest.fail("finished"))
+    monkeypatch.setattr(sys.modules["eigenlens.papers.doubly_normalised.training"], "train", lambda *_: pytest.fail("finished"))
     assert PAPERS["doubly-normalised"](quick=True, out=folder, resume=True).record() == done.record()
 
 

@@ -11,9 +11,9 @@ from eigenlens.attention.interpolated import RIDGE
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
 from eigenlens.papers import PAPERS, paper
-from eigenlens.papers.mechanisms import MECHANISMS, make, moments
+from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, make, moments
+from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
-from eigenlens.papers.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.sources.datasets import text
 from eigenlens.stats import RowSums
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from eigenlens.papers import PAPERS, fast_measures
+from eigenlens.papers import PAPERS
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.fast import mean_curves, start_rows, trained_rows
-from eigenlens.papers.fast_claims import break_even, exponent
+from eigenlens.papers.fast import measures as fast_measures
+from eigenlens.papers.fast.claims import break_even, exponent
 from eigenlens.papers.pictures import charts
 
 FACTS = (

@@ -1,6 +1,5 @@
 """Gates: what is exact is exact, the miniature runs from end to end, and a run that goes on does nothing twice."""
 
-import importlib
 import json
 from dataclasses import replace
 
@@ -8,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from eigenlens.papers import PAPERS, gated_checks, gated_claims
-from eigenlens.papers.gated_checks import layer, stream
-
-module = importlib.import_module("eigenlens.papers.gated")  # the name itself is the paper
+from eigenlens.papers import PAPERS
+from eigenlens.papers import gated as module
+from eigenlens.papers.gated import checks as gated_checks
+from eigenlens.papers.gated import claims as gated_claims
+from eigenlens.papers.gated.checks import layer, stream
 
 
 @pytest.fixture(scope="module")

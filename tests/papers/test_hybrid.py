@@ -1,6 +1,5 @@
 """The hybrid reproduction: the construction composes exactly, states are those of their rules, verdicts follow from numbers."""
 
-import importlib
 import itertools
 import json
 
@@ -9,14 +8,14 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.papers import hybrid_composition, hybrid_training
+from eigenlens.papers import hybrid
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.hybrid_claims import claims_of, exponent
-from eigenlens.papers.hybrid_composition import SHARP, Stream, answers, compositions, layers, written
-from eigenlens.papers.hybrid_speed import PATTERNS, pattern_costs
-from eigenlens.papers.hybrid_state import best_state, capacity, codes, decoded, read_back
-
-hybrid = importlib.import_module("eigenlens.papers.hybrid")  # the package's attribute of that name is the paper
+from eigenlens.papers.hybrid import composition as hybrid_composition
+from eigenlens.papers.hybrid import training as hybrid_training
+from eigenlens.papers.hybrid.claims import claims_of, exponent
+from eigenlens.papers.hybrid.composition import SHARP, Stream, answers, compositions, layers, written
+from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
+from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
 
 
 @pytest.fixture(scope="module")

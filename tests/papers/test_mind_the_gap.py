@@ -7,8 +7,8 @@ import torch
 
 from eigenlens.capture import capture
 from eigenlens.papers import PAPERS, mind_the_gap
-from eigenlens.papers.mind_the_gap_encoders import attending, encoder_rows, token_ids
-from eigenlens.papers.mind_the_gap_models import (
+from eigenlens.papers.mind_the_gap.encoders import attending, encoder_rows, token_ids
+from eigenlens.papers.mind_the_gap.models import (
     VARIANTS,
     Variant,
     attention_of,

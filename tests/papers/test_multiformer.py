@@ -1,6 +1,5 @@
 """Multiformer: the configurations, relevance of loaded models against their own projections, and the quick run."""
 
-import importlib
 import json
 
 import numpy as np
@@ -11,12 +10,11 @@ from scipy.stats import spearmanr
 from eigenlens import EigenlensError, load
 from eigenlens.attention import HeadMix
 from eigenlens.papers import PAPERS
+from eigenlens.papers import multiformer as module
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.multiformer_claims import claims_of, rank_correlation
-from eigenlens.papers.multiformer_relevance import lab_relevance, loaded_relevance
+from eigenlens.papers.multiformer.claims import claims_of, rank_correlation
+from eigenlens.papers.multiformer.relevance import lab_relevance, loaded_relevance
 from tiny import small_bert, small_llama
-
-module = importlib.import_module("eigenlens.papers.multiformer")
 
 
 @pytest.fixture(scope="module")

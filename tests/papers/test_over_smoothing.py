@@ -1,6 +1,5 @@
 """Over-smoothing: the metrics and the bound against definitions written out, and the quick run end to end."""
 
-import importlib
 import itertools
 import json
 import math
@@ -12,14 +11,13 @@ from torch import nn
 
 from eigenlens import EigenlensError, lab, load
 from eigenlens.papers import PAPERS
+from eigenlens.papers import over_smoothing as module
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.over_smoothing_bound import GELU, block_steps, bound, distance, map_cosine
-from eigenlens.papers.over_smoothing_claims import claims_of
-from eigenlens.papers.over_smoothing_models import Reader
+from eigenlens.papers.over_smoothing.bound import GELU, block_steps, bound, distance, map_cosine
+from eigenlens.papers.over_smoothing.claims import claims_of
+from eigenlens.papers.over_smoothing.models import Reader
 from eigenlens.stats.geometry import mean_cosine
 from tiny import small_bert, small_llama
-
-module = importlib.import_module("eigenlens.papers.over_smoothing")
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ import torch
 
 from eigenlens import EigenlensError
 from eigenlens.collapse import VARIANTS, ablated
-from eigenlens.papers import collapse_models, rank_collapse
+from eigenlens.papers import rank_collapse
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.collapse_claims import CURVES, DEPTHS, claims_of
-from eigenlens.papers.collapse_pictures import collapse_charts
-from eigenlens.papers.collapse_training_claims import TASKS
+from eigenlens.papers.rank_collapse import models as collapse_models
+from eigenlens.papers.rank_collapse.claims import CURVES, DEPTHS, claims_of
+from eigenlens.papers.rank_collapse.pictures import collapse_charts
+from eigenlens.papers.rank_collapse.training_claims import TASKS
 
 
 @pytest.fixture(scope="module")

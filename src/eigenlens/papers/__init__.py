@@ -1,4 +1,4 @@
-"""One file a paper: its claims, what was published beside what is measured here, and a verdict."""
+"""A folder a paper: its claims, what was published beside what is measured here, and a verdict."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Callable
 
 from ..errors import EigenlensError
 from . import (
+    doubly_normalised,
     eigen_analysis,
+    fast,
+    gated,
+    hybrid,
+    mind_the_gap,
     multiformer,
     over_smoothing,
     qk_eigenspectrum,
     rank_collapse,
     rank_versus_heads,
     universal_approximation,
-)
+)  # fmt: skip
 from .claims import Claim, Reproduction
-from .doubly_normalised import paper as doubly_normalised
-from .fast import paper as fast
-from .gated import paper as gated
-from .hybrid import paper as hybrid
-from .mind_the_gap import paper as mind_the_gap
-from .paper import Paper
 
-RELATED: tuple[Paper, ...] = (
-    hybrid, doubly_normalised, fast, gated, mind_the_gap, multiformer.paper, over_smoothing.paper,
-    qk_eigenspectrum.paper, rank_versus_heads.paper, universal_approximation.paper,
+RELATED = (
+    hybrid, gated, universal_approximation, mind_the_gap, rank_versus_heads, fast, qk_eigenspectrum, multiformer,
+    over_smoothing, doubly_normalised,
 )  # fmt: skip
 PAPERS: dict[str, Callable[..., Reproduction]] = {
     eigen_analysis.PAPER: eigen_analysis.reproduce,
     rank_collapse.PAPER: rank_collapse.reproduce,
-    **{related.name: related for related in RELATED},
+    **{module.paper.name: module.paper for module in RELATED},
 }
 """By name, `reproduce(quick, out, seed, report, resume=…, force=…)`."""
 

@@ -47,4 +47,3 @@ class Paper:
         done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, request, self.shown)
         parts.write("reproduction", done.record())
         return done
-

@@ -10,8 +10,8 @@ import altair as alt
 
 from ..run.charts import save_charts
 from .claims import Reproduction
-from .collapse_pictures import collapse_charts
 from .paper import Paper
+from .rank_collapse.pictures import collapse_charts
 
 AXES = {
     "share": "share of pairs (or of dimensions) computed",

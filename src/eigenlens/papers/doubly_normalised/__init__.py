@@ -1,0 +1,109 @@
+"""Attention that does not explain away: scores normalised over queries, then over keys (arXiv 2009.14308).
+
+Under softmax a key can lose all its weight to others. Normalised over the queries first, it keeps at least 1/S. Measured here
+are the guarantee and that it is tight, the view as mixtures of Gaussians, keys of pretrained models that softmax explains
+away, and a small model trained with each normalisation. The paper's benchmarks are out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...errors import EigenlensError
+from ...run.parts import Parts
+from ...run.progress import Report
+from ..paper import Paper, Tables
+from .claims import claims_of, key_charts
+from .keys import causal_leak, mixtures, model_keys, random_keys, tight
+from .training import Training, training_rows
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of random scores and how many are drawn; models, text and inputs; and the training."""
+
+    sizes: tuple[int, ...]
+    draws: int
+    models: tuple[str, ...]
+    text: str
+    length: int
+    inputs: int
+    training: Training
+
+
+FULL = Scale(
+    (8, 32, 128), 50, ("minilm", "distilbert-gec", "smollm2", "stories15m"), "wikipedia", 128, 16,
+    Training("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
+)  # fmt: skip
+QUICK = Scale((8, 32), 10, ("minilm",), "python-docs", 48, 4, Training("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1))
+
+
+def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+    """Random scores, mixtures, models, training."""
+    models, missing = [], []
+    for done, name in enumerate(scale.models):
+        work = partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
+        try:
+            models.append(parts.part(f"models/{name}", work))
+        except EigenlensError as error:
+            missing.append({"model": name, "reason": str(error)})
+        report("models", done + 1, len(scale.models))
+    if not models:
+        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
+    heads = [row for found in models for row in found["heads"]]
+    runs = training_rows(scale.training, parts, seed, report)
+    S = max(scale.sizes)
+    return {
+        "random scores": parts.part("random-scores", partial(random_keys, scale.sizes, scale.draws, seed)),
+        "tightness": [tight(S, strength) for strength in (1.0, 5.0, 10.0, 20.0, 40.0)],
+        "mixtures": mixtures(12, 20, 16, seed),
+        "causal": [{"tokens": n, "earlier patterns move by": causal_leak(n, seed)} for n in (8, 32)],
+        "models": _summary(heads, scale.length),
+        "heads": heads,
+        "histogram": [row for found in models for row in found["histogram"]],
+        "missing": missing,
+        "training": [{key: value for key, value in run.items() if key != "curve"} for run in runs],
+        "training curves": [
+            {"task": run["task"], "run": f"{run['mechanism']}, seed {run['seed']}", **point}
+            for run in runs
+            for point in run["curve"]
+        ],
+    }
+
+
+def _summary(heads: Sequence[dict[str, Any]], S: int) -> list[dict[str, Any]]:
+    """All heads of a model in one row for each normalisation."""
+    rows = []
+    for model, attention in dict.fromkeys((row["model"], row["attention"]) for row in heads):
+        some = [row for row in heads if (row["model"], row["attention"]) == (model, attention)]
+        rows.append(
+            {"model": model, "attention": attention, "heads": len(some), "S": S,
+             "keys below 1/S": sum(row["below 1/S"] for row in some) / len(some),
+             "keys below 0.1": sum(row["below 0.1"] for row in some) / len(some),
+             "heads with 1 % below 1/S": sum(row["below 1/S"] >= 0.01 for row in some) / len(some),
+             "least": min(row["least"] for row in some)}
+        )  # fmt: skip
+    return rows
+
+
+SHOWN = (
+    ("Keys explained away: share of the keys whose weight (1 on average) is below a threshold", "models"),
+    ("The least weight of a key times S, of random scores", "random scores"),
+    ("Scores at the edge of the guarantee", "tightness"),
+    ("Patterns as posteriors of mixtures of Gaussians", "mixtures"),
+    ("Training a small model: held-out loss in nats", "training"),
+)
+paper = Paper(
+    "doubly-normalised",
+    "Attention that does not explain away (arXiv 2009.14308)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    key_charts,
+    SHOWN,
+    ("models under a causal mask are measured with softmax alone: the step over queries would let them see the future",),
+)

@@ -1,0 +1,165 @@
+"""How much weight the keys of an input get: of random scores, of scores at the edge of the guarantee, of whole models.
+
+The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early keys are seen by more
+queries than late ones; there it is `S` times the mean over the queries that see the key, which is the same without a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...attention.doubly_normalised import balanced
+from ...attention.given import probabilities
+from ...capture import AttentionCall, capture
+from ...errors import EigenlensError
+from ...sources.models import load
+from ..mind_the_gap.encoders import token_ids
+
+BINS = (-30.0, 2.0, 128)
+"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies below is in the first."""
+SCALES = (0.5, 2.0, 8.0, 32.0, 128.0)
+"""Standard deviations of random scores."""
+BATCH = 8
+
+
+def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, Any]]:
+    """The least weight of a key times S, of normal scores of several sizes, by normalisation; rows that fail to sum to 1."""
+    rows = []
+    for S in sizes:
+        for scale in SCALES:
+            draw = torch.Generator().manual_seed(seed + 1000 * S)
+            s = scale * torch.randn(draws, S, S, generator=draw, dtype=torch.float64)
+            made = {"softmax": probabilities(s), "doubly normalised": balanced(s), "Sinkhorn, 5": balanced(s, 5)}
+            row: dict[str, Any] = {"S": S, "scale of scores": scale}
+            for name, A in made.items():
+                row[f"{name}: least · S"] = float(A.sum(1).min()) * S
+                row[f"{name}: rows off 1"] = float((A.sum(2) - 1).abs().max())
+            rows.append(row)
+    return rows
+
+
+def tight(S: int, strength: float) -> dict[str, Any]:
+    """One query outbids the others for every key, and these look at the first key alone: the rest near 1/S.
+
+    >>> tight(8, 20.0)["doubly normalised: least · S"]  # near 1
+    """
+    s = torch.full((S, S), -strength, dtype=torch.float64)
+    s[0], s[1:, 0] = strength, 0.0
+    found = {"softmax": probabilities(s), "doubly normalised": balanced(s)}
+    return {"S": S, "strength": strength, **{f"{name}: least · S": float(A.sum(0).min()) * S for name, A in found.items()}}
+
+
+def mixtures(T: int, S: int, d: int, seed: int) -> list[dict[str, Any]]:
+    """Both patterns as posteriors of mixtures of Gaussians of variance √d in each direction.
+
+    Softmax: the keys are the centres, with a share of each `π_j ∝ exp(‖k_j‖²/2√d)`, and `A_ij = p(j | q_i)`. Doubly normalised:
+    the queries are the centres, `π_i ∝ exp(‖q_i‖²/2√d)`, and `ξ_ij = p(i | k_j)`. The output `Σ_j ξ_ij v_j / Σ_j ξ_ij` is what
+    one step of expectation-maximisation makes of a centre, with the values as data. What is given is explained wholly:
+    queries by softmax, keys by the other. A centre need not explain anything.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(n, d, generator=draw, dtype=torch.float64) for n in (T, S, S))
+    s = q @ k.T / math.sqrt(d)
+    softmax, xi = posterior(q, k), posterior(k, q).T  # (T, S) both: of keys given a query, of queries given a key
+    update = (xi @ v) / xi.sum(1, keepdim=True)
+    return [
+        {"pattern": "softmax", "largest difference": float((softmax - probabilities(s)).abs().max())},
+        {"pattern": "doubly normalised, step over queries", "largest difference": float((xi - s.softmax(0)).abs().max())},
+        {"pattern": "doubly normalised, output", "largest difference": float((update - balanced(s) @ v).abs().max())},
+    ]
+
+
+def posterior(data: Tensor, centres: Tensor) -> Tensor:
+    """`p(centre | datum)` (N, M), from the densities of Gaussians about the centres (M, d) and their shares."""
+    variance = math.sqrt(data.shape[1])
+    shares = (centres.square().sum(1) / (2 * variance)).softmax(0)
+    density = torch.exp(-torch.cdist(data, centres).square() / (2 * variance))
+    joint = shares * density
+    return joint / joint.sum(1, keepdim=True)
+
+
+def causal_leak(n: int, seed: int) -> float:
+    """The most that an earlier query's pattern moves with the last query, were a causal mask let through."""
+    draw = torch.Generator().manual_seed(seed)
+    q, k = (torch.randn(n, 16, generator=draw, dtype=torch.float64) for _ in range(2))
+    other = q.clone()
+    other[-1] = 3 * torch.randn(16, generator=draw, dtype=torch.float64)
+    later = torch.ones(n, n, dtype=torch.bool).triu(1)
+    before, after = (balanced((x @ k.T / 4).masked_fill(later, -torch.inf)) for x in (q, other))
+    return float((after - before)[:-1].abs().max())
+
+
+class KeyWeights:
+    """Sums over inputs of what the keys of each head get: below the thresholds, the least, and a histogram.
+
+    `below` (H, thresholds) counts, `least` (H,), `histogram` (bins,) of all heads.
+    """
+
+    def __init__(self, heads: int, thresholds: Sequence[float]) -> None:
+        self.thresholds = torch.tensor(thresholds, dtype=torch.float64)
+        self.below = torch.zeros(heads, len(thresholds), dtype=torch.float64)
+        self.least = torch.full((heads,), torch.inf, dtype=torch.float64)
+        self.histogram = torch.zeros(BINS[2], dtype=torch.float64)
+        self.keys = 0
+
+    def add(self, A: Tensor, seen: Tensor) -> None:
+        """A pattern (B, H, T, S), and where a query may look."""
+        weights = A.double().sum(2) / seen.sum(2).clamp_min(1) * A.shape[3]  # (B, H, S)
+        low, high, bins = BINS
+        self.below += (weights[..., None] < self.thresholds - 1e-12).sum((0, 2))  # what rounds to a threshold is not below it
+        self.least = torch.minimum(self.least, weights.amin((0, 2)))
+        logs = weights.clamp_min(10.0**low).log10().clamp(low, high)
+        self.histogram += torch.histc(logs, bins, low, high)
+        self.keys += weights.shape[0] * weights.shape[2]
+
+
+@torch.no_grad()
+def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
+    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly normalised."""
+    model = load(name)
+    ids = token_ids(model, text, length, inputs, seed)
+    found: dict[tuple[int, str], KeyWeights] = {}
+
+    def see(call: AttentionCall) -> None:
+        if call.kind != "self" or call.sinks is not None:
+            raise EigenlensError(f"{name} does not only attend to its own tokens by softmax; choose another model")
+        s = call.scores().double()  # (B, H, T, S)
+        seen = (s != -torch.inf).expand_as(s)
+        patterns = {"softmax": probabilities(s)}
+        if call.mask_shape.form == "full":
+            patterns["doubly normalised"] = balanced(s)
+        for attention, A in patterns.items():
+            sums = found.setdefault((call.layer, attention), KeyWeights(call.heads, (1 / length, 0.1)))
+            sums.add(A, seen)
+
+    with capture(model.backbone, see):
+        for batch in ids.split(BATCH):
+            model.backbone(input_ids=batch)
+    return {"heads": _head_rows(name, found), "histogram": _histogram(name, found)}
+
+
+def _head_rows(name: str, found: dict[tuple[int, str], KeyWeights]) -> list[dict[str, Any]]:
+    return [
+        {"model": name, "attention": attention, "layer": layer, "head": head, "keys": sums.keys,
+         "below 1/S": float(sums.below[head, 0]) / sums.keys, "below 0.1": float(sums.below[head, 1]) / sums.keys,
+         "least": float(sums.least[head])}
+        for (layer, attention), sums in sorted(found.items())
+        for head in range(len(sums.least))
+    ]  # fmt: skip
+
+
+def _histogram(name: str, found: dict[tuple[int, str], KeyWeights]) -> list[dict[str, Any]]:
+    """The share of all keys in every bin, by the bin's middle."""
+    low, high, bins = BINS
+    rows = []
+    for attention in dict.fromkeys(attention for _, attention in found):
+        total = torch.stack([sums.histogram for (_, which), sums in found.items() if which == attention]).sum(0)
+        for number, share in enumerate((total / total.sum()).tolist()):
+            middle = low + (number + 0.5) * (high - low) / bins
+            rows.append({"model": name, "attention": attention, "log10 of weight": middle, "share": share})
+    return rows

@@ -1,0 +1,84 @@
+"""A small model learns to sort, and real text, with each normalisation: held-out loss, and how many keys it explains away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...lab import Config, MaskedBytes, Settings, Sort, Task, Transformer, documents, split, train
+from ...run.parts import Parts
+from ...run.progress import Report
+from .keys import KeyWeights
+
+MECHANISMS = ("softmax", "doubly-normalised", "hybrid-normalised")
+TASKS = ("sort", "masked bytes")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A text and a model of its masked bytes, both small, and how long it learns; and the same of sorting 8 letters."""
+
+    text: str
+    characters: int
+    length: int
+    width: int
+    layers: int
+    heads: int
+    steps: int
+    seeds: int
+    sort_seeds: int
+    batch: int = 16
+    sort_batch: int = 64
+
+
+def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> list[dict[str, Any]]:
+    """One row for every task, mechanism and seed; a run that was stopped goes on from its checkpoint."""
+    rows = []
+    for task in TASKS:
+        for number in range(scale.sort_seeds if task == "sort" else scale.seeds):
+            for name in MECHANISMS:
+                work = partial(_run, task, name, scale, parts, seed + number, report)
+                rows.append({"task": task, **parts.part(f"training/{task.replace(' ', '-')}/{name}-{number}", work)})
+    return rows
+
+
+def _run(task: str, name: str, scale: Training, parts: Parts, seed: int, report: Report) -> dict[str, Any]:
+    made, config = _sort(scale, name) if task == "sort" else _bytes(scale, name)
+    torch.manual_seed(seed)
+    model = Transformer(config)
+    batch = scale.sort_batch if task == "sort" else scale.batch
+    settings = Settings(scale.steps, batch=batch, measure=max(1, scale.steps // 6), seed=seed)
+    checkpoint = parts.folder / f"training/{task.replace(' ', '-')}/{name}-{seed}.safetensors"
+    done = train(model, made, settings, report=report, label=f"{task}: {name}, seed {seed}", checkpoint=checkpoint)
+    checkpoint.unlink(missing_ok=True)
+    below, least, u = _keys(model, made)
+    return {
+        "mechanism": name, "seed": seed, "steps": done.steps, "loss": done.loss, "accuracy": done.accuracy,
+        "keys below 1/S": below, "least weight": least, "u": u,
+        "curve": [{"step": point.step, "loss": point.loss} for point in done.curve],
+    }  # fmt: skip
+
+
+def _sort(scale: Training, name: str) -> tuple[Task, Config]:
+    task = Sort()
+    return task, task.config(width=scale.width, layers=scale.layers, heads=scale.heads, mechanism=name)
+
+
+def _bytes(scale: Training, name: str) -> tuple[Task, Config]:
+    task = MaskedBytes(*split(documents(scale.text, scale.characters)), length=scale.length)
+    return task, Config(task.vocabulary, scale.length, scale.width, scale.layers, scale.heads, mechanism=name)
+
+
+@torch.no_grad()
+def _keys(model: Transformer, task: Task) -> tuple[float, float, float | None]:
+    """The share of held-out keys of all heads whose weight is below 1/S, the least weight, and the mean share of softmax."""
+    S = task.length
+    batch = next(task.held_out())
+    sums = KeyWeights(model.config.heads, (1 / S,))
+    for A in model.patterns(batch.inputs):
+        sums.add(A, torch.ones_like(A, dtype=torch.bool))
+    shares = [float(m.u.mean()) for m in model.mechanisms if hasattr(m, "u")]
+    return float(sums.below.mean()) / sums.keys, float(sums.least.min()), sum(shares) / len(shares) if shares else None

@@ -1,0 +1,147 @@
+"""FAST: factorizable attention for speeding up transformers (arXiv 2402.07901), its fastmax measured beside softmax.
+
+The formula, its rank, causality and cost are checked as they stand. What becomes of it in training is a miniature: small
+models with softmax and with fastmax, on text and on a task that needs to pick single tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...run.parts import Parts
+from ...run.progress import Report
+from ..curves import curves
+from ..paper import Paper
+from . import measures
+from .claims import claims_of
+from .measures import KINDS, UNNORMALISED
+
+Tables = Mapping[str, Sequence[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`tokens` of the checks, `lengths` and `widths` of the start, `times` of the clock; small models for `steps`."""
+
+    tokens: int = 300
+    widths: tuple[int, ...] = (16, 32, 64)
+    rank_widths: tuple[int, ...] = (1, 2, 4, 8, 16)
+    lengths: tuple[int, ...] = (128, 256, 512, 1024)
+    starts: int = 3
+    times: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
+    rounds: int = 5
+    text: str = "python-docs"
+    length: int = 128
+    width: int = 64
+    layers: int = 2
+    heads: int = 4
+    steps: int = 250
+    sort_steps: int = 600
+    rate: float = 3e-3
+    seeds: int = 2
+
+
+FULL = Scale()
+QUICK = Scale(
+    tokens=150, rank_widths=(1, 2, 4, 8), lengths=(128, 1024), starts=1, times=(256, 1024, 4096), rounds=2, length=48, width=32,
+    heads=2, steps=12, sort_steps=20, seeds=1,
+)  # fmt: skip
+
+
+def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+    n, seeds = scale.tokens, range(seed, seed + scale.starts)
+    found = {
+        "agreement": parts.part("agreement", partial(measures.agreement, n, 32, seed)),
+        "ranks": parts.part("ranks", partial(measures.ranks, scale.rank_widths, n, seed)),
+        "kernels": parts.part("kernels", partial(measures.kernels, n, 32, seed)),
+        "leaks": parts.part("leaks", partial(measures.leaks, n, 32, seed)),
+        "sharpest": parts.part("sharpest", partial(measures.sharpest, (64, *scale.lengths), 32)),
+        "starts": parts.part("starts", partial(measures.starts, scale.lengths, scale.widths, seeds)),
+        "random models": parts.part("random-models", partial(measures.random_models, max(scale.lengths), 64, seeds)),
+        "operations": parts.part("operations", partial(measures.operations, scale.widths, 1024)),
+        "times": parts.part("times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed)),
+    }
+    training: list[dict[str, Any]] = []
+    for task in ("text", "sort"):
+        for number, kind in enumerate((*KINDS, *UNNORMALISED)):
+            for run in range(seed, seed + scale.seeds):
+                make = partial(measures.trained, task, kind, run, scale, report)
+                training += parts.part(f"training/{task}-{number}-{run}", make)
+    return {**found, "start": start_rows(found["starts"]), "training": training, "trained": trained_rows(training)}
+
+
+def start_rows(starts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each mechanism, width and length at the start: means over the seeds."""
+    found = []
+    for kind, d, n in dict.fromkeys((row["mechanism"], row["D"], row["tokens"]) for row in starts):
+        rows = [row for row in starts if (row["mechanism"], row["D"], row["tokens"]) == (kind, d, n)]
+        keys = ("entropy / ln N", "s1", "s2 √N", "stable rank")
+        found.append(
+            {"mechanism": kind, "D": d, "tokens": n, **{key: sum(row[key] for row in rows) / len(rows) for key in keys}}
+        )
+    return sorted(found, key=lambda row: (row["D"], list(KINDS).index(row["mechanism"])))
+
+
+def trained_rows(training: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each task and mechanism at its last step: means over the seeds, least and largest loss."""
+    found = []
+    for task, kind in dict.fromkeys((row["task"], row["mechanism"]) for row in training):
+        rows = [
+            row for row in training if (row["task"], row["mechanism"]) == (task, kind) and row["entropy / ln N"] is not None
+        ]
+        mean = {key: sum(row[key] for row in rows) / len(rows) for key in ("loss", "accuracy", "entropy / ln N")}
+        losses = [row["loss"] for row in rows]
+        found.append({"task": task, "mechanism": kind, **mean, "low": min(losses), "high": max(losses), "seeds": len(rows)})
+    return found
+
+
+def mean_curves(training: Sequence[dict[str, Any]], task: str) -> list[dict[str, Any]]:
+    """Mean accuracy over the seeds at every measured step of a task."""
+    of_task = [row for row in training if row["task"] == task]
+    return [
+        {"mechanism": kind, "step": step, "accuracy": sum(values) / len(values), "low": min(values), "high": max(values)}
+        for kind, step in dict.fromkeys((row["mechanism"], row["step"]) for row in of_task)
+        for values in [[row["accuracy"] for row in of_task if (row["mechanism"], row["step"]) == (kind, step)]]
+    ]
+
+
+def charts(tables: Tables) -> dict[str, Any]:
+    import altair as alt
+
+    time = curves(
+        tables["times"], "tokens", "milliseconds", "mechanism", title="A causal pass of one thread, 8 heads of width 32",
+        names=("tokens", "milliseconds"), log=("x", "y"),
+    )  # fmt: skip
+    learned = [
+        curves(mean_curves(tables["training"], task), "step", "accuracy", "mechanism", title=title, band=("low", "high"),
+               names=("training steps", "held-out accuracy"))
+        for task, title in (("text", "Learning the next byte of text"), ("sort", "Learning to sort"))
+    ]  # fmt: skip
+    width = max(row["D"] for row in tables["start"])
+    uneven = [{**row, "uneven": 1 - row["entropy / ln N"]} for row in tables["start"] if row["D"] == width]
+    start = curves(
+        uneven, "tokens", "uneven", "mechanism", title=f"How far from even attention is at the start, D = {width}",
+        names=("tokens", "1 − entropy / ln N"), log=("y",),
+    )  # fmt: skip
+    return {"time": time, "training": alt.hconcat(*learned), "entropy": start}
+
+
+SHOWN = (
+    ("Time of a causal forward pass", "times"),
+    ("Random start, singular values and stable rank", "start"),
+    ("A lab model at its random start", "random models"),
+    ("The most one key can get", "sharpest"),
+    ("A later token grows", "leaks"),
+    ("Small models, trained", "trained"),
+)  # fmt: skip
+NOTES = (
+    "times are processor time of one thread, beside torch's own attention in the same round",
+    "training is a miniature of our own; no published figure stands beside it",
+)
+paper = Paper(
+    "fast", "FAST: factorizable attention for speeding up transformers (arXiv 2402.07901)", FULL, QUICK, measure, claims_of,
+    charts, SHOWN, NOTES,
+)  # fmt: skip

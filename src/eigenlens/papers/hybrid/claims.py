@@ -1,0 +1,149 @@
+"""What the measurements say of the hybrid paper's claims, and of the demonstration's figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..claims import Claim, Verdict, judged
+from ..paper import Tables
+
+LEFT = {32: 0.502, 64: 0.752, 128: 0.875}
+"""The share of N Gaussian pairs that the best state of width 16 leaves."""
+FIRST = 0.415
+"""Right answers of the best linear state at N = 8, L = 1."""
+FAR = 64
+"""From so many values on the best linear state is right about one time in N."""
+RULES = ("delta", "gated-linear", "gated-delta")
+
+
+def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
+    """The verdicts; those that rest on time or on training are not for the quick run."""
+    composed, held = _composition(tables["composition"]), _capacity(tables["capacity"])
+    return (*composed, *held, *_chunks(tables, quick), _training(tables, quick))
+
+
+def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
+    exact = [row["accuracy"] for row in rows if row["linear"] == 0]
+    numbers, deep = sorted({row["values"] for row in rows}), max(row["functions"] for row in rows)
+    short = {(row["values"], row["functions"]): row for row in rows if row["linear"] == 1}
+    one = short[numbers[-1], deep]
+    told = ", ".join(f"N={N} {short[N, deep]['accuracy']:.3f}" for N in numbers)
+    found = [
+        judged(
+            "L + 1 full layers compose L functions", "solvable for every N", min(exact), (min(exact), max(exact)),
+            f"share of right answers of the construction, the least over N = {', '.join(map(str, numbers))} and "
+            f"L = 1 … {deep}; interval: least and largest; reproduced if every answer is right", at_least=1.0,
+        ),
+        Claim(
+            "L − 1 full layers and linear ones, however many, cannot", "impossible for large N", one["accuracy"],
+            (one["low"], one["high"]), "out of reach",
+            f"a statement about all weights; measured: one of {deep} look-ups by the best linear state for its table, the "
+            f"others by attention, right answers: {told}; interval: least and largest seed",
+        ),
+    ]  # fmt: skip
+    state = {(row["values"], row["functions"]): row for row in rows if row["full"] == 0}
+    first = state[8, 1]
+    found.append(
+        _near("best linear state, N = 8, L = 1", FIRST, first["accuracy"], first, 0.03, "share of right answers, mean of seeds")
+    )
+    for L in range(1, deep + 1):
+        far = {N: N * state[N, L]["accuracy"] for N in numbers if N >= FAR}
+        worst = max(far, key=lambda N: far[N])
+        told = ", ".join(f"N={N} {times:.2f}" for N, times in far.items())
+        found.append(
+            judged(
+                f"best linear state, L = {L}: right about one time in N from N = {FAR}", "about 1/N", far[worst],
+                (worst * state[worst, L]["low"], worst * state[worst, L]["high"]),
+                f"N times the share of right answers, the largest of {told}; interval: least and largest seed; reproduced if "
+                "at most 2", at_most=2.0,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _capacity(rows: Sequence[dict[str, Any]]) -> list[Claim]:
+    best = {row["pairs"]: row for row in rows if row["mechanism"] == "best state"}
+    found = [
+        _near(f"best state of width 16 for {N} Gaussian pairs", value, best[N]["left"], best[N], 0.01,
+              f"share of the values left, mean of draws; 1 − d_k/N is {best[N]['theory']:.4f}")
+        for N, value in LEFT.items()
+    ]  # fmt: skip
+    hot = [row["high"] for row in rows if row["mechanism"] == "softmax"]
+    found.append(
+        judged(
+            "hot softmax holds every pair", "0", max(hot), (min(hot), max(hot)),
+            "share of the values left, the largest over all N and draws; reproduced if at most 1e-12", at_most=1e-12,
+        )
+    )  # fmt: skip
+    return found
+
+
+def _chunks(tables: Tables, quick: bool) -> list[Claim]:
+    rows, times = tables["equality"], tables["speed"]
+    outputs, slopes = ([row[key] for row in rows] for key in ("outputs", "gradients"))
+    found = [
+        judged(
+            f"chunks of tokens give the recurrence: {name}", "≤ 1e-5 in single precision", max(errors),
+            (min(errors), max(errors)),
+            f"largest difference over {', '.join(RULES)}, chunk sizes and seeds; reproduced if at most 1e-5", at_most=1e-5,
+        )
+        for name, errors in (("outputs", outputs), ("gradients, over the largest", slopes))
+    ]  # fmt: skip
+    long = 2048
+    powers = {
+        name: exponent([row for row in times if row["form"] == name and row["tokens"] >= long])
+        for name in (*RULES, "linear", "softmax")
+    }
+    told = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
+    worst = max(powers[name] for name in RULES)
+    spread = (min(powers[name] for name in RULES), worst)
+    loops = {row["form"]: row for row in times if row["form"].endswith("loop")}
+    by_form = {(row["form"], row["tokens"]): row["milliseconds"] for row in times}
+    faster = ", ".join(f"{name} {by_form[f'{name}, loop', n] / by_form[name, n]:.0f}"
+                       for name, n in ((name, loops[f"{name}, loop"]["tokens"]) for name in RULES))  # fmt: skip
+    note = (
+        f"power of the length that processor time grows with, from {long} tokens on: {told}; times as fast as the loop over "
+        f"{loops['delta, loop']['tokens']} tokens: {faster}; shown: the largest of the recurrences; interval: least and "
+        "largest of them; reproduced if at most 1.15"
+    )
+    claim = judged("the chunked form is linear in length", "linear", worst, spread, note, at_most=1.15)
+    return [*found, Claim(**{**vars(claim), "verdict": "out of reach"}) if quick else claim]
+
+
+def _training(tables: Tables, quick: bool) -> Claim:
+    rows = {row["pattern"]: row for row in tables["trained"]}
+    full, linear = (next(row for name, row in rows.items() if set(name) == {letter}) for letter in "FD")
+    told = ", ".join(f"{name} {row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})" for name, row in rows.items())
+    note = (
+        f"a miniature: {full['steps']} steps, L = {full['functions']}, N = {round(1 / full['chance'])}, every answer on the "
+        f"way asked for; right last answers by pattern: {told}; measured: {full['pattern']} over {linear['pattern']}; "
+        f"interval: from the least seed of the one over the largest of the other to the reverse; reproduced if every seed of "
+        f"{full['pattern']} is above every one of {linear['pattern']}; what so short a training does not learn is no proof"
+    )
+    difference = (full["low"] - linear["high"], full["high"] - linear["low"])
+    verdict: Verdict = "out of reach" if quick else "reproduced" if difference[0] > 0 else "not reproduced"
+    return Claim(
+        "trained from scratch, full layers compose and as many linear ones do not", "follows from the hierarchy",
+        full["accuracy"] - linear["accuracy"], difference, verdict, note,
+    )  # fmt: skip
+
+
+def exponent(rows: Sequence[dict[str, Any]]) -> float:
+    """The slope of log milliseconds in log tokens, by least squares; nan of a single length."""
+    if len(rows) < 2:
+        return math.nan
+    at = torch.tensor([[math.log(row["tokens"]), math.log(row["milliseconds"])] for row in rows], dtype=torch.float64)
+    at = at - at.mean(0)
+    return float((at[:, 0] @ at[:, 1]) / at[:, 0].square().sum())
+
+
+def _near(claim: str, published: float, measured: float, row: dict[str, Any], apart: float, what: str) -> Claim:
+    return Claim(
+        claim, str(published), measured, (row["low"], row["high"]),
+        "reproduced" if abs(measured - published) <= apart else "not reproduced",
+        f"{what}; interval: least and largest; reproduced if at most {apart} apart",
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""A miniature: function composition learned from scratch by patterns of full and linear layers, at equal steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...lab import Composition, Settings, Transformer, train
+from ...run.parts import Parts
+from ...run.progress import Report
+
+
+def trained(
+    patterns: Sequence[str], functions: int, values: int, shape: dict[str, Any], settings: Settings, seeds: int, seed: int,
+    parts: Parts, report: Report,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for every pattern, seed and measurement: the share of last answers that are right, over the steps.
+
+    Every answer on the way is asked for in training: from the last one alone nothing is learned in thousands of steps.
+    """
+    rows: list[dict[str, Any]] = []
+    for pattern in patterns:
+        for trial in range(seeds):
+            name = f"training/{functions}-{pattern}/seed-{trial}"
+            rows += parts.part(
+                name, partial(_one, pattern, functions, values, shape, settings, seed * 1000 + trial, name, parts, report)
+            )
+    return rows
+
+
+def _one(
+    pattern: str, functions: int, values: int, shape: dict[str, Any], settings: Settings, seed: int, name: str, parts: Parts,
+    report: Report,
+) -> list[dict[str, Any]]:  # fmt: skip
+    task = Composition(functions=functions, values=values, order="forward")
+    torch.manual_seed(seed)
+    model = Transformer(task.config(layers=len(pattern), mechanism=pattern, **shape))
+    done = train(
+        model, task, Settings(**{**vars(settings), "seed": seed}), report=report,
+        label=f"composition of {functions}, {pattern}, seed {seed}", checkpoint=parts.folder / f"{name}.safetensors",
+    )  # fmt: skip
+    facts = {"functions": functions, "values": values, "pattern": pattern, "full": pattern.count("F"), "seed": seed}
+    return [{**facts, "step": point.step, "accuracy": point.accuracy, "loss": point.loss} for point in done.curve]
+
+
+def ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last measurement of every pattern: mean, least and largest of the seeds."""
+    found = []
+    for functions, pattern in dict.fromkeys((row["functions"], row["pattern"]) for row in rows):
+        of = [row for row in rows if (row["functions"], row["pattern"]) == (functions, pattern)]
+        last = max(row["step"] for row in of)
+        right = [row["accuracy"] for row in of if row["step"] == last]
+        found.append(
+            {"functions": functions, "pattern": pattern, "full": of[0]["full"], "steps": last, "seeds": len(right),
+             "accuracy": sum(right) / len(right), "low": min(right), "high": max(right), "chance": 1 / of[0]["values"]}
+        )  # fmt: skip
+    return found

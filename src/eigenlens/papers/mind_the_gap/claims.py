@@ -1,0 +1,210 @@
+"""What the spectra, ranks and gradients say of the paper's claims, and their pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..claims import Claim, judged
+from ..curves import curves
+from ..paper import Tables
+from .models import MODELS, VARIANTS, slope
+
+SEEDS = "mean of {} seeds, interval: least and largest"
+
+
+def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
+    """Criteria of the spectrum are at 400 tokens, or at the most there are below."""
+    return (*_spectrum(tables), *_width(tables), *_depth(tables), *_gradients(tables), *_causal(tables), *_encoder(tables))
+
+
+def _spectrum(tables: Tables) -> tuple[Claim, ...]:
+    runs = tables["spectrum runs"]
+    T = _at(_of(runs, model="Markov"), 400)["T"]
+    rows = _of(runs, model="Markov", T=T)
+    (s1, s1_range), (s2, s2_range), (second, second_range) = (_mean(r[key] for r in rows) for key in ("s1", "s2·√T", "λ2·√T"))
+    where = f"Markov model, {T} tokens; {SEEDS.format(len(rows))}"
+    key_query = [{**r, "s2": r["s2·√T"] / math.sqrt(r["T"])} for r in _of(runs, model="key-query")]
+    fall, fall_range = _slopes(key_query, "s2")
+    return (
+        judged("one singular value is an outlier near 1", "s₁ → 1", s1, s1_range,
+               f"{where}; reproduced if at most 1.01 (a matrix whose rows sum to 1 has none below 1)", at_most=1.01),
+        Claim("the bulk of singular values has radius 2σT^(−1/2)", "s₂√T → 2", s2, s2_range,
+              "reproduced" if 1.9 <= s2 <= 2.3 else "not reproduced", f"{where}; reproduced if within 1.9 and 2.3"),
+        Claim("the bulk of eigenvalues has radius σT^(−1/2)", "|λ₂|√T → 1", second, second_range,
+              "reproduced" if abs(second - 1) <= 0.1 else "not reproduced", f"{where}; reproduced if within 0.9 and 1.1"),
+        Claim("key-query attention has the same scaling", "s₂ = O(T^(−1/2))", fall, fall_range,
+              "reproduced" if abs(fall + 0.5) <= 0.1 else "not reproduced",
+              f"exponent of s₂ in T from {key_query[0]['T']} to {key_query[-1]['T']} tokens; {SEEDS.format(len(rows))}; "
+              "reproduced if within 0.1 of −1/2; the constant is not judged"),
+    )  # fmt: skip
+
+
+def _width(tables: Tables) -> tuple[Claim, ...]:
+    made = []
+    for model in MODELS:
+        before, after = (_of(tables["width"], model=model, variant=name) for name in ("A", "A⊥"))
+        row, other = _at(before, 400), _at(after, 400)
+        excess = slope([{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess")
+        told = f"{model} model; {SEEDS.format(row['seeds'])}"
+        made += [
+            judged(f"{model}: after one layer the tokens are nearly of rank one", "stable rank → 1 as T grows",
+                   row["stable rank"], (row["low"], row["high"]),
+                   f"{told}; {row['T']} tokens; the excess over 1 goes as T^{excess:.2f}; reproduced if at most 1.1",
+                   at_most=1.1),
+            judged(f"{model}: without the outlier they are not", "stable rank grows with T", other["stable rank"],
+                   (other["low"], other["high"]),
+                   f"{told}; {other['T']} tokens; grows as T^{slope(after, 'T', 'stable rank'):.2f}; reproduced if at least 10",
+                   at_least=10.0),
+        ]  # fmt: skip
+    return tuple(made)
+
+
+def _depth(tables: Tables) -> tuple[Claim, ...]:
+    """The variants come in pairs, with the outlier and without."""
+    made = []
+    for model in MODELS:
+        pairs, told = [], []
+        for kept, removed in zip(VARIANTS[::2], VARIANTS[1::2]):
+            before, after = (_of(tables["depth"], model=model, variant=v.name) for v in (kept, removed))
+            pairs += [(a["stable rank"], b["stable rank"]) for a, b in zip(after, before)]
+            told.append(f"{kept.name} {before[-1]['stable rank']:.2f} and {removed.name} {after[-1]['stable rank']:.2f}")
+        share = sum(a > b for a, b in pairs) / len(pairs)
+        made.append(
+            judged(f"{model}: removing the outlier keeps a higher rank along depth", "higher at every depth", share, None,
+                   "share of depths, with and without norm and skip, at which A⊥ has the higher stable rank (mean of seeds); "
+                   f"after the last layer {'; '.join(told)}; reproduced if all", at_least=1.0)
+        )  # fmt: skip
+    return tuple(made)
+
+
+def _gradients(tables: Tables) -> tuple[Claim, ...]:
+    made, L = [], tables["gradient runs"][0]["layers"]
+    for model in MODELS:
+        runs = {v.name: _of(tables["gradient runs"], model=model, variant=v.name) for v in VARIANTS}
+        falls = [a - b for a, b in zip(*(_by_seed(runs[name], "norm") for name in ("A", "A⊥")))]
+        fall, fall_range = _mean(falls)
+        told = ", ".join(f"{name}: {_slopes(found, 'norm')[0]:.2f}" for name, found in runs.items())
+        made.append(
+            judged(f"{model}: removing the outlier tames the growth of gradients with T", "the gap makes gradients explode",
+                   fall, fall_range,
+                   f"how much the exponent of ‖∂X_L/∂W_1‖ in T falls, {L} layers; {SEEDS.format(len(falls))}; {told}; "
+                   f"for long inputs of the Markov model it falls from {L / 2:g} to 0.5; reproduced if by half of that, "
+                   f"{(L - 1) / 4:g}", at_least=(L - 1) / 4)
+        )  # fmt: skip
+    return tuple(made)
+
+
+def _causal(tables: Tables) -> tuple[Claim, ...]:
+    made = []
+    for model in MODELS:
+        plain, flat, own = _of(tables["causal"], model=model)
+        holds = flat["s1"] >= 0.9 * plain["s1"] and own["s1"] < 1
+        made.append(
+            Claim(f"{model}, causal mask: the causal-uniform matrix has to be removed instead", "not in the paper", own["s1"],
+                  (own["low"], own["high"]), "reproduced" if holds else "not reproduced",
+                  f"s₁ without the causal-uniform matrix, {own['T']} tokens; {SEEDS.format(own['seeds'])}; "
+                  f"{plain['s1']:.3f} of A, {flat['s1']:.3f} without 11ᵀ/T; reproduced if 11ᵀ/T takes at most a tenth and the "
+                  "other leaves less than 1")
+        )  # fmt: skip
+    return tuple(made)
+
+
+def _encoder(tables: Tables) -> tuple[Claim, ...]:
+    """At the random start; a trained encoder is told of, and not judged."""
+    rows = tables["encoder"]
+    last = max(row["depth"] for row in rows)
+    ends = {
+        attention: [row["stable rank"] for row in _of(rows, weights="random start", attention=attention, depth=last)]
+        for attention in ("softmax", "gapless")
+    }
+    ratios = [after / before for before, after in zip(ends["softmax"], ends["gapless"])]
+    trained = [_of(rows, weights="trained", attention=name, depth=last)[0]["stable rank"] for name in ("softmax", "gapless")]
+    return (
+        judged("a whole encoder at its random start keeps a higher rank without the outlier", "for attention layers: higher",
+               sum(ratios) / len(ratios), (min(ratios), max(ratios)),
+               f"stable rank after the last layer over that with softmax; {len(ratios)} random starts, interval: least and "
+               f"largest of them; trained, without any further training: {trained[0]:.2f} before, {trained[1]:.2f} after; "
+               "reproduced if at least 1.1", at_least=1.1),
+    )  # fmt: skip
+
+
+def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
+    """The mean, and the least and largest."""
+    found = list(values)
+    return sum(found) / len(found), (min(found), max(found))
+
+
+def _by_seed(runs: Sequence[dict[str, Any]], y: str) -> list[float]:
+    """The exponent of y in T of each seed."""
+    return [slope(_of(runs, seed=seed), "T", y) for seed in dict.fromkeys(run["seed"] for run in runs)]
+
+
+def _slopes(runs: Sequence[dict[str, Any]], y: str) -> tuple[float, tuple[float, float]]:
+    return _mean(_by_seed(runs, y))
+
+
+def _of(rows: Sequence[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def _at(rows: Sequence[dict[str, Any]], T: int) -> dict[str, Any]:
+    """The row of T tokens, or of the most below."""
+    return [row for row in rows if row["T"] <= T][-1]
+
+
+RANKED = {
+    "width": ("T", "stable rank", "after one layer", ("tokens T", "stable rank"), ("x", "y")),
+    "depth": ("depth", "stable rank", "along depth", ("layer", "stable rank"), ("y",)),
+    "gradients": ("T", "norm", "gradient of the first weights", ("tokens T", "norm of the gradient"), ("x", "y")),
+}
+"""Tables of all variants as they are drawn: columns, title, names of the axes, logarithmic axes."""
+
+
+def gap_charts(tables: Tables) -> dict[str, Any]:
+    """Eigenvalues; stable rank by T and by depth; gradients; the encoder."""
+    import altair as alt
+
+    rows = {name: [{**row, "variant": row["variant"].replace("A⊥", "A − 1/T")} for row in tables[name]] for name in RANKED}
+    drawn = {
+        name: alt.hconcat(
+            *(
+                curves(_of(rows[name], model=model), x, y, "variant", title=f"{model}: {title}", names=axes, log=log)
+                for model in MODELS
+            )
+        )
+        for name, (x, y, title, axes, log) in RANKED.items()
+    }
+    seen = [
+        {**row, "which": f"{row['weights']}{'' if row['start'] is None else ' ' + str(row['start'])}, {row['attention']}"}
+        for row in tables["encoder"]
+    ]
+    encoder = [
+        curves(seen, "depth", key, "which", title=f"Encoder: {key}", names=("block", key), log=("y",) if "rank" in key else ())
+        for key in ("stable rank", "residual", "cosine")
+    ]
+    return {
+        "rank": alt.vconcat(drawn["width"], drawn["depth"]),
+        "eigenvalues": alt.vconcat(*(_cloud(tables["cloud"], model) for model in MODELS)),
+        "gradients": drawn["gradients"],
+        "encoder": alt.hconcat(*encoder),
+    }
+
+
+def _cloud(rows: Sequence[dict[str, Any]], model: str) -> Any:
+    """The eigenvalues of one A for each T, on the same axes."""
+    import altair as alt
+
+    some = _of(rows, model=model)
+    reach = 1.1 * max(abs(row["imaginary"]) for row in some)
+    panels = []
+    for T in dict.fromkeys(row["T"] for row in some):
+        chart = alt.Chart(alt.Data(values=_of(some, T=T))).mark_circle(size=9, opacity=0.6)
+        panels.append(
+            chart.encode(
+                x=alt.X("real:Q", title="real", scale=alt.Scale(domain=[-reach, 1.05])),
+                y=alt.Y("imaginary:Q", title="imaginary", scale=alt.Scale(domain=[-reach, reach])),
+            ).properties(width=300, height=300 * 2 * reach / (1.05 + reach), title=f"{model}: eigenvalues, T = {T}")
+        )
+    return alt.hconcat(*panels)

@@ -1,0 +1,105 @@
+"""A whole encoder with the outlier of its attention removed: trained, and at random starts of the same config."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...attention import register
+from ...capture import capture
+from ...errors import EigenlensError
+from ...sources.inputs import Request, prepare
+from ...sources.models import Model, load
+from ...stats.geometry import mean_cosine, relative_residual
+from .models import stable_rank
+
+BATCH = 16
+ATTENTIONS = ("softmax", "gapless")
+
+
+def token_ids(model: Model, text: str, length: int, number: int, seed: int) -> Tensor:
+    """Windows of a text as a model reads it, without padding: (number, length)."""
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+        inputs = prepare(model, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
+        ids = [batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)]
+    return torch.cat(ids)[:number]
+
+
+@torch.no_grad()
+def encoder_rows(name: str, text: str, length: int, inputs: int, starts: int, seed: int) -> dict[str, list[dict[str, Any]]]:
+    """Rank, residual and cosine of the tokens along depth, and what becomes of the embeddings (means of the last layer)."""
+    trained = load(name)
+    ids = token_ids(trained, text, length, inputs, seed)
+    models: list[tuple[str, int | None, Any]] = [("trained", None, trained.backbone)]
+    for begun in range(starts):
+        torch.manual_seed(seed + begun)
+        models.append(("random start", begun, type(trained.backbone)(copy.deepcopy(trained.config)).eval()))
+    rows, embeddings = [], []
+    for weights, number, model in models:
+        found = {}
+        for attention in ATTENTIONS:
+            with attending(model, attention):
+                streams = [_streams(model, batch) for batch in ids.split(BATCH)]
+            for depth in range(len(streams[0])):
+                X = torch.cat([stream[depth] for stream in streams])  # (N, T, C)
+                rows.append(
+                    {"weights": weights, "start": number, "attention": attention, "depth": depth, "inputs": len(X),
+                     "stable rank": sum(stable_rank(tokens.double()) for tokens in X) / len(X),
+                     "residual": float(relative_residual(X).mean()), "cosine": float(mean_cosine(X).mean())}
+                )  # fmt: skip
+            found[attention] = torch.nn.functional.normalize(torch.cat([stream[-1] for stream in streams]).mean(1), dim=1)
+        row = {"weights": weights, "start": number, "left of patterns": _left(model, ids[:BATCH])}
+        embeddings.append({**row, **_moved(found["softmax"], found["gapless"])})
+    return {"encoder": rows, "embeddings": embeddings}
+
+
+def _streams(model: Any, ids: Tensor) -> tuple[Tensor, ...]:
+    """What goes into the first block and comes out of every one, each (B, T, C)."""
+    streams: tuple[Tensor, ...] = model(input_ids=ids, output_hidden_states=True).hidden_states
+    return streams
+
+
+def _left(model: Any, ids: Tensor) -> float:
+    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs: what the remedy leaves of the patterns."""
+    shares = []
+    with capture(model) as calls:
+        model(input_ids=ids)
+    for call in calls:
+        A = call.pattern()  # (B, H, T, T)
+        shares.append((A - 1 / A.shape[3]).square().sum((2, 3)) / A.square().sum((2, 3)))
+    return float(torch.stack(shares).mean())
+
+
+def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
+    """How far unit embeddings (N, C) move: cosine with themselves, between texts, and whether the nearest text stays."""
+    apart = ~torch.eye(len(own), dtype=torch.bool)
+    own_pairs, other_pairs = own @ own.T, other @ other.T
+    nearest = [pairs.masked_fill(~apart, -2.0).argmax(1) for pairs in (own_pairs, other_pairs)]
+    return {
+        "cosine with its own": float((own * other).sum(1).mean()),
+        "between texts, softmax": float(own_pairs[apart].mean()),
+        "between texts, gapless": float(other_pairs[apart].mean()),
+        "nearest text stays": float((nearest[0] == nearest[1]).double().mean()),
+    }
+
+
+@contextlib.contextmanager
+def attending(model: Any, attention: str) -> Iterator[None]:
+    """The model attends by a mechanism of ours (or by softmax, as it does), and as before afterwards."""
+    before = model.config._attn_implementation
+    if attention != "softmax":
+        if not model._can_set_attn_implementation():
+            raise EigenlensError(f"{type(model).__name__} does not let its attention be exchanged; choose another encoder")
+        register(attention)
+        model.set_attn_implementation(attention)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
