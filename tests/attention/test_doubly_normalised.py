@@ -148,7 +148,7 @@ def test_sums_of_columns_over_many_blocks():
     torch.testing.assert_close(column_sums(q, k, Given(0.5, queries=queries)), expected)
     v = torch.randn(1, 2, 30, 4, dtype=torch.float64)
     for name in ("dnas", "hnas"):
-        mechanism = make(name).double()
+        mechanism = make(name, Shape(heads=2)).double()
         torch.testing.assert_close(mechanism(q, k, v, queries=queries), mechanism.reference(q, k, v, queries=queries))
 
 

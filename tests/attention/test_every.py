@@ -12,10 +12,20 @@ from tiny import small_bert, small_llama
 
 B, H, D, C, LONGEST = 2, 4, 6, 10, 24
 SMALL = {
-    "linear": {"chunk": 4}, "delta": {"chunk": 4}, "gated-linear": {"chunk": 4}, "gated-delta": {"chunk": 4},
-    "fastmax": {"chunk": 4}, "performer": {"features": 16, "chunk": 4}, "conv": {"kernel": 5, "stride": 2},
-    "linformer": {"size": 5}, "nystrom": {"landmarks": 4}, "uniform-keys": {"keys": 5}, "feature-rank": {"rank": 3},
-    "window": {"window": 5, "sinks": 2}, "local": {"window": 3}, "sinkhorn": {"iterations": 3},
+    "linear": {"chunk": 4},
+    "delta": {"chunk": 4},
+    "gated-linear": {"chunk": 4},
+    "gated-delta": {"chunk": 4},
+    "fastmax": {"chunk": 4},
+    "performer": {"features": 16, "chunk": 4},
+    "conv": {"kernel": 5, "stride": 2},
+    "linformer": {"size": 5},
+    "nystrom": {"landmarks": 4},
+    "uniform-keys": {"keys": 5},
+    "feature-rank": {"rank": 3},
+    "window": {"window": 5, "sinks": 2},
+    "local": {"window": 3},
+    "sinkhorn": {"iterations": 3},
     "gated": {"per": "head"},
 }
 """Settings that let a short input cross the edges of chunks, windows and strides."""
@@ -44,8 +54,8 @@ def inputs(T=21, S=None, dtype=torch.float32, G=H, size=1.0):
 
 
 def cross(mechanism):
-    """Whether it can attend from T tokens to S others: not where every token reads its own place of the stream."""
-    return not mechanism.reads_stream
+    """Whether it can attend from T tokens to S others: not where every token reads its own place, or looks around it."""
+    return not mechanism.reads_stream and mechanism.name not in ("window", "local")
 
 
 def padding(T, left=False):
@@ -165,7 +175,7 @@ def test_what_is_always_causal_says_so(name):
         made(name, 8)(q, k, v, x=x)
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSAL if cross(mechanisms()[name])])
+@pytest.mark.parametrize("name", [name for name in CAUSAL if not mechanisms()[name].reads_stream])
 @pytest.mark.parametrize("T", [1, 5])
 def test_fewer_queries_than_keys_are_the_last_ones(name, T):
     """As in generation: the output of the last T tokens, whose keys and values are all that is left of the others."""
@@ -271,3 +281,67 @@ def test_settings_and_names_that_do_not_exist_are_named():
     with pytest.raises(EigenlensError, match="no setting 'temperature' of softmax; it has none"):
         make("softmax", temperature=2)
     assert attention.find("F") is attention.find("full") is mechanisms()["softmax"]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"), [("local", "window", "a"), ("local", "window", 1.5), ("fastmax", "p", True)]
+)
+def test_settings_of_another_type_are_refused(name, setting, value):
+    with pytest.raises(EigenlensError, match=f"the setting {setting} of {name} is a whole number, not {value!r}"):
+        make(name, **{setting: value})
+
+
+@pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
+@pytest.mark.parametrize(("batch", "T"), [(0, 5), (2, 0)])
+def test_of_nothing_comes_nothing(name, causal, batch, T):
+    q, k, v, x = (
+        torch.zeros(batch, H, T, D),
+        torch.zeros(batch, H, T, D),
+        torch.zeros(batch, H, T, D + 1),
+        torch.zeros(batch, T, C),
+    )
+    assert made(name)(q, k, v, causal=causal, x=x).shape == (batch, H, T, D + 1)
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"keys": torch.ones(2, 7, dtype=torch.bool)}, r"keys is true or false for each of \(2, 8\)"),
+        ({"keys": torch.ones(2, 8)}, "keys is true or false"),
+        ({"pairs": torch.ones(8, 7, dtype=torch.bool)}, "is no mask or bias"),
+        ({"pairs": torch.ones(1, 1, 8, 8, dtype=torch.long)}, "is no mask or bias"),
+    ],
+)
+def test_masks_of_another_shape_or_kind_are_refused(terms, said):
+    q, k, v, _ = inputs(8)
+    with pytest.raises(EigenlensError, match=said):
+        make("softmax")(q, k, v, **terms)
+
+
+def test_tensors_that_do_not_fit_are_refused():
+    q, k, v, x = inputs(8)
+    with pytest.raises(EigenlensError, match="four axes"):
+        make("softmax")(q[0], k[0], v[0])
+    with pytest.raises(EigenlensError, match="made for 3 heads, and the queries have 4"):
+        made("delta", heads=3)(q, k, v, causal=True, x=x)
+    with pytest.raises(EigenlensError, match="made for a stream of width 10, not 9"):
+        made("delta")(q, k, v, causal=True, x=x[..., :9])
+    with pytest.raises(EigenlensError, match=r"of 2 × 8 tokens, not one of shape \(2, 7, 10\)"):
+        made("delta")(q, k, v, causal=True, x=x[:, :7])
+    triangle = torch.ones(8, 8, dtype=torch.bool).tril()
+    torch.testing.assert_close(make("softmax")(q, k, v, pairs=triangle), make("softmax")(q, k, v, causal=True))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_very_negative_bias_hides_a_pair_as_minus_infinity_does(name):
+    """As masks of transformers are written, with positions' biases beside the least number there is."""
+    mechanism = made(name, 8)
+    q, k, v, x = inputs(8)
+    hidden = torch.ones(8, 8, dtype=torch.bool).triu(1)
+    bias = torch.randn(1, 1, 8, 8)
+    outs = [
+        mechanism(q, k, v, x=x, pairs=bias.masked_fill(hidden, never))
+        for never in (torch.finfo(torch.float32).min, -1e4, -1e9, -torch.inf)
+    ]
+    for out in outs[:-1]:
+        torch.testing.assert_close(out, outs[-1])

@@ -1,6 +1,7 @@
 """Gates on attention against formulas written out: where they sit, what they start as, what they let through."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def drawn(dtype=torch.float64):
 
 def gated(inner=None, **settings):
     torch.manual_seed(1)
-    made = Gated(GateSettings(**settings), SHAPE, inner, value_width=E).double()
+    made = Gated(GateSettings(**settings), replace(SHAPE, value_width=E), inner).double()
     with torch.no_grad():
         made.gate.weight.mul_(20)  # gates between 0 and 1, not all near the middle
     return made
@@ -173,6 +174,6 @@ def test_what_a_gate_cannot_be_is_said():
 
 
 def test_a_gate_on_values_of_another_width_leaves_the_weights_alone():
-    mechanism = Gated(GateSettings("G2"), Shape(4, 5, 7, 16), value_width=6)
+    mechanism = Gated(GateSettings("G2"), Shape(4, 5, 7, 16, 6))
     q, k, x = torch.randn(2, 4, 9, 5), torch.randn(2, 4, 9, 5), torch.randn(2, 9, 7)
     torch.testing.assert_close(mechanism.weights(q, k, x=x), (q @ k.mT * 5**-0.5).softmax(3))

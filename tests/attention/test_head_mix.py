@@ -53,7 +53,7 @@ def test_each_group_of_heads_is_its_mechanism_alone(causal, padded):
     keys = torch.ones(B, T, dtype=torch.bool)
     keys[0, 15:] = False
     torch.manual_seed(1)
-    gated = Gated(GateSettings(), Shape(1, D, C), value_width=D + 1)
+    gated = Gated(GateSettings(), Shape(1, D, C, value_width=D + 1))
     members = [(Softmax(), 1), (Earlier(), 2), (gated, 1)]
     terms = {"causal": causal, "keys": keys if padded else None}
     mix = HeadMix(members)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eigenlens.attention import Mechanism, interface, make, mechanism, mechanisms, register, registered
+from eigenlens.attention import HeadMix, Mechanism, interface, make, mechanism, mechanisms, register, registered
 from eigenlens.errors import EigenlensError
 from tiny import small_llama
 
@@ -94,3 +94,15 @@ def test_generation_with_a_cache_is_that_without_one(model, name, left):
         for at in range(6, 9):
             step = model(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], past_key_values=cache, use_cache=True)
             torch.testing.assert_close(step.logits[:, 0], whole[:, at], atol=1e-5, rtol=1e-4)
+
+
+def test_one_mechanism_under_several_names_with_several_settings(model):
+    register("narrow", "local", window=1)
+    register("mixed", HeadMix([(make("softmax"), 2), (make("local", window=1), 2)]))
+    ids, found = torch.randint(1, 50, (1, 9)), {}
+    for name in ("narrow", "mixed"):
+        model.set_attn_implementation(name)
+        found[name] = model(ids).logits
+    assert not torch.allclose(found["narrow"], found["mixed"])
+    with pytest.raises(EigenlensError, match="delta has weights of its own"):
+        register("mine", "delta")

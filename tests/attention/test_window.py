@@ -110,3 +110,10 @@ def test_scores_that_overflow_alone_do_not_beside_the_one():
 def test_settings_that_make_no_sense_are_refused(name, settings, told):
     with pytest.raises(EigenlensError, match=told):
         make(name, **settings)
+
+
+@pytest.mark.parametrize("name", ["window", "local"])
+def test_queries_of_another_sequence_have_no_place_and_are_refused(name):
+    q, k = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 9, 4)
+    with pytest.raises(EigenlensError, match="5 queries of 9 other tokens have none"):
+        make(name)(q, k, k)

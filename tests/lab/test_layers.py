@@ -70,13 +70,26 @@ def test_every_layer_can_have_a_list_of_its_own_and_settings_go_by_name():
         ({"mechanism": [("softmax", 1)]}, "given for 1 heads, and a layer has 2"),
         ({"mechanism": [("softmax", 3), ("softmax", -1)]}, "at least one head"),
         ({"mechanism": ["softmax", 3]}, "a name or a list of"),
-        ({"mechanism": 3}, "a pattern of letters, or a list"),
+        ({"mechanism": 3}, "mechanism is a text or a list, not 3"),
         ({"mechanism_settings": {"softmax": {"heat": 2}}}, "no setting 'heat' of softmax"),
         ({"mechanism_settings": {"hardmax": {}}}, "no mechanism 'hardmax'"),
-        ({"mechanism_settings": {"softmax": 2}}, "settings of softmax are a table"),
+        ({"mechanism_settings": {"softmax": 2}}, "mechanism_settings is a table"),
+        ({"mechanism_settings": {"local": {"windw": 2}}}, "no setting 'windw' of local; it has window"),
+        (
+            {"mechanism": "local", "mechanism_settings": {"local": {"window": "a"}}},
+            "window of local is a whole number, not 'a'",
+        ),
+        ({"mechanism": "local", "mechanism_settings": {"local": {"window": 0}}}, "a window has at least 1 token"),
+        ({"width": "a"}, "width is a whole number, not 'a'"),
+        ({"causal": "no"}, "causal is true or false, not 'no'"),
+        ({"mechanism_settings": None}, "mechanism_settings is a table, not None"),
+        ({"gate": 3}, "gate is a text, not 3"),
+        ({"gate": "G1-bias=nan"}, "bias of a gate is a finite number"),
+        ({"size": -1.0}, "size is a number above 0"),
+        ({"size": float("nan")}, "size is a number above 0"),
         ({"mechanism": "linformer", "causal": True}, "linformer runs both ways, and the model causal"),
-        ({"norm_position": "middle"}, "norm_position is one of pre, post, not 'middle'"),
-        ({"activation": "tanh"}, "activation is one of gelu, relu"),
+        ({"norm_position": "middle"}, "norm_position is 'pre' or 'post', not 'middle'"),
+        ({"activation": "tanh"}, "activation is 'gelu' or 'relu'"),
         ({"fusion": "mean"}, "no fusion 'mean'"),
         ({"rank": 0}, "rank is at least 1, not 0"),
         ({"gate": "G7"}, "no gate 'G7'"),
@@ -291,3 +304,8 @@ def test_explain_knows_post_norm_blocks_and_refuses_gates(off):
     torch.testing.assert_close(model.read(graph(model.embed(IDS))), model(IDS))
     with pytest.raises(EigenlensError):
         anatomy(moved(gate="G1"))
+
+
+def test_a_gated_mechanism_knows_the_width_of_values():
+    model = Transformer(Config(**SHAPE, mechanism="gated", value_width=5, rank=3))
+    assert model(IDS).shape == (2, 12, 20)

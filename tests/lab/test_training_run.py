@@ -66,6 +66,11 @@ def test_a_file_says_what_its_content_says(tmp_path):
         (changed("model", norm="yes"), r"\[model\] norm is true or false, not 'yes'"),
         (changed("model", activation="tanh"), r"\[model\] activation is 'gelu' or 'relu', not 'tanh'"),
         (changed("model", mechanism=3), r"\[model\] mechanism is a text or a list, not 3"),
+        (changed("task", test=0), r"\[task\] test is at least 1, not 0"),
+        (changed("task", seed=-1), r"\[task\] seed is at least 0, not -1"),
+        (changed("training", seeds=[2**31]), r"\[training\] seeds is a number of at most 2,147,483,647"),
+        (changed("training", rate=float("inf")), r"\[training\] rate is a number of at most"),
+        (changed("model", size=float("nan")), r"\[model\] size is a number of at most"),
         (changed("model", mechanism_settings={"local": 3}), r"\[model\] mechanism_settings is a table"),
         (changed("model", vocabulary=10), r"\[model\] vocabulary is set by the task sort"),
         ({**SMALL, "training": {}}, r"\[training\] has no steps"),
@@ -75,7 +80,7 @@ def test_a_file_says_what_its_content_says(tmp_path):
         (changed("training", seeds=3), r"\[training\] seeds is a list of a whole number each, not 3"),
         (changed("training", seeds=[]), r"different numbers from 0 on, not \[\]"),
         (changed("training", seeds=[1, 1]), "different numbers"),
-        (changed("training", batch=0), r"\[training\] batch is at least 1, not 0"),
+        (changed("training", batch=0), r"\[training\] batch is at least 1, and finite, not 0"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(content, message):
@@ -191,7 +196,7 @@ def test_vectors_have_a_loss_and_no_accuracy(tmp_path):
 
 
 def test_a_run_that_diverges_says_so(tmp_path):
-    content = changed("training", rate=1e30, steps=20, seeds=[0])
+    content = changed("training", rate=1e9, steps=20, seeds=[0])
     done = run(content, tmp_path / "out")
     assert done.ends()[0]["loss"] is None or done.ends()[0]["loss"] > 2
     broken = TrainingRun(

@@ -11,7 +11,7 @@ from eigenlens.papers import PAPERS
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.fast import mean_curves, start_rows, trained_rows
 from eigenlens.papers.fast import measures as fast_measures
-from eigenlens.papers.fast.claims import break_even, exponent
+from eigenlens.papers.fast.claims import break_even
 from eigenlens.papers.pictures import charts
 
 FACTS = (
@@ -94,9 +94,7 @@ def test_the_most_a_key_gets_is_the_ratio_of_the_kernels_ends(done):
         assert row["fastmax p=1"] == pytest.approx(1.999 / (1.999 + 0.001 * (n - 1)), rel=1e-6)
 
 
-def test_exponents_and_break_even_of_known_curves():
-    rows = [{"tokens": n, "t": 3 * n**1.5} for n in (10, 20, 80)]
-    assert exponent(rows, "tokens", "t") == pytest.approx(1.5)
+def test_the_break_even_of_known_curves():
     ratios = {256: 0.9, 512: 1.2, 1024: 0.8, 2048: 0.5}
     times = [{"mechanism": "fastmax p=1", "tokens": n, "to softmax": r} for n, r in ratios.items()]
     assert break_even(times, "fastmax p=1") == 1024

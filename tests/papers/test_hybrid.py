@@ -12,7 +12,7 @@ from eigenlens.papers import hybrid
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.hybrid import composition as hybrid_composition
 from eigenlens.papers.hybrid import training as hybrid_training
-from eigenlens.papers.hybrid.claims import claims_of, exponent
+from eigenlens.papers.hybrid.claims import claims_of
 from eigenlens.papers.hybrid.composition import SHARP, Stream, answers, compositions, layers, written
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
 from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
@@ -167,11 +167,6 @@ def test_a_pattern_costs_the_mean_of_its_layers():
         for key in ("cost", "kept"):
             assert rows["DDDF", n][key] == pytest.approx(0.25 + 0.75 * rows["D", n][key])
             assert rows["DDDDDDDF", n][key] == pytest.approx(0.125 + 0.875 * rows["D", n][key])
-
-
-def test_the_power_of_a_length_is_its_slope():
-    rows = [{"tokens": n, "milliseconds": 3e-4 * n**1.5} for n in (2048, 4096, 8192)]
-    assert exponent(rows) == pytest.approx(1.5)
 
 
 def test_verdicts_follow_from_the_numbers(done):

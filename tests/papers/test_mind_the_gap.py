@@ -176,19 +176,12 @@ def test_the_tables_of_the_quick_run_are_whole(quick):
 def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
     folder, done = quick
     for name in ("spectra", "clouds", "widths", "depths", "gradients", "causal", "encoder_rows"):
-        monkeypatch.setattr(mind_the_gap_module(), name, lambda *_: pytest.fail("it is finished"))
+        monkeypatch.setattr(mind_the_gap, name, lambda *_: pytest.fail("it is finished"))
     assert PAPERS["mind-the-gap"](quick=True, out=folder, resume=True).record() == done.record()
 
 
-def mind_the_gap_module():
-    """The module: the package has the paper under the same name."""
-    import sys
-
-    return sys.modules["eigenlens.papers.mind_the_gap"]
-
-
 def test_its_pictures_are_drawn(quick, tmp_path):
-    assert mind_the_gap.name == "mind-the-gap"
+    assert mind_the_gap.paper.name == "mind-the-gap"
     drawn = draw(quick[1], tmp_path)
     assert {path.stem for path in drawn} == {"rank", "eigenvalues", "gradients", "encoder"}
     assert all(path.stat().st_size > 5_000 for path in drawn)

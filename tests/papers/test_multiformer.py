@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 
 from eigenlens import EigenlensError, load
 from eigenlens.attention import HeadMix
 from eigenlens.papers import PAPERS
 from eigenlens.papers import multiformer as module
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.multiformer.claims import claims_of, rank_correlation
+from eigenlens.papers.multiformer.claims import claims_of
 from eigenlens.papers.multiformer.relevance import lab_relevance, loaded_relevance
 from tiny import small_bert, small_llama
 
@@ -132,13 +131,6 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     assert PAPERS["multiformer"](True, folder, resume=True).record() == run.record()
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
         PAPERS["multiformer"](True, folder)
-
-
-def test_rank_correlation_is_spearmans():
-    rng = np.random.default_rng(0)
-    pairs = [(float(x), float(x + y)) for x, y in rng.integers(0, 9, (20, 2))]  # with ties
-    assert rank_correlation(pairs) == pytest.approx(spearmanr(*zip(*pairs)).statistic)
-    assert np.isnan(rank_correlation([(1.0, 2.0), (1.0, 3.0)]))
 
 
 def test_verdicts_follow_from_the_numbers(done):

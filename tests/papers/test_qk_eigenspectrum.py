@@ -9,9 +9,9 @@ from scipy.stats import spearmanr
 
 from eigenlens import capture
 from eigenlens.papers import qk_eigenspectrum as qk
-from eigenlens.papers.qk_eigenspectrum_claims import claims_of
-from eigenlens.papers.qk_eigenspectrum_heads import Nearness, distances, rank_correlation
-from eigenlens.papers.qk_eigenspectrum_toy import autoregressive, descend, looking_back, symmetric, toy_row
+from eigenlens.papers.qk_eigenspectrum.claims import claims_of
+from eigenlens.papers.qk_eigenspectrum.heads import Nearness, distances, rank_correlation
+from eigenlens.papers.qk_eigenspectrum.toy import autoregressive, descend, looking_back, symmetric, toy_row
 from tiny import of_catalogue
 
 

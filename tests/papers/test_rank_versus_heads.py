@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from eigenlens.papers import rank_versus_heads as rvh
-from eigenlens.papers import rank_versus_heads_theory as theory
-from eigenlens.papers.rank_versus_heads_claims import claims_of
+from eigenlens.papers.rank_versus_heads import theory
+from eigenlens.papers.rank_versus_heads.claims import claims_of
 
 
 @pytest.fixture(scope="module")

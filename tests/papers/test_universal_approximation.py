@@ -54,11 +54,6 @@ def test_a_hard_ramp_is_off_by_what_rounding_to_anchors_is():
     assert row["hard"] == pytest.approx(rounded, abs=1e-6)
 
 
-def test_the_exponent_is_that_of_a_power():
-    rows = [{"x": x, "y": 3 * x**-1.7} for x in (1, 2, 5, 9)]
-    assert ua.exponent(rows, "x", "y") == pytest.approx(-1.7)
-
-
 def test_the_units_of_the_sorter_sort():
     x = torch.tensor([[[0.3], [-0.8]], [[-1.0], [1.0]], [[0.5], [0.5]]], dtype=torch.float64)
     weight, shift, outer = ua.sorter()

@@ -14,6 +14,9 @@ from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import attend
 
+LARGEST = 1024
+"""Tokens of a kernel: each is a pass over all tokens."""
+
 
 @dataclass(frozen=True)
 class ConvSettings:
@@ -25,6 +28,8 @@ class ConvSettings:
     def __post_init__(self) -> None:
         if self.kernel < 1 or self.stride < 1:
             raise EigenlensError(f"kernel and stride of convolved attention are at least 1: {self}")
+        if self.kernel > LARGEST:
+            raise EigenlensError(f"a kernel of convolved attention has at most {LARGEST} tokens, not {self.kernel}")
 
 
 @mechanism("conv", letter="C")

@@ -97,6 +97,8 @@ class Fastmax(Mechanism):
         """`q̂` and `k̂`, of the shapes of q and k."""
         how = self.settings.normalise
         if how == "none":
+            if given.scale < 0:
+                raise EigenlensError(f"fastmax takes the root of the scale, which is {given.scale}")
             root = given.scale**0.5
             return q * root, k * root
         if how == "tokens" and given.causal:

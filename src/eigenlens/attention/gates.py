@@ -8,6 +8,7 @@ output projection gives (G5, which belongs to the layer and not to a mechanism).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,8 @@ class GateSettings:
         for field, known in _CHOICES.items():
             if (value := getattr(self, field)) not in known:
                 raise EigenlensError(f"no {field} {value!r} of a gate; there are {', '.join(known)}")
+        if not math.isfinite(self.bias):
+            raise EigenlensError(f"the bias of a gate is a finite number, not {self.bias}")
         if self.position == "G5" and (self.per == "head" or self.shared):
             raise EigenlensError("after the output projection (G5) there are no heads: the gate is one per element")
 
@@ -100,8 +103,8 @@ class Gated(Mechanism):
     """`(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X W_θ), K) V` at G4.
 
     A is that of an inner mechanism, softmax unless another is given, and so is what it can honour. The values have the width
-    of a head unless `value_width` says another. The weights (`pattern`) are those of the inner mechanism: what the gate does
-    to the values or to the output is not in them.
+    of a head unless the shape's `value_width` says another. The weights (`pattern`) are those of the inner mechanism: what
+    the gate does to the values or to the output is not in them.
 
     >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape  # (B, 4, T, E)
     """
@@ -112,15 +115,14 @@ class Gated(Mechanism):
     reads_stream = True
 
     def __init__(
-        self, settings: GateSettings | None = None, shape: Shape | None = None, inner: Mechanism | None = None,
-        value_width: int | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: GateSettings | None = None, shape: Shape | None = None, inner: Mechanism | None = None
+    ) -> None:
         super().__init__(settings, shape)
         if self.settings.position == "G5":
             raise EigenlensError("the gate G5 follows the output projection and belongs to the layer; here are G1, G2, G3, G4")
         self.inner = Softmax() if inner is None else inner
-        asked = self.settings.position in ("G1", "G2") and value_width
-        width = asked or self.shape.need(self.name, "head_width")
+        of_values = self.settings.position in ("G1", "G2") and self.shape.value_width
+        width = of_values or self.shape.need(self.name, "head_width")
         self.gate = Gate(self.settings, self.shape.need(self.name, "width"), self.shape.heads, width)
         # what the class says holds for softmax; this one can do what its inner mechanism can
         self.__dict__.update({flag: getattr(self.inner, flag) for flag in ("directions", "takes_pairs", "linear")})

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 
+NEVER = -1e4
+"""A number this low, added to a score, is a pair that must not be: models write −1e4, −1e9 or the least of their kind."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -70,7 +73,7 @@ def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor
     if mask.ndim != 4 or mask.shape[3] != S or mask.shape[2] not in (1, T):
         raise EigenlensError(f"a mask of shape {tuple(mask.shape)} does not fit {T} queries of {S} keys")
     if mask.dtype != torch.bool:
-        blocked = mask <= -1e4
+        blocked = mask <= NEVER
         if bool(((mask == 0) | blocked).all()):
             mask = ~blocked
         else:

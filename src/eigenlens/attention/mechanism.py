@@ -11,23 +11,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given
+from .given import NEVER, Given
 
 
 @dataclass(frozen=True)
 class Shape:
     """The layer that a mechanism works in; only those with weights of their own ask for more than the heads.
 
-    `head_width` is D of a query and a key, `width` C of the stream, `length` the most tokens.
+    `head_width` is D of a query and a key, `width` C of the stream, `length` the most tokens, `value_width` E of a value
+    where it is not D.
     """
 
     heads: int = 1
     head_width: int | None = None
     width: int | None = None
     length: int | None = None
+    value_width: int | None = None
 
     def need(self, name: str, field: str) -> int:
         """A field, or an error that says which mechanism asks for it."""
@@ -73,7 +76,10 @@ class Mechanism(nn.Module):
         queries: Tensor | None = None, pairs: Tensor | None = None, scale: float | None = None, x: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """The output (B, H, T, E) by the fast form; the terms of the call as in `Given`."""
-        return self.fast(*self.checked(q, k, v, causal, keys, queries, pairs, scale, x))
+        terms = self.checked(q, k, v, causal, keys, queries, pairs, scale, x)
+        if 0 in (q.shape[0], q.shape[2], k.shape[2]):  # nothing asks, or nothing is there to be looked at
+            return v.new_zeros(*q.shape[:3], v.shape[3])
+        return self.fast(*terms)
 
     def reference(
         self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, keys: Tensor | None = None,
@@ -111,9 +117,13 @@ class Mechanism(nn.Module):
         pairs: Tensor | None, scale: float | None, x: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Given]:  # fmt: skip
         """The tensors of a call, one key-value head for every head, and its terms; or why the mechanism cannot."""
+        if not q.ndim == k.ndim == v.ndim == 4 or k.shape[1] == 0:
+            raise EigenlensError(f"q, k and v have four axes (B, H, T, D), not {[tuple(t.shape) for t in (q, k, v)]}")
         (B, H, T, D), (_, G, S, _) = q.shape, k.shape
         if k.shape[0] != B or k.shape[3] != D or v.shape[:3] != k.shape[:3] or H % G:
             raise EigenlensError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit together")
+        if self.own_weights and self.shape.heads != H:
+            raise EigenlensError(f"this {self.name} was made for {self.shape.heads} heads, and the queries have {H}")
         if causal and "causal" not in self.directions:
             raise EigenlensError(f"{self.name} lets every token see every other and cannot be causal")
         if not causal and "both ways" not in self.directions:
@@ -122,10 +132,30 @@ class Mechanism(nn.Module):
             raise EigenlensError(f"{self.name} knows causality and padding, and no other mask or bias of pairs")
         if causal and T > S:
             raise EigenlensError(f"{T} queries cannot be the last of {S} tokens")
-        if self.reads_stream and x is None:
-            raise EigenlensError(f"{self.name} reads the stream: give x (B, T, C)")
+        if self.reads_stream and (x is None or x.ndim != 3 or len(x) != B or x.shape[1] not in (T, S)):
+            told = "none" if x is None else f"one of shape {tuple(x.shape)}"
+            raise EigenlensError(f"{self.name} reads the stream: give x (B, T, C) of {B} × {T} tokens, not {told}")
+        if self.reads_stream and x is not None and self.shape.width not in (None, x.shape[2]):
+            raise EigenlensError(f"this {self.name} was made for a stream of width {self.shape.width}, not {x.shape[2]}")
+        for name, mask, shape in (("keys", keys, (B, S)), ("queries", queries, (B, T))):
+            if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+                raise EigenlensError(f"{name} is true or false for each of {shape}, not {mask.dtype} of {tuple(mask.shape)}")
+        if pairs is not None:
+            pairs = _of_pairs(pairs, (B, H, T, S))
         if G != H:
             k, v = (t.repeat_interleave(H // G, 1) for t in (k, v))
         if queries is None and T == S:
             queries = keys  # tokens that attend to themselves: padding is the same on both sides
         return q, k, v, Given(D**-0.5 if scale is None else scale, causal, keys, queries, pairs, x)
+
+
+def _of_pairs(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A mask or bias that broadcasts to (B, H, T, S); of numbers, those that stand for "never" are −∞."""
+    if pairs.ndim < 4:
+        pairs = pairs[(None,) * (4 - pairs.ndim)]
+    fits = pairs.ndim == 4 and all(size in (1, whole) for size, whole in zip(pairs.shape, shape))
+    if not fits or not (pairs.dtype == torch.bool or pairs.is_floating_point()):
+        raise EigenlensError(f"pairs of {pairs.dtype} and shape {tuple(pairs.shape)} is no mask or bias for {shape}")
+    if pairs.dtype == torch.bool:
+        return pairs
+    return pairs.masked_fill(pairs <= NEVER, -torch.inf)

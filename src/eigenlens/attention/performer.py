@@ -63,7 +63,7 @@ class Performer(Mechanism):
         allowed = given.allowed(q, k)
         if allowed is not None:
             weights = weights.masked_fill(~allowed, 0.0)
-        return weights / weights.sum(3, keepdim=True).clamp_min(1e-30)
+        return (weights / weights.sum(3, keepdim=True).clamp_min(1e-30)).to(q.dtype)
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         phi_q, phi_k = self.features(q, k, given)
@@ -77,6 +77,8 @@ class Performer(Mechanism):
 
     def features(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         """`φ(q)` (B, H, T, F), each row over its largest entry, and `φ(k)` (B, H, S, F)."""
+        if given.scale < 0:
+            raise EigenlensError(f"performer takes the root of the scale, which is {given.scale}")
         q, k = wide(q), wide(k)
         w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)  # (F, D)
         excess = (w.square().sum(1) / 2 - RANGE).clamp_min(0)  # (F,)

@@ -16,14 +16,15 @@ and causality and padding vanish without a sign.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..hints import fits, told
 from .given import read_mask
 from .mechanism import Mechanism, Shape
 
@@ -72,28 +73,41 @@ def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
     >>> make("linformer", Shape(heads=4, head_width=32, width=128, length=256), size=64)
     """
     kind = find(name)
-    known = [field.name for field in fields(kind.Settings)]
-    if unknown := [key for key in settings if key not in known]:
-        has = f"has {', '.join(known)}" if known else "has none"
-        raise EigenlensError(f"no setting {unknown[0]!r} of {kind.name}; it {has}")
-    return kind(kind.Settings(**settings), shape)
+    return kind(settings_of(kind, settings), shape)
+
+
+def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
+    """The settings of a mechanism, checked: names, types and values."""
+    hints = {field.name: get_type_hints(kind.Settings)[field.name] for field in fields(kind.Settings)}
+    for key, value in given.items():
+        if key not in hints:
+            has = f"has {', '.join(hints)}" if hints else "has none"
+            raise EigenlensError(f"no setting {key!r} of {kind.name}; it {has}")
+        if not fits(value, hints[key]):
+            raise EigenlensError(f"the setting {key} of {kind.name} is {told(hints[key])}, not {value!r}")
+    return kind.Settings(**given)
 
 
 def register(
-    name: str, mechanism: Interface | Mechanism | None = None, mask_function: Callable[..., Any] | None = None, **settings: Any
-) -> None:
+    name: str, mechanism: str | Interface | Mechanism | None = None, mask_function: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> None:  # fmt: skip
     """Let models of transformers attend by `name`. The masks are those of `sdpa` unless another function is given.
 
-    Without a second argument it is the known mechanism of that name, with `settings`. One that has weights of its own is
-    refused: a loaded model does not have them. So is a name of transformers; a name registered here before is replaced.
+    Without a second argument it is the known mechanism of that name, with `settings`; another name as the second argument
+    allows several settings of one mechanism. One that has weights of its own is refused: a loaded model does not have them.
+    So is a name of transformers; a name registered here before is replaced.
+
+    >>> register("narrow", "window", window=64)
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    if mechanism is None:
-        _without_weights(find(name))
-        mechanism = make(name, **settings)
+    if mechanism is None or isinstance(mechanism, str):
+        kind = find(mechanism or name)
+        without_weights(kind)
+        mechanism = make(kind.name, **settings)
     elif settings:
         raise EigenlensError(f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is given")
     if isinstance(mechanism, Mechanism):
@@ -114,7 +128,7 @@ def registered() -> dict[str, Interface]:
 
 def interface(mechanism: Mechanism) -> Interface:
     """A mechanism without weights of its own, as a function of transformers' attention interface."""
-    _without_weights(type(mechanism))
+    without_weights(mechanism)
 
     def attend(
         module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, scaling: float | None = None,
@@ -141,6 +155,7 @@ def interface(mechanism: Mechanism) -> Interface:
     return attend
 
 
-def _without_weights(kind: type[Mechanism]) -> None:
+def without_weights(kind: type[Mechanism] | Mechanism) -> None:
+    """Refuse a mechanism that a loaded model cannot have."""
     if kind.own_weights:
         raise EigenlensError(f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab model")

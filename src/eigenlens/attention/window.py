@@ -38,8 +38,8 @@ class Window(Mechanism):
     """`A_i = softmax of s_ij over j ∈ W(i) ∪ {first sinks tokens}`: a window of near tokens and a few sinks.
 
     Causal: `W(i) = {j : i − window < j ≤ i}`, and of the sinks those up to i. Both ways: `W(i) = {j : |i − j| < window}`, and
-    all sinks. The sinks are the first tokens that stand, so that padding on the left moves them along. Both ways, with
-    another number of queries than keys, query i stands at place i.
+    all sinks. The sinks are the first tokens that stand, so that padding on the left moves them along. Both ways there are as
+    many queries as keys: those of another sequence have no place among them, and are refused.
 
     The fast form cuts the queries into chunks of about a window; each meets the keys around it and the sinks in one batched
     call. Time and memory are of the order of n · window.
@@ -125,7 +125,11 @@ class Local(Window):
 
 def _offset(T: int, S: int, given: Given) -> int:
     """The place of the first query among the keys."""
-    return S - T if given.causal else 0
+    if not given.causal and T != S:
+        raise EigenlensError(
+            f"a window is around a token's own place, and {T} queries of {S} other tokens have none among them"
+        )
+    return S - T
 
 
 def _gathered(t: Tensor, some: Tensor) -> Tensor:

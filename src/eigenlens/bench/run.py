@@ -52,7 +52,7 @@ def bench(
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
     if name == "choose" and mechanisms is not None:
         scale = replace(scale, candidates=_candidates(chosen, scale))
-    request = plain({"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)})
+    request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
     store = out / "models"
     if name == "speed":
@@ -75,10 +75,3 @@ def _candidates(chosen: Sequence[str], scale: ChoiceScale) -> tuple[str, ...]:
     ways = [TASKS[task] for task in scale.lab.tasks]
     free = (name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights)
     return tuple(dict.fromkeys([FULL, *free]))
-
-
-def plain(value: Any) -> Any:
-    """As JSON gives it back: lists for tuples."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ..errors import EigenlensError
+from ..hints import check_fields
 from ..switches import Switches
 from .fusion import FUSIONS
 from .layers import check_mechanisms, gate_of, plain
@@ -62,10 +64,13 @@ class Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mechanism", plain(self.mechanism))
+        check_fields(self)
         for name in SIZES:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise EigenlensError(f"{name} is at least 1, not {value}")
+        if not (math.isfinite(self.size) and self.size > 0):
+            raise EigenlensError(f"size is a number above 0, not {self.size}")
         if self.width % self.heads and (self.rank is None or self.value_width is None):
             raise EigenlensError(
                 f"a width of {self.width} does not divide into {self.heads} heads; change one, or give rank and value_width"
@@ -76,9 +81,6 @@ class Config:
             )
         if self.classes is None and (self.features is not None or self.pooled):
             raise EigenlensError("a model of vectors, or one that pools its tokens, needs a read-out of its own: give classes")
-        for name, known in (("norm_position", get_args(NormPosition)), ("activation", get_args(Activation))):
-            if getattr(self, name) not in known:
-                raise EigenlensError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
         if self.fusion is not None and self.fusion not in FUSIONS:
             raise EigenlensError(f"no fusion {self.fusion!r}; there are {', '.join(FUSIONS)}")
         if self.gate is not None:

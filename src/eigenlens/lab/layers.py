@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..attention import Mechanism, Shape, find, make
 from ..attention.gates import POSITIONS, GateSettings
 from ..attention.head_mix import HeadMix
+from ..attention.registry import settings_of
 from ..errors import EigenlensError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def build_mechanisms(config: Config) -> list[Mechanism]:
     settings = _by_name(config.mechanism_settings)
 
     def one(name: str, heads: int) -> Mechanism:
-        shape = Shape(heads, config.head_width, config.width, config.length)
+        shape = Shape(heads, config.head_width, config.width, config.length, config.head_values)
         return make(name, shape, **settings.get(name, {}))
 
     found: list[Mechanism] = []
@@ -63,14 +63,12 @@ def check_mechanisms(config: Config) -> None:
     """Refuse what cannot be built, and mechanisms that do not run in the direction of the model."""
     settings = _by_name(config.mechanism_settings)
     direction = "causal" if config.causal else "both ways"
+    for name, chosen in settings.items():  # those of a mechanism that no layer has, too: several models may share a table
+        settings_of(find(name), chosen)
     for name in {name for groups in layers_of(config.mechanism, config.layers, config.heads) for name, _ in groups}:
         kind = find(name)
         if direction not in kind.directions:
             raise EigenlensError(f"{name} runs {' and '.join(kind.directions)}, and the model {direction}; see `causal`")
-        known = {field.name for field in fields(kind.Settings)}
-        if unknown := sorted(set(settings.get(name, {})) - known):
-            has = f"has {', '.join(sorted(known))}" if known else "has none"
-            raise EigenlensError(f"no setting {unknown[0]!r} of {name}; it {has}")
 
 
 def gate_of(text: str) -> GateSettings:

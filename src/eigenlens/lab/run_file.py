@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from ..errors import EigenlensError
+from ..hints import fits, told
 from .composition import Composition
 from .config import Config
 from .digits import Digits
@@ -26,6 +26,10 @@ TASKS: dict[str, type[Any]] = {
 }  # fmt: skip
 BY_TASK = ("vocabulary", "features", "classes", "length", "pooled")
 """What the task says of the model."""
+LARGEST = 2**31 - 1
+SHARES = ("held_out", "masked")
+FROM = {"seed": 0, "jitter": 0, "points": 2}
+"""Numbers of a task that are no sizes, or sizes of more than 1: from where on."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Run:
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Run:
         """A run from what the file holds."""
+        if not isinstance(content, Mapping):
+            raise EigenlensError(f"a run has tables task, model and training, and is no {type(content).__name__}")
         _check("the file", content, dict.fromkeys(("task", "model", "training"), Mapping))
         task, model, training = (dict(content.get(name, {})) for name in ("task", "model", "training"))
         if "name" not in task:
@@ -67,6 +73,7 @@ class Run:
         if (name := task.pop("name")) not in TASKS:
             raise EigenlensError(f"no task {name!r}; there are {', '.join(TASKS)}")
         _check("[task]", task, task_keys(name))
+        _check_ranges(task)
         if fixed := [key for key in BY_TASK if key in model]:
             raise EigenlensError(f"[model] {fixed[0]} is set by the task {name}; what a task lets you choose goes in [task]")
         _check("[model]", model, model_keys())
@@ -74,7 +81,7 @@ class Run:
             raise EigenlensError("[training] has no steps, such as steps = 500")
         _check("[training]", training, training_keys())
         seeds, device = tuple(training.pop("seeds", (0,))), training.pop("device", "cpu")
-        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:  # the largest is checked with all numbers
             raise EigenlensError(f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}")
         try:
             settings = Settings(**training)
@@ -109,8 +116,8 @@ class Run:
         """As JSON, and as `of` reads it."""
         settings = {key: value for key, value in asdict(self.training).items() if key != "seed" and value is not None}
         return {
-            "task": {"name": self.task, **_lists(self.options)},
-            "model": _lists(self.model),
+            "task": {"name": self.task, **lists(self.options)},
+            "model": lists(self.model),
             "training": {**settings, "seeds": list(self.seeds), "device": self.device},
         }
 
@@ -144,45 +151,30 @@ def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> N
         if key not in keys:
             has = ", ".join(keys) or "none"
             raise EigenlensError(f"{where} has no key {key!r}; there are {has}")
-        if not _fits(value, keys[key]):
-            raise EigenlensError(f"{where} {key} is {_told(keys[key])}, not {value!r}")
+        if not fits(value, keys[key]):
+            raise EigenlensError(f"{where} {key} is {told(keys[key])}, not {value!r}")
+        for number in _numbers(value):
+            if not -LARGEST <= number <= LARGEST:  # nan is not, either
+                raise EigenlensError(f"{where} {key} is a number of at most {LARGEST:,}, not {number}")
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of TOML is of a type."""
-    if hint is Any:
-        return True
-    origin, inner = get_origin(hint) or hint, get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin is Literal:
-        return value in inner
-    if origin is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if origin is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin in (tuple, list, Sequence):
-        return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value if inner)
-    if origin is Mapping:
-        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values() if inner)
-    return isinstance(value, str if origin is Path else origin)
+def _check_ranges(task: Mapping[str, Any]) -> None:
+    """Sizes of a task are at least 1, shares between 0 and 1."""
+    for key, value in task.items():
+        for number in _numbers(value):
+            if key in SHARES and not 0 < number < 1:
+                raise EigenlensError(f"[task] {key} is a share between 0 and 1, not {number}")
+            if key not in SHARES and number < (least := FROM.get(key, 1)):
+                raise EigenlensError(f"[task] {key} is at least {least}, not {number}")
 
 
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a text", Mapping: "a table"}
+def _numbers(value: Any) -> list[float]:
+    each = value if isinstance(value, list | tuple) else [value]
+    return [number for number in each if isinstance(number, int | float) and not isinstance(number, bool)]
 
 
-def _told(hint: Any) -> str:
-    origin, inner = get_origin(hint) or hint, get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_told(one) for one in inner if one is not type(None)))
-    if origin is Literal:
-        return " or ".join(repr(one) for one in inner)
-    if origin in (tuple, list, Sequence):
-        return "a list" + (f" of {_told(inner[0])} each" if inner and inner[0] is not Any else "")
-    return WORDS.get(origin, str(origin))
-
-
-def _lists(value: Any) -> Any:
+def lists(value: Any) -> Any:
+    """As JSON holds it: lists for tuples, all the way down."""
     if isinstance(value, Mapping):
-        return {key: _lists(item) for key, item in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: lists(item) for key, item in value.items()}
+    return [lists(item) for item in value] if isinstance(value, list | tuple) else value

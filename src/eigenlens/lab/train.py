@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..attention.qk import localisation_penalty
 from ..errors import EigenlensError
+from ..hints import check_fields
 from .model import Transformer
 from .tasks import IGNORED, Task
 
@@ -45,11 +46,12 @@ class Settings:
     penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         least = {"steps": 0, "batch": 1, "rate": 0, "warmup": 0, "decay": 0, "measure": 1, "patience": 1, "penalty": 0}
         for name, bound in least.items():
             value = getattr(self, name)
-            if value is not None and not value >= bound:
-                raise EigenlensError(f"{name} is at least {bound}, not {value}")
+            if value is not None and not bound <= value < math.inf:
+                raise EigenlensError(f"{name} is at least {bound}, and finite, not {value}")
 
     def rate_at(self, step: int) -> float:
         if step < self.warmup:

@@ -20,7 +20,7 @@ from ..run.parts import Parts
 from ..run.progress import Report, silent
 from .config import Config
 from .model import Transformer
-from .run_file import Run
+from .run_file import Run, lists
 from .tasks import Task
 from .train import train
 
@@ -49,6 +49,8 @@ class TrainingRun:
         if not isinstance(facts, dict) or (missing := FACTS - set(facts)):
             what = f"it lacks {', '.join(sorted(missing))}" if isinstance(facts, dict) else "it has no facts"
             raise EigenlensError(f"{path} is damaged or of another version: {what}; train anew")
+        if not isinstance(facts["seeds"], list) or not facts["seeds"]:
+            raise EigenlensError(f"{path} is damaged or of another version: it has no seeds; train anew")
         return cls(facts, Path(folder))
 
     @property
@@ -58,7 +60,10 @@ class TrainingRun:
 
     @property
     def config(self) -> Config:
-        return Config(**self.facts["config"])
+        try:
+            return Config(**self.facts["config"])
+        except TypeError as error:
+            raise EigenlensError(f"{self.folder / 'run.json'} is damaged or of another version: {error}; train anew") from error
 
     def model(self, seed: int | None = None) -> Transformer:
         """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
@@ -130,12 +135,15 @@ def run(
     task = asked.build()
     shape = asked.config(task)
     _device(asked.device)
+    if force and Path(out).is_dir():
+        with locked(Path(out)):  # a run that is still going on is not to be deleted under its feet
+            pass
     parts = Parts.begin(Path(out), asked.record(), resume, force, what="training run")
     with locked(parts.folder):
         seeds = [_one_seed(asked, task, shape, seed, parts, report, every) for seed in asked.seeds]
         model = _fresh(shape, asked.seeds[0])
         facts = {
-            "run": asked.record(), "config": _listed(asdict(shape)), "versions": _versions(),
+            "run": asked.record(), "config": lists(asdict(shape)), "versions": _versions(),
             "weights": sum(p.numel() for p in model.parameters()), "multiply_adds": model.cost(task.length), "seeds": seeds,
         }  # fmt: skip
         write_json(parts.folder / "run.json", facts)
@@ -152,7 +160,14 @@ def _one_seed(asked: Run, task: Task, config: Config, seed: int, parts: Parts, r
             folder.mkdir(exist_ok=True)
         model = _fresh(config, seed).to(asked.device)
         settings = replace(asked.training, seed=seed)
-        done = train(model, task, settings, report=report, label=f"seed {seed}", checkpoint=checkpoint, every=every)
+        try:
+            done = train(model, task, settings, report=report, label=f"seed {seed}", checkpoint=checkpoint, every=every)
+        except RuntimeError as error:
+            if "memory" not in str(error) and "allocate" not in str(error):
+                raise
+            raise EigenlensError(
+                f"the run does not fit into memory: {str(error).splitlines()[0]}; choose a smaller batch"
+            ) from error
         write_tensors(folder / "model.safetensors", model.state_dict())
         points = [{key: _number(value) for key, value in point.items()} for point in done.rows()]
         parts.write(name, {"seed": seed, "steps": done.steps, "seconds": done.seconds, "flops": done.flops, "curve": points})
@@ -171,20 +186,14 @@ def _fresh(config: Config, seed: int) -> Transformer:
 
 def _device(name: str) -> None:
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=name).tolist()  # a device that holds no numbers fails here
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise EigenlensError(f"[training] device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def _number(value: float) -> float | None:
     """What JSON can hold: None for nan and ∞."""
     return value if math.isfinite(value) else None
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _versions() -> dict[str, str]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..attention import Mechanism, find, make
 from ..attention.given import read_mask
+from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..capture import AttentionCall, Site, replaced
 from ..capture.session import unseen
@@ -49,14 +50,9 @@ def attending(model: nn.Module | Model, attention: str | Mechanism, **settings: 
 
 def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = None) -> Mechanism:
     """The mechanism of a name with its settings, if a model can have it without training."""
-    if isinstance(attention, str):
-        kind = find(attention)
-    else:
-        kind = type(attention)
-        if settings:
-            raise EigenlensError(f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is given")
-    if kind.own_weights:
-        raise EigenlensError(f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab model")
+    if not isinstance(attention, str) and settings:
+        raise EigenlensError(f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is given")
+    without_weights(find(attention) if isinstance(attention, str) else attention)
     return make(attention, **(settings or {})) if isinstance(attention, str) else attention
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Claim, judged
+from ..fits import exponent
 from ..paper import Tables
 
 EXACT, QUIET = 1e-5, 1e-6
@@ -14,14 +14,6 @@ EXACT, QUIET = 1e-5, 1e-6
 
 def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     return (*_formula(tables), *_matrix(tables), *_causality(tables), *_costs(tables))
-
-
-def exponent(rows: Sequence[dict[str, Any]], x: str, y: str) -> float:
-    """The slope of `ln y` in `ln x` by least squares."""
-    points = [(math.log(row[x]), math.log(row[y])) for row in rows]
-    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points))
-    above = sum((a - mean_x) * (b - mean_y) for a, b in points)
-    return above / sum((a - mean_x) ** 2 for a, _ in points)
 
 
 def break_even(rows: Sequence[dict[str, Any]], kind: str) -> float | None:

@@ -18,7 +18,7 @@ from ...lab import NextBytes, Settings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..paper import Paper, Tables
-from .checks import checks
+from .checks import exact_checks
 from .claims import SHOWN, charts, claims_of
 
 
@@ -55,7 +55,7 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """The exact checks, and every gate trained from every seed."""
-    exact = parts.part("checks", lambda: checks(scale.spans, scale.draws))
+    exact = parts.part("checks", lambda: exact_checks(scale.spans, scale.draws))
     rows, curve = [], []
     for at in range(seed, seed + scale.seeds):
         for gate in scale.gates:

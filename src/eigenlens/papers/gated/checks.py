@@ -79,7 +79,7 @@ def span(gate: str | None, n: int, seed: int, width: int = WIDTH, heads: int = H
     return int(torch.linalg.matrix_rank(maps))
 
 
-def checks(lengths: Sequence[int], seeds: int) -> dict[str, list[dict[str, Any]]]:
+def exact_checks(lengths: Sequence[int], seeds: int) -> dict[str, list[dict[str, Any]]]:
     """Every check, one row a gate and seed; the spans one row a gate and length."""
     exact = []
     for seed in range(seeds):

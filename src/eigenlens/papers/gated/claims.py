@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ..claims import Claim, judged
 from ..curves import curves
+from ..fits import rank_correlation, resampled
 from ..paper import Tables
 
 SHOWN = (
@@ -67,8 +66,8 @@ def _spans(tables: Tables) -> Claim:
 
 def _sink(tables: Tables) -> Claim:
     rows = [row for row in tables["runs"] if row["mean_gate"] is not None]
-    gate, sink = (np.array([row[key] for row in rows]) for key in ("mean_gate", "first_token"))
-    low, high = _interval(gate, sink)
+    gate, sink = ([row[key] for row in rows] for key in ("mean_gate", "first_token"))
+    low, high = resampled(gate, sink)
     found = rank_correlation(gate, sink)
     plain = [row for row in tables["runs"] if row["gate"] == "none"]
     there = sum(row["first_token"] for row in plain) / len(plain)
@@ -108,33 +107,13 @@ def _far(tables: Tables) -> list[Claim]:
             found.append(Claim(f"{gate} changes the {name} of a 15A2B model", told, mean, spread, "out of reach", note))
     order = [gate for gate in PUBLISHED if all((gate, seed) in runs for seed in seeds)]
     ranks = [
-        rank_correlation(np.array([PUBLISHED[g][0] for g in order]), np.array([runs[g, seed]["loss"] for g in order]))
-        for seed in seeds
+        rank_correlation([float(PUBLISHED[g][0] or 0) for g in order], [runs[g, seed]["loss"] for g in order]) for seed in seeds
     ]
     claim = "Gates at G1 help most, then G2; G3, G4 and G5 help little"
     told = "PPL 5.761, 5.792, 5.820, 6.016, 5.981, 6.017; none 6.026"
     note = "measured: rank correlation of the published perplexities and the losses here, mean and range over seeds"
     found.append(Claim(claim, told, sum(ranks) / len(ranks), (min(ranks), max(ranks)), "out of reach", note))
     return found
-
-
-def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's: the correlation of ranks, ties sharing theirs; nan where one side has but one value."""
-    ranks = []
-    for values in (left, right):
-        below = (values[:, None] > values).sum(1)
-        ranks.append(below + ((values[:, None] == values).sum(1) - 1) / 2)
-    a, b = (rank - rank.mean() for rank in ranks)
-    size = math.sqrt(float((a @ a) * (b @ b)))
-    return float(a @ b) / size if size else math.nan
-
-
-def _interval(left: np.ndarray, right: np.ndarray, draws: int = 2000) -> tuple[float, float]:
-    generator = np.random.default_rng(0)
-    drawn = (generator.integers(len(left), size=len(left)) for _ in range(draws))
-    found = [rank_correlation(left[chosen], right[chosen]) for chosen in drawn]
-    low, high = np.nanquantile(found, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def charts(tables: Tables) -> dict[str, Any]:

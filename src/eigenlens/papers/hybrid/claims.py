@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from ..claims import Claim, Verdict, judged
+from ..fits import exponent
 from ..paper import Tables
 
 LEFT = {32: 0.502, 64: 0.752, 128: 0.875}
@@ -95,7 +93,7 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
     ]  # fmt: skip
     long = 2048
     powers = {
-        name: exponent([row for row in times if row["form"] == name and row["tokens"] >= long])
+        name: exponent([row for row in times if row["form"] == name and row["tokens"] >= long], "tokens", "milliseconds")
         for name in (*RULES, "linear", "softmax")
     }
     told = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
@@ -130,15 +128,6 @@ def _training(tables: Tables, quick: bool) -> Claim:
         "trained from scratch, full layers compose and as many linear ones do not", "follows from the hierarchy",
         full["accuracy"] - linear["accuracy"], difference, verdict, note,
     )  # fmt: skip
-
-
-def exponent(rows: Sequence[dict[str, Any]]) -> float:
-    """The slope of log milliseconds in log tokens, by least squares; nan of a single length."""
-    if len(rows) < 2:
-        return math.nan
-    at = torch.tensor([[math.log(row["tokens"]), math.log(row["milliseconds"])] for row in rows], dtype=torch.float64)
-    at = at - at.mean(0)
-    return float((at[:, 0] @ at[:, 1]) / at[:, 0].square().sum())
 
 
 def _near(claim: str, published: float, measured: float, row: dict[str, Any], apart: float, what: str) -> Claim:

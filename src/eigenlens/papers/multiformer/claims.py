@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..claims import Claim, Verdict, judged
+from ..fits import rank_correlation, resampled
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 ZERO = {"all full": 1e-5, "terms": 1e-5, "relevance": 1e-5, "local heads": 0.0}
@@ -73,26 +74,17 @@ def _mix(tables: Tables) -> Claim:
 
 
 def _even(tables: Tables) -> Claim:
-    rows = [(row["evenness"], row["accuracy"]) for row in tables["runs"]]
-    without = [(row["evenness"], row["accuracy"]) for row in tables["runs"] if row["heads"] != "all local"]
-    value, rng = rank_correlation(rows), np.random.default_rng(0)
-    drawn = [rank_correlation([rows[i] for i in rng.integers(len(rows), size=len(rows))]) for _ in range(1000)]
-    low, high = (float(x) for x in np.nanpercentile(drawn, [2.5, 97.5]))
+    def columns(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
+        return [row["evenness"] for row in rows], [row["accuracy"] for row in rows]
+
+    rows = tables["runs"]
+    without = [row for row in rows if row["heads"] != "all local"]
+    value, (low, high) = rank_correlation(*columns(rows)), resampled(*columns(rows), draws=1000)
     note = (
         f"rank correlation of evenness (entropy of the relevance map over its largest value) and accuracy of {len(rows)} runs; "
-        f"without the runs of all local heads {rank_correlation(without):.2f}; interval: 95 %, runs drawn anew 1000 times; "
-        "reproduced if all of it is above 0"
+        f"without the runs of all local heads {rank_correlation(*columns(without)):.2f}; interval: 95 %, runs drawn anew 1000 "
+        "times; reproduced if all of it is above 0"
     )
     verdict: Verdict = "reproduced" if low > 0 else "not reproduced"
     return Claim("the more alike the heads count, the better the model", "uniform relevance went with better BLEU", value,
                  (low, high), verdict, note)  # fmt: skip
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's, of pairs; nan where one side does not vary."""
-    from scipy.stats import rankdata
-
-    left, right = (rankdata(side) for side in zip(*pairs))
-    if left.std() == 0 or right.std() == 0:
-        return float("nan")
-    return float(np.corrcoef(left, right)[0, 1])

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...lab.fusion import FUSIONS
 from ..claims import Claim, Verdict, judged
+from ..fits import rank_correlation
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 Rows = Sequence[dict[str, Any]]
@@ -100,13 +101,11 @@ def _maps(name: str, rows: Rows) -> Claim:
 
 
 def _sigma(name: str, rows: Rows) -> Claim:
-    from scipy.stats import spearmanr
-
     inputs = sorted({row["input"] for row in rows})
     each = []
     for i in inputs:
         some = [row for row in rows if row["input"] == i]
-        each.append(float(spearmanr([row["sigma"] for row in some], [row["ratio"] for row in some]).statistic))
+        each.append(rank_correlation([row["sigma"] for row in some], [row["ratio"] for row in some]))
     mean, interval = _mean(np.array(each))
     above = float(np.mean([row["sigma"] > 1 for row in rows]))
     note = (

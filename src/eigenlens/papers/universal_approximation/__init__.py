@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.ramps import HARD, Ramp, SequenceMap, fit_network, network
-from ..run.parts import Parts
-from ..run.progress import Report
-from .claims import Claim, Verdict, judged
-from .curves import curves
-from .paper import Paper, Tables
+from ...attention.ramps import HARD, Ramp, SequenceMap, fit_network, network
+from ...run.parts import Parts
+from ...run.progress import Report
+from ..claims import Claim, Verdict, judged
+from ..curves import curves
+from ..fits import exponent
+from ..paper import Paper, Tables
 
 PUBLISHED = {9: 0.1245, 17: 0.0620, 129: 0.00775}
 """Largest error of a hard ramp on [−1, 1] by number of anchors, at 4,001 places."""
@@ -155,13 +156,6 @@ def _summary(maps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "network": sum(row["network"] for row in rows) / len(rows),
         })  # fmt: skip
     return found
-
-
-def exponent(rows: Sequence[dict[str, Any]], x: str, y: str) -> float:
-    """The slope of `ln y` in `ln x` by least squares."""
-    at = torch.tensor([[math.log(row[x]), math.log(row[y])] for row in rows], dtype=torch.float64)
-    at = at - at.mean(0)
-    return float((at[:, 0] @ at[:, 1]) / at[:, 0].square().sum())
 
 
 def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:

@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..explain.truncation import query_weights, truncated
-from ..lab import NearestNeighbour, Settings, Transformer, train
-from ..run.parts import Parts
-from ..run.progress import Report
-from ..sources.inputs import Request, prepare
-from ..sources.models import Model, load
-from .curves import curves
-from .paper import Paper, Tables
-from .rank_versus_heads_claims import claims_of
-from .rank_versus_heads_theory import rank_one, simulated, sweep
+from ...explain.truncation import query_weights, truncated
+from ...lab import NearestNeighbour, Settings, Transformer, train
+from ...run.parts import Parts
+from ...run.progress import Report
+from ...sources.inputs import Request, prepare
+from ...sources.models import Model, load
+from ..curves import curves
+from ..paper import Paper, Tables
+from .claims import claims_of
+from .theory import rank_one, simulated, sweep
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.qk import spectrum
-from ..capture import AttentionCall, capture
-from ..explain.truncation import query_weights
-from ..sources.inputs import Request, prepare
-from ..sources.models import load
+from ...attention.qk import spectrum
+from ...capture import AttentionCall, capture
+from ...explain.truncation import query_weights
+from ...sources.inputs import Request, prepare
+from ...sources.models import load
 
 
 def distances(tokens: int, vision: bool) -> Tensor:

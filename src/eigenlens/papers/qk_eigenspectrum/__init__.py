@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from ..lab import NextBytes, Settings, Transformer, documents, split, train
-from ..run.parts import Parts
-from ..run.progress import Report
-from .curves import curves
-from .paper import Paper, Tables
-from .qk_eigenspectrum_claims import claims_of
-from .qk_eigenspectrum_heads import head_rows, rank_correlation
-from .qk_eigenspectrum_toy import descend, toy_row
+from ...lab import NextBytes, Settings, Transformer, documents, split, train
+from ...run.parts import Parts
+from ...run.progress import Report
+from ..curves import curves
+from ..paper import Paper, Tables
+from .claims import claims_of
+from .heads import head_rows, rank_correlation
+from .toy import descend, toy_row
 
 COLUMNS = ("concentration", "mean", "variance")
 """Of a head's spectrum: mean over standard deviation, and both."""
@@ -104,7 +104,7 @@ def _train(scale: Scale, penalty: float, seed: int, name: str, parts: Parts, rep
 def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
     """Over all heads and held-out inputs: entropy of a query's row over that of uniform attention, distance looked back,
     and mean and standard deviation of the eigenvalues."""
-    from ..attention.qk import spectrum
+    from ...attention.qk import spectrum
 
     inputs = next(iter(task.held_out())).inputs[:16]
     T = inputs.shape[1]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.qk import localisation_penalty
+from ...attention.qk import localisation_penalty
 
 
 def autoregressive(number: int, tokens: int, d: int, rho: float, seed: int) -> Tensor:

@@ -1,0 +1,69 @@
+"""Values from a file, a command line or a caller against the types that a function or dataclass asks for."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from .errors import EigenlensError
+
+
+def check_fields(made: Any) -> None:
+    """Refuse a dataclass of which a field is of another type than it says."""
+    hints = _hints(type(made))
+    for field in fields(made):
+        if not fits(value := getattr(made, field.name), hints[field.name]):
+            raise EigenlensError(f"{field.name} is {told(hints[field.name])}, not {value!r}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type; a whole number is a number, too, and true is neither.
+
+    >>> fits(3, int | None), fits(True, int), fits(1, float)
+    (True, False, True)
+    """
+    if hint is Any:
+        return True
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is float:
+        return isinstance(value, Real) and not isinstance(value, bool)
+    if origin is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if origin in (tuple, list, Sequence):
+        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value if inner)
+    if origin is Mapping:
+        return isinstance(value, dict) and all(fits(item, inner[1]) for item in value.values() if inner)
+    return isinstance(value, str if origin is Path else origin)
+
+
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a text", Mapping: "a table"}
+
+
+def told(hint: Any) -> str:
+    """A type in words.
+
+    >>> told(int | None)
+    'a whole number'
+    """
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(told(one) for one in inner if one is not type(None)))
+    if origin is Literal:
+        return " or ".join(repr(one) for one in inner)
+    if origin in (tuple, list, Sequence):
+        return "a list" + (f" of {told(inner[0])} each" if inner and inner[0] is not Any else "")
+    return WORDS.get(origin, str(origin))

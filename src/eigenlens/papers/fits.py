@@ -1,0 +1,48 @@
+"""What rows of a table say together: how one column grows with another, and whether they rise and fall together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
+    """The slope of `ln y` in `ln x` by least squares; nan of fewer than two rows.
+
+    >>> round(exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
+    2.0
+    """
+    if len(rows) < 2:
+        return math.nan
+    at = np.log([[row[x], row[y]] for row in rows])  # (n, 2)
+    at -= at.mean(0)
+    return float(at[:, 0] @ at[:, 1] / (at[:, 0] @ at[:, 0]))
+
+
+def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
+    """Spearman's: the correlation of ranks, ties sharing theirs; nan where one side does not vary.
+
+    >>> round(rank_correlation([1, 2, 3, 4], [10, 30, 20, 40]), 9)
+    0.8
+    """
+    a, b = (ranks - ranks.mean() for ranks in map(_ranks, (left, right)))
+    size = math.sqrt(float((a @ a) * (b @ b)))
+    return float(a @ b) / size if size else math.nan
+
+
+def resampled(left: Sequence[float], right: Sequence[float], draws: int = 2000) -> tuple[float, float]:
+    """The middle 95 % of the rank correlation over resampled pairs; draws in which one side does not vary are left out."""
+    generator = np.random.default_rng(0)
+    a, b = np.asarray(left), np.asarray(right)
+    chosen = (generator.integers(len(a), size=len(a)) for _ in range(draws))
+    found = [rank_correlation(a[at].tolist(), b[at].tolist()) for at in chosen]
+    low, high = np.nanquantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    x = np.asarray(values, dtype=float)
+    return (x[:, None] > x).sum(1) + ((x[:, None] == x).sum(1) - 1) / 2
