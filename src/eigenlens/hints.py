@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,15 +14,10 @@ from .errors import EigenlensError
 
 def check_fields(made: Any) -> None:
     """Refuse a dataclass of which a field is of another type than it says."""
-    hints = _hints(type(made))
+    hints = get_type_hints(type(made))
     for field in fields(made):
         if not fits(value := getattr(made, field.name), hints[field.name]):
             raise EigenlensError(f"{field.name} is {told(hints[field.name])}, not {value!r}")
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -65,7 +65,7 @@ def bench(
         found = spectra(scale, parts, chosen, report, store)
     else:
         found = choices(scale, parts, report, store)
-    found = replace(found, settings={**request, **found.settings})
+    found = replace(found, settings={**parts.request, **found.settings})
     parts.write("bench", found.record())
     return found
 

@@ -44,6 +44,6 @@ class Paper:
         parts = Parts.begin(out or Path(self.name), request, resume=resume, force=force)
         tables = self.measure(scale, parts, seed, report)
         notes = (MINIATURE, *self.notes) if quick else self.notes
-        done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, request, self.shown)
+        done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, parts.request, self.shown)
         parts.write("reproduction", done.record())
         return done

@@ -13,17 +13,20 @@ from .files import disk_errors, read_json, write_json
 
 
 class Parts:
-    """The folder of a run. `part("overlap", make)` is what `make()` gives, kept as JSON from then on."""
+    """The folder of a run. `part("overlap", make)` is what `make()` gives, kept as JSON from then on.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `request` is what was asked for, as JSON holds it: lists for tuples.
+    """
+
+    def __init__(self, folder: Path, request: dict[str, Any] | None = None) -> None:
+        self.folder, self.request = folder, request or {}
 
     @classmethod
     def begin(
         cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
     ) -> Parts:
         """A folder for this request: a new one, or one of the same request to go on with; `what` names the kind of run."""
-        request = json.loads(json.dumps(request))  # as a run that goes on will find it: lists for tuples
+        request = json.loads(json.dumps(request))  # as a run that goes on will find it
         mark = folder / f"{what.replace(' ', '-')}-request.json"
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
@@ -45,7 +48,7 @@ class Parts:
             folder.mkdir(parents=True, exist_ok=True)
         if not mark.is_file():
             write_json(mark, request)
-        return cls(folder)
+        return cls(folder, request)
 
     def has(self, name: str) -> bool:
         return (self.folder / f"{name}.json").is_file()
