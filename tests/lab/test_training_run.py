@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said_in_one_sentence(content, message):
         ({**SMALL, "task": {"name": "repeated", "letters": 90}}, r"\[task\] 90 different letters"),
         ({**SMALL, "task": {"name": "next-bytes", "data": "nowhere.txt"}}, r"\[task\] no such data: 'nowhere.txt'"),
         ({**SMALL, "task": {"name": "next-bytes"}, "model": {"causal": False}}, "needs a causal model"),
-        (changed("training", device="abacus"), r"\[training\] device 'abacus' cannot be used"),
+        (changed("training", device="abacus"), r"the device 'abacus' cannot be used"),
     ],
 )
 def test_what_cannot_run_leaves_no_folder(content, message, tmp_path):

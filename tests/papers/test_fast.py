@@ -18,7 +18,7 @@ FACTS = (
     "the factorised form is the formula", "so are its gradients", "rows sum to one", "the rank of A is at most C(D+p, p)",
     "the kernel of second order is positive", "the kernel of first order is not, without a normalisation",
     "unit vectors: no key gets more than 5/(N+4) of a query (p=2)", "a normalisation by token keeps the future out",
-    "a maximum over all tokens lets it in", "p=1: operations grow with D^2", "p=2: operations grow with D^3",
+    "a maximum over all tokens lets it in", "p=1: operations grow at most with D^2", "p=2: operations grow at most with D^3",
 )  # fmt: skip
 
 

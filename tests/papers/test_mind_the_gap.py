@@ -7,6 +7,7 @@ import torch
 
 from eigenlens.capture import capture
 from eigenlens.papers import PAPERS, mind_the_gap
+from eigenlens.papers.fits import exponent
 from eigenlens.papers.mind_the_gap.encoders import attending, encoder_rows, token_ids
 from eigenlens.papers.mind_the_gap.models import (
     VARIANTS,
@@ -18,7 +19,6 @@ from eigenlens.papers.mind_the_gap.models import (
     key_query,
     layers,
     markov,
-    slope,
     spectrum,
     stable_rank,
     start,
@@ -59,7 +59,7 @@ def test_the_bulk_of_key_query_attention_shrinks_with_the_square_root():
         }
         for T in (64, 128, 256)
     ]
-    assert slope(rows, "T", "s2") == pytest.approx(-0.5, abs=0.15)
+    assert exponent(rows, "T", "s2") == pytest.approx(-0.5, abs=0.15)
 
 
 def test_tokens_are_isometric_and_key_query_scores_have_variance_one():
@@ -116,10 +116,6 @@ def test_gradient_norms_are_those_of_the_whole_jacobian(removed):
 
     assert float(torch.autograd.functional.jacobian(last, W[0]).norm()) == pytest.approx(float(closed))
     assert gradient_norm("Markov", T, d, depth, variant, 5, probes=2000) == pytest.approx(float(closed), rel=0.05)
-
-
-def test_exponents():
-    assert slope([{"x": x, "y": 3 * x**-0.7} for x in (2, 5, 9)], "x", "y") == pytest.approx(-0.7)
 
 
 def test_the_causal_uniform_matrix_averages_the_tokens_so_far():

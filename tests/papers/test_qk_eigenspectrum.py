@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 
 from eigenlens import capture
 from eigenlens.papers import qk_eigenspectrum as qk
 from eigenlens.papers.qk_eigenspectrum.claims import claims_of
-from eigenlens.papers.qk_eigenspectrum.heads import Nearness, distances, rank_correlation
+from eigenlens.papers.qk_eigenspectrum.heads import Nearness, distances
 from eigenlens.papers.qk_eigenspectrum.toy import autoregressive, descend, looking_back, symmetric, toy_row
 from tiny import of_catalogue
 
@@ -108,14 +107,6 @@ def test_where_heads_look_is_what_a_loop_says():
 def test_patches_are_as_far_apart_as_in_their_grid():
     found = distances(10, True)  # a first token and 3 × 3 patches
     assert bool(found[0].isnan().all()) and float(found[1, 9]) == pytest.approx(math.sqrt(8)) and float(found[1, 2]) == 1.0
-
-
-def test_the_correlation_is_scipys():
-    generator = np.random.default_rng(0)
-    rows = [{"x": float(x), "y": float(y)} for x, y in generator.integers(0, 6, (30, 2))]
-    found = rank_correlation(rows, "x", "y", draws=200)
-    assert found["value"] == pytest.approx(spearmanr([r["x"] for r in rows], [r["y"] for r in rows]).statistic)
-    assert found["low"] < found["value"] < found["high"]
 
 
 def test_entropy_and_distance_of_a_trained_model_are_those_of_its_captured_patterns():

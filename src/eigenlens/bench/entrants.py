@@ -37,7 +37,9 @@ MIDDLE: dict[str, dict[str, Any]] = {
 
 def entrants(names: Sequence[str] | None = None) -> list[str]:
     """The own names of mechanisms that were named, or of all, each once; full attention first."""
-    found = [find(name).name for name in names] if names else list(mechanisms())
+    if names is not None and not names:
+        raise EigenlensError(f"no mechanism was named; there are {', '.join(sorted(mechanisms()))}")
+    found = list(mechanisms()) if names is None else [find(name).name for name in names]
     return list(dict.fromkeys(([FULL] if FULL in found else []) + found))
 
 
@@ -71,7 +73,7 @@ def load_file(path: str | Path) -> list[str]:
         spec.loader.exec_module(module)
     except EigenlensError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EigenlensError(f"{path} does not run: {type(error).__name__}: {error}") from error
     added = [name for name, kind in mechanisms().items() if before.get(name) is not kind]
     if not added:

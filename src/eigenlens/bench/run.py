@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..attention import find
+from ..attention import mechanisms as known
 from ..errors import EigenlensError
+from ..lab.training_run import check_device
 from ..run.parts import Parts
 from ..run.progress import Report, silent
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
@@ -20,6 +22,8 @@ from .spectra import spectra
 from .speed import SPEED_QUICK, SpeedScale, speed
 from .training import TASKS, LabScale
 
+OURS = frozenset(known())
+"""The mechanisms of the package, as against those that a user's file brings."""
 SCALES: Mapping[str, tuple[Any, Any]] = {
     "speed": (SpeedScale(), SPEED_QUICK),
     "quality": (LabScale(), QUALITY_QUICK),
@@ -45,13 +49,14 @@ def bench(
     if name not in SCALES:
         raise EigenlensError(f"no bench {name!r}; there are {', '.join(SCALES)}")
     out, chosen = Path(out), entrants(mechanisms)
+    check_device(device)
     scale = SCALES[name][quick]
     if name == "speed" and lengths is not None:
         if not lengths or min(lengths) < 2:
             raise EigenlensError(f"lengths are whole numbers from 2 on, not {', '.join(map(str, lengths)) or 'none'}")
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
-    if name == "choose" and mechanisms is not None:
-        scale = replace(scale, candidates=_candidates(chosen, scale))
+    if name == "choose" and (mechanisms is not None or set(chosen) - OURS):
+        scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
     store = out / "models"
@@ -70,8 +75,9 @@ def bench(
     return found
 
 
-def _candidates(chosen: Sequence[str], scale: ChoiceScale) -> tuple[str, ...]:
-    """Of the mechanisms that take part those that can be dropped in, full attention among them."""
-    ways = [TASKS[task] for task in scale.lab.tasks]
-    free = (name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights)
-    return tuple(dict.fromkeys([FULL, *free]))
+def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:
+    """Of the mechanisms that were named those that can be dropped in; where none was, the usual ones and a user's own."""
+    ways = {TASKS[task] for task in scale.lab.tasks}
+    named = [name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights]
+    usual = [*scale.candidates, *(name for name in named if name not in OURS)]
+    return tuple(dict.fromkeys([FULL, *(usual if whole else named)]))

@@ -47,6 +47,8 @@ def bench(
 
     if unknown := [name for name in benches or () if name not in SCALES]:
         raise EigenlensError(f"no bench {unknown[0]!r}; there are {', '.join(SCALES)}")
+    if lengths is not None and benches and "speed" not in benches:
+        raise EigenlensError("lengths are those of the speed bench, which is not among the benches asked for")
     added = [] if load is None else load_file(load)
     named = None if mechanisms is None else [*_parted(mechanisms), *added]
     records: list[dict[str, Any]] = []

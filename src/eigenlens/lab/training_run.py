@@ -134,7 +134,7 @@ def run(
     asked = config if isinstance(config, Run) else Run.of(config) if isinstance(config, Mapping) else Run.read(config)
     task = asked.build()
     shape = asked.config(task)
-    _device(asked.device)
+    check_device(asked.device)
     if force and Path(out).is_dir():
         with locked(Path(out)):  # a run that is still going on is not to be deleted under its feet
             pass
@@ -184,11 +184,12 @@ def _fresh(config: Config, seed: int) -> Transformer:
         return Transformer(config)
 
 
-def _device(name: str) -> None:
+def check_device(name: str) -> None:
+    """Refuse a device that is not there."""
     try:
         torch.zeros(1, device=name).tolist()  # a device that holds no numbers fails here
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise EigenlensError(f"[training] device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise EigenlensError(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def _number(value: float) -> float | None:

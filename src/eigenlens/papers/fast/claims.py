@@ -101,7 +101,7 @@ def _costs(tables: Tables) -> tuple[Claim, ...]:
             judged(f"p={p}: time grows with the length", "O(N)", ratio, None,
                    f"time at 4,096 tokens over that at 1,024; exponent from 1,024 up {slope:.2f}; reproduced if below 8",
                    at_most=8.0),
-            judged(f"p={p}: operations grow with D^{p + 1}", f"O(N D^{p + 1})", order, None,
+            judged(f"p={p}: operations grow at most with D^{p + 1}", f"O(N D^{p + 1})", order, None,
                    f"exponent between D={counted[-2]['D']} and D={counted[-1]['D']} as torch counts the products; "
                    f"reproduced if at most {p + 1}", at_most=p + 1.0),
             Claim(f"p={p}: faster than torch's softmax attention on this processor", "measured from N=256 up", even, None,

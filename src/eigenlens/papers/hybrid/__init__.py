@@ -153,6 +153,6 @@ paper = Paper(
     SHOWN,
     (
         "the paper is theory: the figures of states and look-ups are those of a numerical demonstration of it",
-        "times are of one processor of this machine, which may have had other work",
+        "times are processor time of all threads together, on a machine that may have had other work",
     ),
 )  # fmt: skip

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..claims import Claim, judged
 from ..curves import curves
+from ..fits import exponent
 from ..paper import Tables
-from .models import MODELS, VARIANTS, slope
+from .models import MODELS, VARIANTS
 
 SEEDS = "mean of {} seeds, interval: least and largest"
 
@@ -46,7 +47,7 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
     for model in MODELS:
         before, after = (_of(tables["width"], model=model, variant=name) for name in ("A", "A⊥"))
         row, other = _at(before, 400), _at(after, 400)
-        excess = slope([{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess")
+        excess = exponent([{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess")
         told = f"{model} model; {SEEDS.format(row['seeds'])}"
         made += [
             judged(f"{model}: after one layer the tokens are nearly of rank one", "stable rank → 1 as T grows",
@@ -55,7 +56,8 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
                    at_most=1.1),
             judged(f"{model}: without the outlier they are not", "stable rank grows with T", other["stable rank"],
                    (other["low"], other["high"]),
-                   f"{told}; {other['T']} tokens; grows as T^{slope(after, 'T', 'stable rank'):.2f}; reproduced if at least 10",
+                   f"{told}; {other['T']} tokens; grows as T^{exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least "
+                   "10",
                    at_least=10.0),
         ]  # fmt: skip
     return tuple(made)
@@ -138,7 +140,7 @@ def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
 
 def _by_seed(runs: Sequence[dict[str, Any]], y: str) -> list[float]:
     """The exponent of y in T of each seed."""
-    return [slope(_of(runs, seed=seed), "T", y) for seed in dict.fromkeys(run["seed"] for run in runs)]
+    return [exponent(_of(runs, seed=seed), "T", y) for seed in dict.fromkeys(run["seed"] for run in runs)]
 
 
 def _slopes(runs: Sequence[dict[str, Any]], y: str) -> tuple[float, tuple[float, float]]:

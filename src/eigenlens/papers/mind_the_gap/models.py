@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -140,10 +139,3 @@ def gradient_norm(model: str, T: int, d: int, depth: int, variant: Variant, seed
         (found,) = torch.autograd.grad((last * z).sum(), W[0], retain_graph=True)
         squares.append(float(found.square().sum()))
     return math.sqrt(sum(squares) / probes)
-
-
-def slope(rows: list[dict[str, Any]], x: str, y: str) -> float:
-    """The exponent p of `y ~ x^p`, by least squares of the logarithms."""
-    logs = torch.tensor([[math.log(row[x]), math.log(row[y])] for row in rows], dtype=torch.float64)
-    logs = logs - logs.mean(0)
-    return float((logs[:, 0] * logs[:, 1]).sum() / logs[:, 0].square().sum())

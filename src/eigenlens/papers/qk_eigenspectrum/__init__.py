@@ -14,13 +14,14 @@ from ...lab import NextBytes, Settings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..curves import curves
+from ..fits import rank_correlation, resampled
 from ..paper import Paper, Tables
 from .claims import claims_of
-from .heads import head_rows, rank_correlation
+from .heads import head_rows
 from .toy import descend, toy_row
 
 COLUMNS = ("concentration", "mean", "variance")
-"""Of a head's spectrum: mean over standard deviation, and both."""
+"""Of a head's spectrum: the mean's size over the standard deviation, mean and variance."""
 LOOKS = ("distance", "profile entropy", "rho far")
 
 
@@ -85,7 +86,11 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         rows = [row for row in heads if row["model"] == model]
         for column in COLUMNS:
             for look in LOOKS:
-                found.append({"model": model, "spectrum": column, "of": look, **rank_correlation(rows, column, look)})
+                pair = [row[column] for row in rows], [row[look] for row in rows]
+                low, high = resampled(*pair, draws=1000)
+                found.append(
+                    {"model": model, "spectrum": column, "of": look, "value": rank_correlation(*pair), "low": low, "high": high}
+                )
     return found
 
 

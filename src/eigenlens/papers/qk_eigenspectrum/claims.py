@@ -84,7 +84,7 @@ def _heads(tables: Tables) -> list[Claim]:
         }
         verdict: Verdict = "reproduced" if row["high"] < 0 else "not reproduced"
         note = (
-            "rank correlation of mean over standard deviation of a head's eigenvalues with its mean distance; with the mean "
+            "rank correlation of |mean| over standard deviation of a head's eigenvalues with its mean distance; with the mean "
             f"alone {others['mean']:.2f}, with the variance alone {others['variance']:.2f}; interval: 95 % of resampled heads; "
             "reproduced if it lies below 0"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,26 +103,10 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
             mean, variance = float(found.mean[head]), float(found.variance[head])
             rows.append({
                 "model": name, "layer": layer, "head": head, "mean": mean, "variance": variance,
-                "signed variance": float(found.signed[head]), "concentration": mean / math.sqrt(variance),
+                "signed variance": float(found.signed[head]), "concentration": abs(mean) / math.sqrt(variance),
                 "trace": float(found.trace[head]), "trace of square": float(found.trace_of_square[head]),
                 "square": float(found.square[head]),
                 "real part of largest": float(found.eigenvalues[head][found.eigenvalues[head].abs().argmax()].real),
                 "share complex": float((found.eigenvalues[head].imag.abs() > 1e-9).double().mean()), **looks[head],
             })  # fmt: skip
     return rows
-
-
-def rank_correlation(rows: Sequence[dict[str, Any]], x: str, y: str, draws: int = 1000) -> dict[str, float]:
-    """Spearman's correlation of two columns over heads, with the middle 95 % of resampled heads."""
-    at = torch.tensor([[row[x] for row in rows], [row[y] for row in rows]], dtype=torch.float64)  # (2, n)
-    chosen = torch.randint(len(rows), (draws, len(rows)), generator=torch.Generator().manual_seed(0))
-    again = _spearman(at[:, chosen])  # (draws,)
-    return {"value": float(_spearman(at)), "low": float(again.quantile(0.025)), "high": float(again.quantile(0.975))}
-
-
-def _spearman(pairs: Tensor) -> Tensor:
-    """Of (2, …, n): (…,). Equal values share their mean rank."""
-    left, right = pairs[..., :, None], pairs[..., None, :]
-    ranks = (left > right).sum(-1) + ((left == right).sum(-1) + 1) / 2
-    ranks = (ranks - ranks.mean(-1, keepdim=True)).double()
-    return (ranks[0] * ranks[1]).sum(-1) / ranks.norm(dim=-1).prod(0).clamp_min(1e-30)
