@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..attention import find, mechanisms
+from ..attention import Mechanism, find, mechanisms
 from ..errors import EigenlensError
 
 FULL = "softmax"
@@ -46,6 +46,11 @@ def entrants(names: Sequence[str] | None = None) -> list[str]:
 def fits(name: str, causal: bool) -> bool:
     """Whether a mechanism runs in a direction."""
     return ("causal" if causal else "both ways") in find(name).directions
+
+
+def ours(kind: type[Mechanism]) -> bool:
+    """Whether a mechanism is the package's own, and not from a user's file."""
+    return kind.__module__.startswith("eigenlens.")
 
 
 def settings_for(name: str, of: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -73,9 +73,11 @@ class Bench:
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise EigenlensError(f"the bench in {folder} is of another format than {FORMAT}; make it anew")
         try:
-            return cls.from_record(record)
-        except (KeyError, TypeError) as error:
+            found = cls.from_record(record)
+            found.rows(), found.charts(), found.sentence.strip()
+        except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
             raise EigenlensError(f"the bench in {folder} is damaged: {error!r} in bench.json; make it anew") from error
+        return found
 
     def __repr__(self) -> str:
         return f"<bench of {self.name}: {self.sentence}>"

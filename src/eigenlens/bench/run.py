@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ..attention import find
-from ..attention import mechanisms as known
 from ..errors import EigenlensError
 from ..lab.training_run import check_device
 from ..run.parts import Parts
 from ..run.progress import Report, silent
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
 from .damage import DAMAGE_QUICK, DamageScale, damage
-from .entrants import FULL, entrants, fits
+from .entrants import FULL, entrants, fits, ours
 from .quality import QUALITY_QUICK, quality
 from .result import Bench
 from .spectra import spectra
 from .speed import SPEED_QUICK, SpeedScale, speed
 from .training import TASKS, LabScale
 
-OURS = frozenset(known())
-"""The mechanisms of the package, as against those that a user's file brings."""
+ON_DEVICES = ("speed", "damage")
 SCALES: Mapping[str, tuple[Any, Any]] = {
     "speed": (SpeedScale(), SPEED_QUICK),
     "quality": (LabScale(), QUALITY_QUICK),
@@ -50,12 +48,14 @@ def bench(
         raise EigenlensError(f"no bench {name!r}; there are {', '.join(SCALES)}")
     out, chosen = Path(out), entrants(mechanisms)
     check_device(device)
+    if device != "cpu" and name not in ON_DEVICES:
+        raise EigenlensError(f"the bench {name} trains on the CPU; another device is for {' and '.join(ON_DEVICES)}")
     scale = SCALES[name][quick]
     if name == "speed" and lengths is not None:
         if not lengths or min(lengths) < 2:
             raise EigenlensError(f"lengths are whole numbers from 2 on, not {', '.join(map(str, lengths)) or 'none'}")
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
-    if name == "choose" and (mechanisms is not None or set(chosen) - OURS):
+    if name == "choose" and (mechanisms is not None or not all(ours(find(one)) for one in chosen)):
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
@@ -79,5 +79,5 @@ def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple
     """Of the mechanisms that were named those that can be dropped in; where none was, the usual ones and a user's own."""
     ways = {TASKS[task] for task in scale.lab.tasks}
     named = [name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights]
-    usual = [*scale.candidates, *(name for name in named if name not in OURS)]
+    usual = [*scale.candidates, *(name for name in named if not ours(find(name)))]
     return tuple(dict.fromkeys([FULL, *(usual if whole else named)]))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention import Mechanism, Shape, find, make
+from ..attention import Mechanism, Shape, find, make, mechanisms
 from ..display import numbered
 from ..run.parts import Parts
 from ..run.progress import Report
@@ -21,6 +21,8 @@ from .result import Bench
 from .timing import Pace, in_rounds, medians, peak_bytes
 
 YARDSTICK = "torch SDPA"
+EXPONENT, CROSSOVER = 1.15, 4096
+"""What a linear mechanism is held to: how its time grows from 2,048 tokens on, and where it is below torch's."""
 PASSES = ("forward", "forward and backward")
 SECONDS, GIGABYTES = 8.0, 4.0
 """A length at which one call would take more is left out."""
@@ -175,9 +177,7 @@ def recurrence_race(scale: SpeedScale, device: torch.device) -> list[Row]:
         alpha, beta = (t.sigmoid() for t in (x[..., :heads].mT + 4, x[..., -heads:].mT))  # (B, H, n)
         for training in (False, True):
             given = [t.clone().requires_grad_(training) for t in (q, k, v, alpha, beta)]
-            found.append(
-                {"heads": heads, "pass": "forward and backward" if training else "forward", **_race(given, scale, device)}
-            )
+            found.append({"heads": heads, "pass": PASSES[training], **_race(given, scale, device)})
     return found
 
 
@@ -233,10 +233,15 @@ def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
     below = sorted((row for row in others if row["crossover"] is not None), key=lambda row: row["crossover"])
     told = [f"{row['mechanism']} from {_rounded(row['crossover'])} tokens on" for row in below]
     which = f" (the earliest: {told[0]}; the latest: {told[-1]})" if len(told) > 1 else f" ({told[0]})" if told else ""
+    linear = [row for row in others if row["mechanism"] in mechanisms() and find(row["mechanism"]).linear]
+    grows = sum(row["exponent"] is not None and row["exponent"] <= EXPONENT for row in linear)
+    early = sum(row["crossover"] is not None and row["crossover"] < CROSSOVER for row in linear)
     least, most = (pick(row["times_faster"] for row in race) for pick in (min, max))
     return (
-        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which}; the gated delta rule in "
-        f"chunks is {least:.0f} to {most:.0f} times as fast as token by token at {race[0]['tokens']:,} tokens."
+        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which}; of {len(linear)} linear "
+        f"ones {grows} grow with an exponent of at most {EXPONENT} and {early} are faster from below {CROSSOVER:,} tokens on; "
+        f"the gated delta rule in chunks is {least:.0f} to {most:.0f} times as fast as token by token at "
+        f"{race[0]['tokens']:,} tokens."
     )
 
 

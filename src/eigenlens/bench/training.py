@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from ..lab import Config, Digits, NextBytes, Settings, Trained, Transformer, tra
 from ..lab.train import Point
 from ..run.files import disk_errors, read_json, read_tensors, write_json, write_tensors
 from ..run.progress import Report, silent
-from .entrants import FULL, SMALL, settings_for
+from .entrants import FULL, SMALL, ours, settings_for
 
 TASKS: dict[str, bool] = {"next bytes": True, "digits": False}
 """The tasks by name, and whether they are causal: the next byte of a text, and the digit in 64 pixels."""
@@ -86,12 +87,16 @@ def trained(
     model = Transformer(config)
     settings = Settings(steps=scale.steps, batch=scale.batch, rate=scale.rate, measure=scale.steps, seed=seed)
     asked = {"config": asdict(config), "settings": asdict(settings), "task": type(task).__name__, "text": scale.characters}
+    asked["sources"] = sorted({inspect.getsource(type(one)) for one in model.mechanisms if not ours(type(one))})
     key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
     place = None if store is None else store / key
     if place is not None and place.with_suffix(".json").is_file():
         model.load_state_dict(read_tensors(place.with_suffix(".safetensors")))
         kept = read_json(place.with_suffix(".json"))
-        return model.eval(), Trained(**{**kept, "curve": tuple(Point(**point) for point in kept["curve"])})
+        try:
+            return model.eval(), Trained(**{**kept, "curve": tuple(Point(**point) for point in kept["curve"])})
+        except (KeyError, TypeError) as error:
+            raise EigenlensError(f"{place.with_suffix('.json')} is damaged: {error!r}; delete it to train anew") from error
     found = train(model, task, settings, report=report, label=label)
     if place is not None:
         with disk_errors(place):
