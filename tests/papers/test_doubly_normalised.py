@@ -19,7 +19,7 @@ from eigenlens.papers.doubly_normalised.keys import (
     random_keys,
     tight,
 )
-from eigenlens.papers.mind_the_gap.encoders import token_ids
+from eigenlens.papers.inputs import token_ids
 from eigenlens.papers.pictures import draw
 from eigenlens.sources.models import load
 

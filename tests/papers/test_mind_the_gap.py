@@ -8,7 +8,8 @@ import torch
 from eigenlens.capture import capture
 from eigenlens.papers import PAPERS, mind_the_gap
 from eigenlens.papers.fits import exponent
-from eigenlens.papers.mind_the_gap.encoders import attending, encoder_rows, token_ids
+from eigenlens.papers.inputs import token_ids
+from eigenlens.papers.mind_the_gap.encoders import attending, encoder_rows
 from eigenlens.papers.mind_the_gap.models import (
     VARIANTS,
     Variant,

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 from ..display import html_view
 from ..errors import EigenlensError
 
+Tables = Mapping[str, Sequence[dict[str, Any]]]
+"""What was measured: lists of rows by name."""
 Verdict = Literal["reproduced", "not reproduced", "out of reach"]
 
 

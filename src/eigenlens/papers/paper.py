@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..run.parts import Parts
 from ..run.progress import Report, silent
-from .claims import Claim, Reproduction
+from .claims import Claim, Reproduction, Tables
 
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 

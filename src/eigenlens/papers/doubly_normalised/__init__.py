@@ -15,7 +15,8 @@ from typing import Any
 from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report
-from ..paper import Paper, Tables
+from ..claims import Tables
+from ..paper import Paper
 from .claims import claims_of, key_charts
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
 from .training import Training, training_rows

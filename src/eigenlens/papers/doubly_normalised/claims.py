@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from ..curves import curves
-from ..paper import Tables
 
 LEAST = "doubly normalised: least · S"
 

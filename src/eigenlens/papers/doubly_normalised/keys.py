@@ -18,7 +18,7 @@ from ...attention.given import probabilities
 from ...capture import AttentionCall, capture
 from ...errors import EigenlensError
 from ...sources.models import load
-from ..mind_the_gap.encoders import token_ids
+from ..inputs import token_ids
 
 BINS = (-30.0, 2.0, 128)
 """Of the histogram of log₁₀ of keys' weights: from, to, number; what lies below is in the first."""

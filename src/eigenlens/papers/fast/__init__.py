@@ -6,20 +6,19 @@ models with softmax and with fastmax, on text and on a task that needs to pick s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
 from ...run.progress import Report
+from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
 from . import measures
 from .claims import claims_of
 from .measures import KINDS, UNNORMALISED
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from ..fits import exponent
-from ..paper import Tables
 
 EXACT, QUIET = 1e-5, 1e-6
 

@@ -17,7 +17,8 @@ import torch
 from ...lab import NextBytes, Settings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Report
-from ..paper import Paper, Tables
+from ..claims import Tables
+from ..paper import Paper
 from .checks import exact_checks
 from .claims import SHOWN, charts, claims_of
 

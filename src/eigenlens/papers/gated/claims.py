@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from ..curves import curves
 from ..fits import rank_correlation, resampled
-from ..paper import Tables
 
 SHOWN = (
     ("Trained with every gate, mean over seeds", "gates"),

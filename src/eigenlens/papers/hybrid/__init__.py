@@ -10,8 +10,9 @@ from typing import Any
 from ...lab import Settings
 from ...run.parts import Parts
 from ...run.progress import Report
+from ..claims import Tables
 from ..curves import curves
-from ..paper import Paper, Tables
+from ..paper import Paper
 from .claims import claims_of
 from .composition import compositions
 from .speed import equality, pattern_costs, speed

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from ..fits import exponent
-from ..paper import Tables
 
 LEFT = {32: 0.502, 64: 0.752, 128: 0.875}
 """The share of N Gaussian pairs that the best state of width 16 leaves."""

@@ -16,7 +16,8 @@ import torch
 
 from ...run.parts import Parts
 from ...run.progress import Report
-from ..paper import Paper, Tables
+from ..claims import Tables
+from ..paper import Paper
 from .claims import claims_of, gap_charts
 from .encoders import encoder_rows
 from .models import (

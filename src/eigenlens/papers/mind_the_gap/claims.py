@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from ..curves import curves
 from ..fits import exponent
-from ..paper import Tables
 from .models import MODELS, VARIANTS
 
 SEEDS = "mean of {} seeds, interval: least and largest"

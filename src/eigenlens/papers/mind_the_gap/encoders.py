@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...attention import register
 from ...capture import capture
-from ...errors import EigenlensError
-from ...sources.inputs import Request, prepare
-from ...sources.models import Model, load
+from ...reconstruct import attending
+from ...sources.models import load
 from ...stats.geometry import mean_cosine, relative_residual
+from ..inputs import token_ids
 from .models import stable_rank
 
 BATCH = 16
 ATTENTIONS = ("softmax", "gapless")
-
-
-def token_ids(model: Model, text: str, length: int, number: int, seed: int) -> Tensor:
-    """Windows of a text as a model reads it, without padding: (number, length)."""
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        inputs = prepare(model, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
-        ids = [batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)]
-    return torch.cat(ids)[:number]
 
 
 @torch.no_grad()
@@ -45,7 +32,7 @@ def encoder_rows(name: str, text: str, length: int, inputs: int, starts: int, se
     for weights, number, model in models:
         found = {}
         for attention in ATTENTIONS:
-            with attending(model, attention):
+            with attending(model, attention):  # softmax is what it has
                 streams = [_streams(model, batch) for batch in ids.split(BATCH)]
             for depth in range(len(streams[0])):
                 X = torch.cat([stream[depth] for stream in streams])  # (N, T, C)
@@ -88,18 +75,3 @@ def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
         "between texts, gapless": float(other_pairs[apart].mean()),
         "nearest text stays": float((nearest[0] == nearest[1]).double().mean()),
     }
-
-
-@contextlib.contextmanager
-def attending(model: Any, attention: str) -> Iterator[None]:
-    """The model attends by a mechanism of ours (or by softmax, as it does), and as before afterwards."""
-    before = model.config._attn_implementation
-    if attention != "softmax":
-        if not model._can_set_attn_implementation():
-            raise EigenlensError(f"{type(model).__name__} does not let its attention be exchanged; choose another encoder")
-        register(attention)
-        model.set_attn_implementation(attention)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)

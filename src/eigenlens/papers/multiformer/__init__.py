@@ -8,7 +8,7 @@ count alike?) is asked of a task with the redundancy of speech: letters that are
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,11 +21,10 @@ from ...attention.relevance import evenness, head_relevance, head_terms
 from ...lab import Config, Repeated, Settings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Report
+from ..claims import Tables
 from ..paper import Paper
 from .claims import claims_of
 from .relevance import catalogue_map, lab_relevance
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def heads(local: int, conv: int) -> tuple[tuple[str, int], ...]:

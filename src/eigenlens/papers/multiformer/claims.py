@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..claims import Claim, Verdict, judged
+from ..claims import Claim, Tables, Verdict, judged
 from ..fits import rank_correlation, resampled
 
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 ZERO = {"all full": 1e-5, "terms": 1e-5, "relevance": 1e-5, "local heads": 0.0}
 """What each check may be away from zero at most."""
 MIXED, SINGLE = "2 local, 2 conv", ("all local", "all conv")

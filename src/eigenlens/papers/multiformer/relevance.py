@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +14,8 @@ from ...errors import EigenlensError
 from ...explain import anatomy, head_weights
 from ...explain.anatomy import Attend
 from ...lab import Transformer
-from ...sources.inputs import Request, prepare
 from ...sources.models import load
+from ..inputs import batches_of
 
 
 @torch.no_grad()
@@ -53,11 +51,8 @@ def loaded_relevance(model: nn.Module, passes: Sequence[Callable[[], Any]]) -> d
 def catalogue_map(name: str, text: str, length: int, number: int, seed: int) -> list[dict[str, Any]]:
     """The map of a catalogue model on real text, a row for each head, with the evenness of its layer."""
     model = load(name)
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        inputs = prepare(model, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
-        batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 8)]
     backbone: Any = model.backbone
-    passes = [lambda batch=batch: backbone(**batch) for batch in batches]
+    passes = [lambda batch=batch: backbone(**batch) for batch in batches_of(model, text, length, number, seed)]
     rows = []
     for stack, relevance in loaded_relevance(backbone, passes).items():
         for layer, (shares, even) in enumerate(zip(relevance.tolist(), evenness(relevance).tolist())):

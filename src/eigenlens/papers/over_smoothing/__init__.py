@@ -8,7 +8,7 @@ tried on two tasks: digits, learned by a lab encoder as a whole, and the sentime
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -17,12 +17,11 @@ import numpy as np
 
 from ...run.parts import Parts
 from ...run.progress import Report
+from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
 from .claims import claims_of
 from .models import READ_OUTS, digits_run, pretrained, reviews_run
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...lab.fusion import FUSIONS
-from ..claims import Claim, Verdict, judged
+from ..claims import Claim, Tables, Verdict, judged
 from ..fits import rank_correlation
 
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 Rows = Sequence[dict[str, Any]]
 ROUNDING = 1e-6
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +15,9 @@ from ...lab import Digits, Settings, Transformer, train
 from ...lab.fusion import FUSIONS, Fusion
 from ...run.progress import Report
 from ...sources.datasets import reviews
-from ...sources.inputs import Request, prepare
 from ...sources.models import Model, load
 from ...stats.geometry import mean_cosine
+from ..inputs import token_ids
 from .bound import GELU, block_steps
 
 if TYPE_CHECKING:
@@ -32,11 +30,7 @@ READ_OUTS = ("last layer", *FUSIONS)
 def pretrained(name: str, scale: Scale, seed: int) -> list[dict[str, Any]]:
     """Every block of a catalogue model of BERT's family on real text."""
     model = load(name)
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        asked = Request((scale.text,), scale.length, max(scale.inputs, 3), 0.2, seed)
-        inputs = prepare(model, asked, Path(scratch))
-        ids = torch.cat([batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)])
-    ids = ids[: scale.inputs]
+    ids = token_ids(model, scale.text, scale.length, scale.inputs, seed)
     steps = block_steps(model.backbone, lambda: model.backbone(input_ids=ids), GELU)
     return [{"model": name, "state": "pretrained", "seed": seed, **step.row()} for step in steps]
 

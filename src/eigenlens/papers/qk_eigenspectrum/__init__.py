@@ -13,9 +13,10 @@ import torch
 from ...lab import NextBytes, Settings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Report
+from ..claims import Tables
 from ..curves import curves
 from ..fits import rank_correlation, resampled
-from ..paper import Paper, Tables
+from ..paper import Paper
 from .claims import claims_of
 from .heads import head_rows
 from .toy import descend, toy_row

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims import Claim, Verdict, judged
-from ..paper import Tables
+from ..claims import Claim, Tables, Verdict, judged
 
 DISTANCE = {0.0: 1.5, 0.06: 1.8, 0.25: 3.7, 1.0: 8.1}
 ENTROPY = {0.0: 0.28, 0.06: 0.34, 0.25: 0.56, 1.0: 0.79}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +12,8 @@ from torch import Tensor
 from ...attention.qk import spectrum
 from ...capture import AttentionCall, capture
 from ...explain.truncation import query_weights
-from ...sources.inputs import Request, prepare
 from ...sources.models import load
+from ..inputs import batches_of
 
 
 def distances(tokens: int, vision: bool) -> Tensor:
@@ -87,13 +85,9 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
         A = call.pattern()  # (B, H, T, T)
         seen.setdefault(call.name, Nearness(distances(A.shape[-1], vision))).see(A)
 
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        request = Request(("photos" if vision else text,), None if vision else length, max(inputs, 3), 0.2, seed)
-        prepared = prepare(model, request, Path(scratch))
-        with capture(model.module, note):
-            for group in prepared.groups:
-                for _, batch in prepared.batches(group, 4):
-                    model.module(**batch)
+    with capture(model.module, note):
+        for batch in batches_of(model, "photos" if vision else text, None if vision else length, inputs, seed, 4):
+            model.module(**batch)
     rows = []
     for layer, queries in enumerate(query_weights(model.module)):
         w = queries.weights

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ...collapse.verdict import COLLAPSED
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT
 from .training_claims import circle_claims, task_claims
 
@@ -28,8 +26,6 @@ CURVES = {
 WITHIN = 0.05
 SINGLE = (0.17, 3e-3, 6e-5)
 """Published residual of single paths of 1, 2 and 3 hops, BERT-base at random start."""
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def claims_of(tables: Tables, miniature: bool = False) -> tuple[Claim, ...]:

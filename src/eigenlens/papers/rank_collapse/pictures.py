@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
+from ..claims import Tables
 from .claims import CURVES, DEPTHS
 
 LEAST = 1e-9
 VARIANTS = ["SAN", "SAN+MLP", "SAN+skip", "full"]
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def collapse_charts(tables: Tables) -> dict[str, Any]:

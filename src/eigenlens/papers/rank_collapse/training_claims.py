@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..claims import Claim, Verdict, judged
+from ..claims import Claim, Tables, Verdict, judged
 
 TASKS = {"sort": (0.98, 0.6), "convex hull": (0.90, 0.65), "memorise": (0.85, 0.8)}
 """Published accuracy of the whole model, and what paths of length one exceed."""
-
-Tables = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def task_claims(tables: Tables) -> list[Claim]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +15,11 @@ from ...explain.truncation import query_weights, truncated
 from ...lab import NearestNeighbour, Settings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Report
-from ...sources.inputs import Request, prepare
 from ...sources.models import Model, load
+from ..claims import Tables
 from ..curves import curves
-from ..paper import Paper, Tables
+from ..inputs import batches_of
+from ..paper import Paper
 from .claims import claims_of
 from .theory import rank_one, simulated, sweep
 
@@ -112,10 +111,7 @@ def _train(scale: Scale, layers: int, rank: int, seed: int, parts: Parts, report
 def cut_model(name: str, scale: Scale, seed: int, report: Report) -> dict[str, list[dict[str, Any]]]:
     """Quality of a loaded model with all heads cut to each rank, and with one head cut at a time."""
     model = load(name)
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        request = Request((scale.text,), scale.length, max(scale.inputs, 3), 0.2, seed)
-        inputs = prepare(model, request, Path(scratch))
-        batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 8)]
+    batches = batches_of(model, scale.text, scale.length, scale.inputs, seed)
     attentions = query_weights(model.module)
     width = attentions[0].weight.shape[1]
     own = outputs(model, batches)

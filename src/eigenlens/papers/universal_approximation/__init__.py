@@ -14,10 +14,10 @@ from torch import Tensor
 from ...attention.ramps import HARD, Ramp, SequenceMap, fit_network, network
 from ...run.parts import Parts
 from ...run.progress import Report
-from ..claims import Claim, Verdict, judged
+from ..claims import Claim, Tables, Verdict, judged
 from ..curves import curves
 from ..fits import exponent
-from ..paper import Paper, Tables
+from ..paper import Paper
 
 PUBLISHED = {9: 0.1245, 17: 0.0620, 129: 0.00775}
 """Largest error of a hard ramp on [−1, 1] by number of anchors, at 4,001 places."""
