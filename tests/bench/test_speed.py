@@ -88,3 +88,14 @@ def test_the_two_forms_of_the_recurrence_agree():
     for row in rows:
         assert row["largest_difference"] < 1e-5
         assert row["times_faster"] == pytest.approx(row["loop_milliseconds"] / row["chunks_milliseconds"])
+
+
+def test_linear_mechanisms_are_held_to_how_they_grow_and_where_they_cross():
+    rows = [
+        {"mechanism": "local", "exponent": 1.1, "crossover": 900.0},
+        {"mechanism": "fastmax", "exponent": 1.3, "crossover": 5000.0},
+        {"mechanism": "softmax", "exponent": 2.0, "crossover": None},
+    ]
+    said = sentence(rows, [{"tokens": 4096, "times_faster": 20.0}])
+    assert "of 2 linear ones 1 grow with an exponent of at most 1.15 and 1 are faster from below 4,096 tokens on" in said
+    assert "linear one" not in sentence([{**row, "exponent": None} for row in rows], [{"tokens": 64, "times_faster": 2.0}])

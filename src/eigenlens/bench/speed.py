@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention import Mechanism, Shape, find, make, mechanisms
+from ..attention import Mechanism, Shape, find, make
 from ..display import numbered
 from ..run.parts import Parts
 from ..run.progress import Report
@@ -233,15 +233,24 @@ def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
     below = sorted((row for row in others if row["crossover"] is not None), key=lambda row: row["crossover"])
     told = [f"{row['mechanism']} from {_rounded(row['crossover'])} tokens on" for row in below]
     which = f" (the earliest: {told[0]}; the latest: {told[-1]})" if len(told) > 1 else f" ({told[0]})" if told else ""
-    linear = [row for row in others if row["mechanism"] in mechanisms() and find(row["mechanism"]).linear]
-    grows = sum(row["exponent"] is not None and row["exponent"] <= EXPONENT for row in linear)
-    early = sum(row["crossover"] is not None and row["crossover"] < CROSSOVER for row in linear)
     least, most = (pick(row["times_faster"] for row in race) for pick in (min, max))
     return (
-        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which}; of {len(linear)} linear "
-        f"ones {grows} grow with an exponent of at most {EXPONENT} and {early} are faster from below {CROSSOVER:,} tokens on; "
-        f"the gated delta rule in chunks is {least:.0f} to {most:.0f} times as fast as token by token at "
+        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which}; {_held_to(others)}the "
+        f"gated delta rule in chunks is {least:.0f} to {most:.0f} times as fast as token by token at "
         f"{race[0]['tokens']:,} tokens."
+    )
+
+
+def _held_to(rows: Sequence[Row]) -> str:
+    """How many linear mechanisms keep to what they are held to; nothing where no length was long enough to tell."""
+    linear = [row for row in rows if row.get("exponent") is not None and find(row["mechanism"]).linear]
+    if not linear:
+        return ""
+    grows = sum(row["exponent"] <= EXPONENT for row in linear)
+    early = sum(row["crossover"] is not None and row["crossover"] < CROSSOVER for row in linear)
+    return (
+        f"of {numbered(len(linear), 'linear one')} {grows} grow with an exponent of at most {EXPONENT} and {early} are faster "
+        f"from below {CROSSOVER:,} tokens on; "
     )
 
 
