@@ -21,7 +21,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 from .given import Given
 from .mechanism import Mechanism
-from .prefix import causal_product, whole_product, wide, with_ones
+from .prefix import causal_product, ratio, whole_product, wide, with_ones
 from .registry import mechanism
 
 NORMALISE = ("token", "centred", "tokens", "none")
@@ -77,7 +77,7 @@ class Fastmax(Mechanism):
         allowed = given.allowed(q, k)
         if allowed is not None:
             weights = weights.masked_fill(~allowed, 0.0)
-        return _ratio(weights, weights.sum(3, keepdim=True))
+        return ratio(weights, weights.sum(3, keepdim=True))
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         dtype, v = v.dtype, wide(v)
@@ -86,12 +86,12 @@ class Fastmax(Mechanism):
             a, b = with_ones(q), with_ones(k)  # y: (B, H, T, D+1)
             if given.keys is not None:
                 b = b.masked_fill(~given.keys[:, None, :, None], 0.0)
-            return _ratio(*(causal_product(a, b, v, self.settings.chunk) if given.causal else whole_product(a, b, v))).to(dtype)
+            return ratio(*(causal_product(a, b, v, self.settings.chunk) if given.causal else whole_product(a, b, v))).to(dtype)
         values = with_ones(v)
         if given.keys is not None:
             values = values.masked_fill(~given.keys[:, None, :, None], 0.0)
         out = (self._causal if given.causal else self._whole)(q, k, values.transpose(2, 3)).transpose(2, 3)
-        return _ratio(out[..., :-1], out[..., -1:]).to(dtype)
+        return ratio(out[..., :-1], out[..., -1:]).to(dtype)
 
     def normalised(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         """`q̂` and `k̂`, of the shapes of q and k."""
@@ -176,8 +176,3 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _features(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """`φ = y_a y_b` of all pairs: (B, H, D+1, T) → (B, H, F, T)."""
     return y.index_select(2, a) * y.index_select(2, b)
-
-
-def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """Nothing for a query that sees no key; kernels are positive wherever it sees one."""
-    return above / below.masked_fill(below == 0, 1.0)

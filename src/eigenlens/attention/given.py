@@ -86,3 +86,16 @@ def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor
     if torch.equal(mask, (before & keys[:, None, None]).expand_as(mask)):
         return True, known, None
     return False, None, mask
+
+
+def with_bias(pairs: Tensor | None, bias: Tensor | None, T: int, S: int) -> Tensor | None:
+    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S), of which the last T queries count.
+
+    A bias of zeros is none: models hand it over where they have no positions to tell.
+    """
+    if bias is None or not bool(bias.any()):
+        return pairs
+    bias = bias[..., -T:, :S]
+    if pairs is None:
+        return bias
+    return bias.masked_fill(~pairs, -torch.inf) if pairs.dtype == torch.bool else bias + pairs

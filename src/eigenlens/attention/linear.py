@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 from .given import Given
 from .mechanism import Mechanism
-from .prefix import causal_product, whole_product, wide
+from .prefix import causal_product, ratio, whole_product, wide
 from .registry import mechanism
 
 
@@ -50,21 +50,16 @@ class Linear(Mechanism):
         products = features(q) @ features(k).mT  # (B, H, T, S)
         allowed = given.allowed(q, k)
         products = products if allowed is None else products.masked_fill(~allowed, 0.0)
-        return _divided(products, products.sum(3, keepdim=True))
+        return ratio(products, products.sum(3, keepdim=True))
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         phi_q, phi_k = features(wide(q)), features(wide(k))
         if given.keys is not None:
             phi_k = phi_k * given.keys[:, None, :, None]
         if given.causal:
-            return _divided(*causal_product(phi_q, phi_k, wide(v), self.settings.chunk)).to(v.dtype)
-        return _divided(*whole_product(phi_q, phi_k, wide(v))).to(v.dtype)
+            return ratio(*causal_product(phi_q, phi_k, wide(v), self.settings.chunk)).to(v.dtype)
+        return ratio(*whole_product(phi_q, phi_k, wide(v))).to(v.dtype)
 
     def cost(self, n: int, d: int) -> int:
         """Causal, the dearer form: `2nd` for every token of a chunk, `nd²` to add to the state and to read it each."""
         return 2 * n * d * (min(self.settings.chunk, n) + d)
-
-
-def _divided(above: Tensor, below: Tensor) -> Tensor:
-    """A query that sees no key gets zero."""
-    return above / below.masked_fill(below == 0, 1.0)

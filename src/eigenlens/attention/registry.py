@@ -20,12 +20,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
-import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
 from ..hints import fits, told
-from .given import read_mask
+from .given import read_mask, with_bias
 from .mechanism import Mechanism, Shape
 
 Interface = Callable[..., tuple[Any, Any]]
@@ -144,11 +143,7 @@ def interface(mechanism: Mechanism) -> Interface:
             causal = seen or (causal and T == 1)  # a mask of one query does not tell that it is the last token
         elif causal and 1 < T < k.shape[2]:  # the first pass over a cache of fixed size: what follows is empty
             k, v = k[:, :, :T], v[:, :, :T]
-        if position_bias is not None and bool(position_bias.any()):
-            bias = position_bias[..., -T:, : k.shape[2]]
-            if pairs is not None:
-                bias = bias.masked_fill(~pairs, -float("inf")) if pairs.dtype == torch.bool else bias + pairs
-            pairs = bias
+        pairs = with_bias(pairs, position_bias, T, k.shape[2])
         out = mechanism(q, k, v, causal=causal, keys=keys, pairs=pairs, scale=scaling)
         return out.transpose(1, 2).contiguous(), None
 

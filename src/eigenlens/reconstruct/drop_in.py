@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import Mechanism, find, make
-from ..attention.given import read_mask
+from ..attention.given import read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..capture import AttentionCall, Site, replaced
@@ -79,12 +79,7 @@ def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor,
         k, v = k[:, :, :T], v[:, :, :T]
     if T == 1 and "causal" in mechanism.directions:
         causal = True  # the last token, as in generation: there is nothing behind it
-    bias = call.bias
-    if bias is not None and bool(bias.any()):
-        bias = bias[..., -T:, : k.shape[2]]
-        if pairs is not None:
-            bias = bias.masked_fill(~pairs, -torch.inf) if pairs.dtype == torch.bool else bias + pairs
-        pairs = bias
+    pairs = with_bias(pairs, call.bias, T, k.shape[2])
     return k, v, {"causal": causal, "keys": keys, "queries": call.query_valid, "pairs": pairs, "scale": call.scale}
 
 
