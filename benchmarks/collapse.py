@@ -23,9 +23,9 @@ import eigenlens as el
 from eigenlens.capture import attention_names, capture_layers
 from eigenlens.collapse import ABLATIONS, draw_paths, frozen_terms, head_marginals
 from eigenlens.collapse.paths import path_counts
+from eigenlens.sources.forward import forward_of
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.stats import DepthMetrics
-from eigenlens.study.probe import forward_of
 from tables import table
 
 

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 
 from eigenlens import capture, load
+from eigenlens.sources.forward import forward_of
 from eigenlens.sources.inputs import Inputs, Request, prepare
 from eigenlens.sources.models import Model
 from eigenlens.sources.split import FIT
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.rows import RowAnalysis
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
-from eigenlens.study.probe import forward_of
 from tables import table
 
 RANK, COLUMNS = 64, 80

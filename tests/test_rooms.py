@@ -14,7 +14,7 @@ BELOW = {  # each room may import itself and these; display, errors, hints and s
     "stats": {"capture"},
     "run": {"stats"},
     "spectra": {"stats"},
-    "study": {"spectra", "run", "stats", "capture", "sources", "__init__"},
+    "study": {"diagnostics", "spectra", "run", "stats", "capture", "sources", "__init__"},
     "attention": set(),
     "lab": {"attention", "sources", "run"},
     "bench": {
@@ -31,18 +31,22 @@ BELOW = {  # each room may import itself and these; display, errors, hints and s
         "run",
     },
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
-    "explain": {"capture", "attention"},
+    "explain": {"capture", "attention", "stats", "run", "sources", "__init__"},
+    "diagnostics": {"explain", "attention", "stats", "capture", "sources"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
     "report": {
         "study",
         "reconstruct",
         "collapse",
+        "explain",
+        "diagnostics",
         "spectra",
         "run",
         "sources",
         "__init__",
     },  # results, and how files are written
     "papers": {
+        "diagnostics",
         "bench",
         "collapse",
         "explain",

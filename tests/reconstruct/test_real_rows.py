@@ -10,11 +10,11 @@ from eigenlens.capture import capture
 from eigenlens.reconstruct.estimator import SiteStatistics
 from eigenlens.reconstruct.row_model import covariance_about, expected_error
 from eigenlens.reconstruct.rows import RowConditional
+from eigenlens.sources.forward import forward_of
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.sources.models import load
 from eigenlens.sources.split import FIT
 from eigenlens.stats import RowMoments
-from eigenlens.study.probe import forward_of
 
 
 @functools.cache

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from eigenlens.capture import capture
+from eigenlens.sources.forward import forward_of
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.sources.models import load
 from eigenlens.sources.split import FIT
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, RowMoments
-from eigenlens.study.probe import forward_of
 
 
 @functools.cache

@@ -21,10 +21,10 @@ from ..reconstruct.held_out import HeldOut
 from ..reconstruct.tasks import Task, task_of
 from ..run.parts import Parts
 from ..run.progress import Report
+from ..sources.forward import forward_of
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
 from ..study.make import data_names
-from ..study.probe import forward_of
 from .entrants import FULL, MIDDLE, settings_for
 from .result import Bench
 

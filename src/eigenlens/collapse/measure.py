@@ -14,11 +14,11 @@ from ..capture import Layer, attention_names, capture, capture_layers
 from ..capture.layers import Kind
 from ..explain.frozen import FrozenStack, freeze
 from ..run.progress import Report
+from ..sources.forward import forward_of
 from ..sources.inputs import Batch, Inputs
 from ..sources.models import Model
 from ..stats import DepthMetrics
 from ..stats.depth import mean_interval
-from ..study.probe import forward_of
 from ..switches import Switches
 from .ablation import ablated
 from .bounds_model import bound_rows, depth_rows, model_bounds

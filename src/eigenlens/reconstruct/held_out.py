@@ -16,12 +16,12 @@ from torch import nn
 from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from ..run.progress import Report, silent
+from ..sources.forward import forward_of
 from ..sources.inputs import Batch, Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..sources.split import FIT
 from ..study import Study
 from ..study.make import data_names
-from ..study.probe import forward_of
 
 ENTRIES = 2_000_000
 """Score entries of one call that are looked at together: what follows stays in the caches."""

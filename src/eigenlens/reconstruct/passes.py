@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ..run.progress import Report
-from ..study.probe import forward_of
 from .evaluation import SECONDS
 from .held_out import HeldOut
 from .tasks import task_of

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..capture import AttentionCall, block_paths, capture
 from ..errors import EigenlensError
+from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
 from ..sources.windows import special_tokens
 from .options import Options
-
-
-def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch, or the `whole` model, its task's head included."""
-    module = model.module if whole else model.backbone
-    double = next((p.dtype for p in module.parameters()), None) == torch.float64
-
-    def inputs_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The batch as the model takes it: pictures and sound in double where the model is."""
-        return {name: x.double() if double and x.is_floating_point() else x for name, x in batch.items()}
-
-    if model.kind == "module":
-        return lambda batch: module(next(iter(inputs_of(batch).values())))
-    config = getattr(module, "config", None)
-    fixed = {"use_cache": False} if getattr(config, "use_cache", None) is not None else {}
-    return lambda batch: module(**inputs_of(batch), **fixed)
 
 
 def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from ..capture import AttentionCall, Layer, capture, capture_layers
 from ..run.files import read_tensors, write_tensors
 from ..run.local import Checkpoints, pack_states, run_stage, unpack_states
 from ..run.progress import Report
+from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
@@ -31,7 +32,7 @@ from ..stats import (
     Statistic,
 )
 from .options import Options
-from .probe import DepthForm, forward_of
+from .probe import DepthForm
 
 Group = dict[str, dict[Key, Energies]]
 """What one group of held-out documents showed, by analysis."""
