@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..run.progress import Report
+from ..sources.forward import forward_of
 from .evaluation import SECONDS
 from .held_out import HeldOut
 from .tasks import task_of
