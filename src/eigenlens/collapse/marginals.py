@@ -6,8 +6,6 @@ a direction Y of the output. A head stands between the two: over paths of length
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -36,7 +34,7 @@ def head_marginals(frozen: FrozenStack) -> Tensor:
     layer = len(heads)
     for stage, terms in zip(reversed(stages), reversed(grids)):
         if stage.after is not None:
-            back = adjoint(stage.after.linear, back)
+            back = stage.after.adjoint(back)
         for branch in stage.branches:
             if branch.kind == "attention":
                 layer -= 1
@@ -51,7 +49,7 @@ def _direction(frozen: FrozenStack) -> Tensor:
     """`Y / (B ‖Y‖²)` of every input, as the last block's stream sees it, (B, T, C)."""
     y = frozen.output if frozen.valid is None else frozen.output * frozen.valid[..., None]
     y = y / (len(y) * y.square().sum((1, 2), keepdim=True).clamp_min(torch.finfo(y.dtype).tiny))
-    return y if frozen.final is None else adjoint(frozen.final.linear, y)
+    return y if frozen.final is None else frozen.final.adjoint(y)
 
 
 def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
@@ -60,7 +58,7 @@ def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
     for part in before:
         terms = part.linear(terms)
     for part in reversed(behind):
-        back = adjoint(part.linear, back)
+        back = part.adjoint(back)
     z, g = attention.mixed(terms), attention.read_back(back)  # (j, B, H, T, E), (m, B, H, T, E)
     return torch.einsum("jbhte,mbhte->hjm", z.double(), g.double())
 
@@ -71,14 +69,7 @@ def _backward(stage: FrozenStage, back: Tensor) -> Tensor:
     total = torch.cat([total, torch.zeros_like(total[:1])]) if stage.attends else total
     for branch in stage.branches:
         if branch.kind == "attention":
-            total[1:] += adjoint(branch.linear, back)
+            total[1:] += branch.adjoint(back)
         elif branch.kind == "mlp":
-            total[: len(back)] = total[: len(back)] + adjoint(branch.linear, back)
+            total[: len(back)] = total[: len(back)] + branch.adjoint(back)
     return total
-
-
-def adjoint(linear: Callable[[Tensor], Tensor], g: Tensor) -> Tensor:
-    """`Aᵀ g` of a linear map on streams of the shape of g."""
-    with torch.enable_grad():
-        y = torch.zeros_like(g, requires_grad=True)
-        return torch.autograd.grad(linear(y), y, g)[0]

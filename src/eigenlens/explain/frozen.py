@@ -49,6 +49,12 @@ class FrozenBranch:
             y = part.linear(y)
         return y
 
+    def adjoint(self, g: Tensor) -> Tensor:
+        """The transpose of the linear part on directions (…, B, T, C)."""
+        for part in reversed(self.parts):
+            g = part.adjoint(g)
+        return g
+
     def around_attention(self) -> tuple[list[Part], FrozenAttention, list[Part]]:
         """The parts before the attention, the attention, and those behind it."""
         place = self.parts.index(self.attention)
@@ -79,6 +85,15 @@ class FrozenStage:
         for branch in self.branches:
             total = total + branch.linear(y) + (branch.bias if bias else 0)
         return total if self.after is None else self.after(total, bias)
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        """The transpose of the stage without its biases, (…, B, T, C)."""
+        g = g if self.after is None else self.after.adjoint(g)
+        total = g if self.keeps else torch.zeros_like(g)
+        for branch in self.branches:
+            if branch.kind != "cross":  # reads nothing of this stream
+                total = total + branch.adjoint(g)
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +128,13 @@ class FrozenStack:
     def ended(self, y: Tensor, bias: bool = False) -> Tensor:
         """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear part alone unless asked."""
         return y if self.final is None else self.final(y, bias)
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        """`Tᵀ·g` on directions (…, B, T, C) of the output: what each asks of every token and channel of the input."""
+        g = g if self.final is None else self.final.adjoint(g)
+        for stage in reversed(list(self.stages())):
+            g = stage.adjoint(g)
+        return g
 
 
 @torch.no_grad()

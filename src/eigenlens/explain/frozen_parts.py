@@ -1,4 +1,7 @@
-"""The affine parts of a frozen graph: norm, attention, MLP, scale. Each is `part(y) = part.linear(y) + part.bias`."""
+"""The affine parts of a frozen graph: norm, attention, MLP, scale.
+
+Each is `part(y) = part.linear(y) + part.bias`, and `part.adjoint` is the transpose of `part.linear`: `⟨g, A y⟩ = ⟨Aᵀg, y⟩`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ class Part(ABC):
     @abstractmethod
     def linear(self, y: Tensor) -> Tensor: ...
 
+    @abstractmethod
+    def adjoint(self, g: Tensor) -> Tensor: ...
+
     def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
         out = self.linear(y)
         return out if not bias or self.bias is None else out + self.bias
@@ -38,24 +44,37 @@ class FrozenNorm(Part):
     @classmethod
     def of(cls, norm: nn.Module, x: Tensor) -> FrozenNorm:
         """Freeze `norm` at x (B, T, C); its kind is found by what it does to x."""
-        want = norm(x)
         if isinstance(norm, nn.Identity):
             return cls(torch.ones_like(x), False, None)
-        weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
-        eps = next((float(v) for name in ("eps", "variance_epsilon") if (v := getattr(norm, name, None)) is not None), 0.0)
-        gains = [torch.ones_like(x[0, 0])] if weight is None else [weight.detach(), 1 + weight.detach()]
-        shift = None if bias is None else bias.detach()
-        for centred in (True, False) if isinstance(norm, nn.LayerNorm) else (False, True):
-            spread = x - x.mean(-1, keepdim=True) if centred else x
-            sigma = (spread.square().mean(-1, keepdim=True) + eps).sqrt()
-            for gain in gains:
-                found = cls(gain / sigma, centred, shift)
-                if torch.allclose(found(x), want, rtol=1e-4, atol=1e-5 * float(want.abs().max())):
-                    return found
-        raise EigenlensError(f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be frozen")
+        gain, sigma, centred, shift = read_norm(norm, x)
+        return cls(gain / sigma, centred, shift)
 
     def linear(self, y: Tensor) -> Tensor:
         return (y - y.mean(-1, keepdim=True) if self.centred else y) * self.factor
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        g = g * self.factor
+        return g - g.mean(-1, keepdim=True) if self.centred else g
+
+
+def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor | None]:
+    """Gain (C,), σ (B, T, 1) at x (B, T, C), whether the mean is taken away, and bias (C,), found by what `norm` does to x.
+
+    Some families store the gain less 1.
+    """
+    want = norm(x).detach()
+    weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
+    eps = next((float(v) for name in ("eps", "variance_epsilon") if (v := getattr(norm, name, None)) is not None), 0.0)
+    gains = [torch.ones_like(x[0, 0])] if weight is None else [weight.detach(), 1 + weight.detach()]
+    shift = None if bias is None else bias.detach()
+    for centred in (True, False) if isinstance(norm, nn.LayerNorm) else (False, True):
+        spread = x - x.mean(-1, keepdim=True) if centred else x
+        sigma = (spread.square().mean(-1, keepdim=True) + eps).sqrt()
+        for gain in gains:
+            found = FrozenNorm(gain / sigma, centred, shift)
+            if torch.allclose(found(x), want, rtol=1e-4, atol=1e-5 * float(want.abs().max())):
+                return gain, sigma, centred, shift
+    raise EigenlensError(f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be frozen")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +109,18 @@ class FrozenAttention(Part):
         z = z.view(B, H, T, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, T, H * E)
         return (z @ w.output.reshape(H * E, -1)).view(*lead, B, T, -1)
 
+    def adjoint(self, g: Tensor) -> Tensor:
+        """`Σ_h P_hᵀ g W_O,hᵀ W_V,hᵀ`, (…, B, T, C) → (…, B, S, C)."""
+        lead, w = g.shape[:-3], self.weights
+        (B, H, T, S), C = self.pattern.shape, g.shape[-1]
+        G, _, E = w.value.shape
+        z = g.reshape(-1, B, T, C) @ w.output.reshape(H * E, C).T  # (K, B, T, H·E)
+        K = len(z)
+        z = z.view(K, B, T, H, E).permute(1, 3, 2, 0, 4).reshape(B, G, -1, K * E)
+        v = self.pattern.reshape(B, G, -1, S).transpose(2, 3) @ z  # (B, G, S, K·E): adds up the heads that share values
+        v = v.view(B, G, S, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, S, G * E)
+        return (v @ w.value.transpose(1, 2).reshape(G * E, -1)).view(*lead, B, S, -1)
+
     def mixed(self, y: Tensor) -> Tensor:
         """What each head takes from the values, `P_h y W_V,h`: (K, B, S, C) → (K, B, H, T, E)."""
         w = self.weights
@@ -115,6 +146,9 @@ class FrozenSource(Part):
 
     def linear(self, y: Tensor) -> Tensor:
         return torch.zeros_like(y)
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        return torch.zeros_like(g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +180,9 @@ class FrozenMlp(Part):
     def linear(self, y: Tensor) -> Tensor:
         return ((y @ self.wide) * self.gate) @ self.narrow
 
+    def adjoint(self, g: Tensor) -> Tensor:
+        return ((g @ self.narrow.T) * self.gate) @ self.wide.T
+
 
 @dataclass(frozen=True, eq=False)
 class Scaled(Part):
@@ -160,3 +197,6 @@ class Scaled(Part):
 
     def linear(self, y: Tensor) -> Tensor:
         return y * self.gain
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        return g * self.gain
