@@ -14,10 +14,15 @@ from .errors import EigenlensError
 
 def check_fields(made: Any) -> None:
     """Refuse a dataclass of which a field is of another type than it says."""
-    hints = get_type_hints(type(made))
-    for field in fields(made):
-        if not fits(value := getattr(made, field.name), hints[field.name]):
-            raise EigenlensError(f"{field.name} is {told(hints[field.name])}, not {value!r}")
+    check_values(type(made), {field.name: getattr(made, field.name) for field in fields(made)})
+
+
+def check_values(kind: type, values: Mapping[str, Any]) -> None:
+    """Refuse values of a dataclass's fields before it is made, so that its own checks can count on their types."""
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if not fits(value, hints[name]):
+            raise EigenlensError(f"{name} is {told(hints[name])}, not {value!r}")
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -25,7 +25,11 @@ def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
     >>> head_relevance(torch.ones(1, 2, 3, 4), torch.ones(2, 4, 5))[0, :, 0]
     tensor([0.5000, 0.5000])
     """
-    sizes = head_terms(z, w_o).abs().sum(3)  # (B, H, T)
+    return shares(head_terms(z, w_o).abs().sum(3))
+
+
+def shares(sizes: Tensor) -> Tensor:
+    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T); 1/H where all are zero."""
     whole = sizes.sum(1, keepdim=True)
     nothing = whole == 0
     return torch.where(nothing, torch.full_like(sizes, 1 / sizes.shape[1]), sizes / whole.masked_fill(nothing, 1.0))

@@ -114,6 +114,18 @@ class AttentionCall:
             shapes=self.shapes if mask is self.mask else {},  # mask shapes are found by the identity of the mask
         )
 
+    def of_inputs(self, chosen: slice) -> AttentionCall:
+        """The call of some of its inputs alone, in float32 at least: q, k, v become `(b, …)`."""
+
+        def part(x: Tensor | None) -> Tensor | None:
+            return x[chosen] if x is not None and x.ndim == 4 and x.shape[0] > 1 else x
+
+        q, k, v = (
+            x[chosen].float() if x.dtype in (torch.float16, torch.bfloat16) else x[chosen] for x in (self.q, self.k, self.v)
+        )
+        rows = None if self.query_valid is None else self.query_valid[chosen]
+        return replace(self, q=q, k=k, v=v, mask=part(self.mask), bias=part(self.bias), query_valid=rows, shapes={})
+
     @cached_property
     def _additive(self) -> bool:
         return self.mask is not None and self.mask.dtype != torch.bool and bool((self.mask[self.mask > MASKED] != 0).any())

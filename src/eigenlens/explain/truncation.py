@@ -138,13 +138,17 @@ def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
     return (diagonal + J @ diagonal @ J.T) / 2 + torch.where(turns[:, None] | turns, 0, S)
 
 
+def projection_norm(module: nn.Module) -> str | None:
+    """The name of a norm that an attention has between its projections and its scores; None without one."""
+    parts = {name: getattr(module, name, None) for name in NORMS}
+    norms = (name for name, part in parts.items() if isinstance(part, nn.Module) and not isinstance(part, nn.Identity))
+    return next(norms, None)
+
+
 def _queries(attend: Attend, path: str) -> Queries:
     module = attend.module
-    parts = {name: getattr(module, name, None) for name in NORMS}
-    if norms := [name for name, part in parts.items() if isinstance(part, nn.Module) and not isinstance(part, nn.Identity)]:
-        raise EigenlensError(
-            f"{path} has a norm behind its projections ({norms[0]}): its heads have no query-key matrix to cut"
-        )
+    if norm := projection_norm(module):
+        raise EigenlensError(f"{path} has a norm behind its projections ({norm}): its heads have no query-key matrix to cut")
     heads, kv_heads = _counts(module, path)
     weights = head_weights(module, heads, kv_heads, attend.output)
     weight, bias = _places(module, heads, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import torch
@@ -85,7 +85,7 @@ class DepthMetrics:
         self._add(f"{layer.site}/output", values, outer)
         call = layer.calls[0] if layer.calls else None
         if call is not None and call.kind == "self" and _over(call, layer.inputs):
-            self._add(f"{layer.site}/attention", self._of_attention(_of_inputs(call, chosen), X, valid, sets), sets)
+            self._add(f"{layer.site}/attention", self._of_attention(call.of_inputs(chosen), X, valid, sets), sets)
 
     def _sets(self, X: Tensor, valid: Tensor | None) -> list[Tensor]:
         """The tokens of each set, (B, T) bool."""
@@ -169,19 +169,6 @@ def mean_interval(n: float, first: float, second: float) -> tuple[float, float |
     variance = max(second - n * mean * mean, 0.0) / (n - 1)
     half = float(stdtrit(n - 1, 0.975)) * (variance / n) ** 0.5
     return mean, mean - half, mean + half
-
-
-def _of_inputs(call: AttentionCall, chosen: slice) -> AttentionCall:
-    """The call of some of its inputs, in float32 at least."""
-
-    def part(x: Tensor | None) -> Tensor | None:
-        return x[chosen] if x is not None and x.ndim == 4 and x.shape[0] > 1 else x
-
-    q, k = (x[chosen].float() if x.dtype in (torch.float16, torch.bfloat16) else x[chosen] for x in (call.q, call.k))
-    rows = None if call.query_valid is None else call.query_valid[chosen]
-    return replace(
-        call, q=q, k=k, v=call.v[chosen], mask=part(call.mask), bias=part(call.bias), query_valid=rows, shapes={}
-    )  # fmt: skip
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:

@@ -1,0 +1,55 @@
+"""What the heads and layers of a model do: one mergeable statistic each, with numbers, a picture and a plain sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import EigenlensError
+from .amplifier import Amplifier
+from .diagnoses import Diagnoses, changes, changes_sentence
+from .diagnostic import Diagnostic, Seen, SeenLayer
+from .finding import Finding, Number
+from .induction import Induction
+from .keys import Keys
+from .localisation import Localisation
+from .qk import QueryKey
+from .relevance import Relevance
+from .sinks import Sinks
+from .smoothing import Smoothing
+from .spikes import Spikes
+from .subject import Subject
+
+_KINDS: tuple[type[Diagnostic], ...] = (Sinks, Spikes, Amplifier, Keys, Localisation, QueryKey, Smoothing, Relevance, Induction)
+DIAGNOSTICS: dict[str, type[Diagnostic]] = {kind.name: kind for kind in _KINDS}
+"""By name, in the order in which they are shown."""
+
+
+def find(name: str) -> type[Diagnostic]:
+    """The class of a diagnostic."""
+    if name not in DIAGNOSTICS:
+        raise EigenlensError(f"no diagnostic {name!r}; there are {', '.join(DIAGNOSTICS)}")
+    return DIAGNOSTICS[name]
+
+
+def chart_of(finding: Finding) -> Any:
+    """The picture of a finding, as its diagnostic draws it (an altair chart)."""
+    from .pictures import head_map, layer_curves
+
+    if finding.name in DIAGNOSTICS:
+        return DIAGNOSTICS[finding.name].chart(finding)
+    return head_map(finding) if finding.level == "head" else layer_curves(finding)
+
+
+__all__ = [
+    "DIAGNOSTICS",
+    "Diagnoses",
+    "Diagnostic",
+    "Finding",
+    "Number",
+    "Seen",
+    "SeenLayer",
+    "Subject",
+    "changes",
+    "changes_sentence",
+    "find",
+]

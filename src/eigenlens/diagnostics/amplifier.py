@@ -1,0 +1,212 @@
+"""Gated MLPs as quadratic amplifiers: which channels they can blow up, and along which direction (arXiv 2603.05498)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..capture import Site
+from ..errors import EigenlensError
+from ..explain.anatomy import Block, Branch, Mlp
+from ..explain.frozen_parts import read_norm
+from ..explain.head_weights import linear_map
+from .diagnostic import Diagnostic
+from .finding import Finding, Number, place_name
+from .subject import Subject
+
+MOST = 1e6
+"""A dominance above this is given as this: λ₂ of a matrix of rank one is rounding."""
+ROWS = 2048
+"""Rows of the M × M Gram matrix that are held at once."""
+CLOSE = 1e-4
+"""Residual of an eigenvector, relative to λ₁, at which the iteration ends; the eigenvalue's is of the order of its square."""
+
+
+@dataclass(frozen=True)
+class AmplifierSettings:
+    """`channels`: how many of the largest ‖U_k‖ are looked into; `steps`: dimensions of the Krylov space, at most."""
+
+    channels: int = 4
+    steps: int = 64
+
+    def __post_init__(self) -> None:
+        if self.channels < 2 or self.steps < 2:
+            raise EigenlensError(f"channels and steps are at least 2, not {self.channels} and {self.steps}")
+
+
+class Amplifier(Diagnostic):
+    """`FFN(h)_k ≈ hᵀ S_k h` where the gate's activation is near the identity, of one MLP.
+
+        U_k = Σ_i Wdown[k,i] · gate_i up_iᵀ,   S_k = (U_k + U_kᵀ)/2,   ‖U_k‖²_F = w_kᵀ [(GGᵀ) ⊙ (UUᵀ)] w_k
+
+    The norm's gain, and its centring where it has one, are folded into gate and up, a scale behind the MLP into Wdown; a
+    norm behind it is not. No C × C matrix is made: the norms of all C channels come from rows of the M × M Gram matrix
+    (`2048 · M` numbers at once besides the C × M of Wdown, at a cost of about 3 M²C), the eigenvalues that are largest in
+    magnitude from a Krylov space of products with G, U and w_k, of a few channels only. Eigenvectors s* are kept for the top
+    channels, (channels, C).
+    """
+
+    name = "amplifier"
+    title = "Quadratic amplifiers in gated MLPs"
+    sees = "weights"
+    level = "layer"
+    numbers: ClassVar = {
+        "gain": "largest eigenvalue |λ₁| of a channel",
+        "dominance": "|λ₁| over |λ₂| of that channel",
+        "concentration": "largest norm of a channel over the median channel's",
+        "shared": "|cos| between the top two channels' directions",
+    }
+    Settings = AmplifierSettings
+
+    @torch.no_grad()
+    def begin(self, subject: Subject) -> str:
+        try:
+            blocks = subject.block_sites()
+            found = {site: branch for site, block in blocks.items() if (branch := gated(block)) is not None}
+            if not found:
+                return "no MLP of this model has a gate"
+            for site, branch in found.items():
+                self._look(site, *matrices(branch))
+        except EigenlensError as error:
+            return str(error)
+        return ""
+
+    def _look(self, site: str, G: Tensor, U: Tensor, W: Tensor) -> None:
+        """One MLP: gate and up (M, C), down (C, M)."""
+        norms = channel_norms(G, U, W)  # (C,)
+        top = norms.topk(min(self.settings.channels, len(norms))).indices
+        values, vectors, left = eigenpairs(G, U, W[top], self.settings.steps)  # (K, 2), (K, C), (K,)
+        order = values[:, 0].abs().argsort(descending=True, stable=True)
+        top, values, vectors, left = top[order], values[order], vectors[order], left[order]
+        first, second = values[0].abs().tolist()
+        dominance = min(first / second, MOST) if second > 0 else MOST
+        middle = float(norms.median())
+        concentration = min(float(norms.max()) / middle, MOST) if middle > 0 else MOST
+        shared = float((vectors[0] @ vectors[1]).abs()) if len(vectors) > 1 else 1.0
+        self.peak(f"{site}/numbers", torch.tensor([first, dominance, concentration, shared]))
+        columns = (top.double(), norms[top], values[:, 0], values[:, 1], left)
+        self.peak(f"{site}/channels", torch.stack([x.double() for x in columns], 1))  # (K, 5)
+        self.peak(f"{site}/directions", vectors)
+
+    def found(self) -> Iterator[Number]:
+        sites = sorted((Site.parse(name[:-8]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/numbers"))
+        for site, values in sites:
+            yield from (Number(site.stack, site.layer, None, name, x) for name, x in zip(self.numbers, values))
+
+    def top(self) -> list[dict[str, Any]]:
+        """The top channels of every layer, the largest |λ₁| first."""
+        sites = sorted((Site.parse(name[:-9]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/channels"))
+        return [
+            {"stack": site.stack, "layer": site.layer, "channel": int(row[0]), "‖U‖": row[1], "λ₁": row[2], "λ₂": row[3],
+             "residual": row[4]}
+            for site, rows in sites
+            for row in rows
+        ]  # fmt: skip
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        return {"Channels that each MLP amplifies most": self.top()}
+
+    def sentence(self, finding: Finding) -> str:
+        gain, dominance, concentration = (finding.values(name) for name in ("gain", "dominance", "concentration"))
+        most = max(gain, key=lambda place: gain[place])
+        channel = next(row["channel"] for row in self.top() if (row["stack"], row["layer"]) == most[:2])
+        kind = "one direction alone" if dominance[most] > 10 else "several directions"
+        return (
+            f"The strongest amplifier is the MLP of {place_name(most)}: channel {channel} grows with the square of {kind} "
+            f"(|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times |λ₂|), and the largest channel there is "
+            f"{concentration[most]:.3g} times the median one."
+        )
+
+
+def gated(block: Block) -> Branch | None:
+    """The branch of the block's MLP if that has a gate."""
+    for stage in block.stages:
+        for branch in stage.branches:
+            if isinstance(branch.linear, Mlp) and (branch.linear.gate is not None or branch.linear.fused):
+                return branch
+    return None
+
+
+@torch.no_grad()
+def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
+    """Gate and up (M, C) with the norm's gain folded in, down (C, M) with the scale behind it."""
+    mlp = branch.linear
+    assert isinstance(mlp, Mlp)
+    up, down = linear_map(mlp.wide)[0], linear_map(mlp.narrow)[0]
+    gate, up = up.chunk(2) if mlp.fused else (linear_map(mlp.gate)[0], up)  # type: ignore[arg-type]
+    C = up.shape[1]
+    if branch.before is not None and not isinstance(branch.before, torch.nn.Identity):
+        draw = torch.Generator().manual_seed(0)
+        x = (1 + torch.randn(1, 4, C, generator=draw)).to(up)  # any tokens that are not centred show the norm's kind
+        gain, _, centred, _ = read_norm(branch.before, x)
+        gate, up = gate * gain, up * gain
+        if centred:
+            gate, up = (w - w.mean(1, keepdim=True) for w in (gate, up))
+    if branch.scale is not None:
+        down = down * branch.scale(torch.ones_like(down[:, 0]))[:, None]
+    return tuple(w.float() if w.dtype in (torch.float16, torch.bfloat16) else w for w in (gate, up, down))  # type: ignore[return-value]
+
+
+def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:
+    """`‖U_k‖_F` of every channel, (C,) float64, from rows of the M × M Gram matrix."""
+    squares = torch.zeros(len(W), dtype=torch.float64, device=W.device)
+    for some in range(0, len(G), rows):
+        part = slice(some, some + rows)
+        gram = (G[part] @ G.T).mul_(U[part] @ U.T)  # (rows, M)
+        squares += ((W[:, part] @ gram) * W).sum(1, dtype=torch.float64)
+    return squares.clamp_min(0).sqrt()
+
+
+def eigenpairs(G: Tensor, U: Tensor, w: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2), the first's vector (K, C), and its residual (K,).
+
+    `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. The basis of each Krylov space is kept
+    orthogonal twice over; a space that is exhausted goes on with a random vector. The residual is relative to λ₁, and the
+    larger one of the two eigenpairs' decides when to stop.
+    """
+    K, C = len(w), G.shape[1]
+    steps = min(steps, C)
+    draw = torch.Generator().manual_seed(0)
+    noise = torch.randn(K, C, steps, generator=draw).to(G)
+    V = G.new_zeros(K, C, steps)  # the basis
+    SV = torch.zeros_like(V)
+    x = noise[..., 0]
+    for j in range(steps):
+        if j:
+            x = SV[..., j - 1]
+            size = x.norm(dim=1)
+            x = _orthogonal(x, V[..., :j])
+            spent = x.norm(dim=1) <= 1e-5 * size
+            if bool(spent.any()):
+                x = torch.where(spent[:, None], _orthogonal(noise[..., j], V[..., :j]), x)
+        V[..., j] = x / x.norm(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        SV[..., j] = 0.5 * (((V[..., j] @ U.T) * w) @ G + ((V[..., j] @ G.T) * w) @ U)
+        if j == steps - 1 or (j >= 3 and j % 4 == 3):
+            values, vectors, residual = _ritz(V[..., : j + 1], SV[..., : j + 1])
+            if bool((residual <= CLOSE).all()):
+                break
+    return values, vectors, residual.amax(1)
+
+
+def _orthogonal(x: Tensor, V: Tensor) -> Tensor:
+    """x (K, C) less what lies in the span of V (K, C, j)."""
+    for _ in range(2):
+        x = x - (V @ (V.transpose(1, 2) @ x[..., None]))[..., 0]
+    return x
+
+
+def _ritz(V: Tensor, SV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the projected matrix: two eigenvalues (K, 2), the first's vector (K, C), both residuals (K, 2)."""
+    small = (V.transpose(1, 2) @ SV).double()
+    theta, y = torch.linalg.eigh((small + small.transpose(1, 2)) / 2)  # (K, j), (K, j, j)
+    order = theta.abs().argsort(1, descending=True)[:, :2]
+    values = theta.gather(1, order)  # (K, 2)
+    y = y.gather(2, order[:, None].expand(-1, y.shape[1], -1)).to(V)  # (K, j, 2)
+    x, Sx = V @ y, SV @ y  # (K, C, 2)
+    residual = (Sx.double() - x.double() * values[:, None]).norm(dim=1)
+    scale = values[:, :1].abs().clamp_min(torch.finfo(torch.float64).tiny)
+    return values, x[..., 0].double(), residual / scale

@@ -1,0 +1,147 @@
+"""All findings about a model, and what changed between two models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..display import html_view
+from ..errors import EigenlensError
+from .finding import Finding, Place
+
+
+class Diagnoses(Mapping[str, Finding]):
+    """The findings of all diagnostics of a study, by name.
+
+    >>> study.diagnostics["sinks"].sentence
+    >>> study.diagnostics.heads()["encoder", 3, 5]["sinks_rate"]
+    """
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._findings = {finding.name: finding for finding in findings}
+
+    def __getitem__(self, name: str) -> Finding:
+        if name not in self._findings:
+            raise EigenlensError(f"there is no diagnostic {name!r} here; there are {', '.join(self._findings) or 'none'}")
+        return self._findings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._findings)
+
+    def __len__(self) -> int:
+        return len(self._findings)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._findings
+
+    @property
+    def found(self) -> list[Finding]:
+        """Those that apply."""
+        return [finding for finding in self.values() if finding.applies]
+
+    def heads(self) -> dict[Place, dict[str, float | None]]:
+        """The numbers of each head under `sinks_rate`, `sinks_rate_low`, …."""
+        return self._places("head")
+
+    def layers(self) -> dict[Place, dict[str, float | None]]:
+        """The numbers of each layer."""
+        return self._places("layer")
+
+    def _places(self, level: str) -> dict[Place, dict[str, float | None]]:
+        places: dict[Place, dict[str, float | None]] = {}
+        for finding in self.found:
+            if finding.level == level:
+                for place, numbers in finding.by_place().items():
+                    places.setdefault(place, {}).update(numbers)
+        return places
+
+    def words(self, level: str = "head") -> dict[str, str]:
+        """What each number of that level is: `sinks_rate` → `attention sinks: …`."""
+        return {
+            f"{finding.name}_{name}": f"{finding.title}: {words}"
+            for finding in self.found
+            if finding.level == level
+            for name, words in finding.words.items()
+        }
+
+    def sentences(self) -> list[str]:
+        """What each diagnostic says, or why it does not apply."""
+        return [finding.sentence or f"{finding.title}: not applicable, {finding.note}" for finding in self.values() if
+                finding.sentence or finding.note]  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record a layer: the first number of every diagnostic, of heads the mean."""
+        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        titles = [finding.name for finding in self.found]
+        for finding in self.found:
+            first = next(iter(finding.words))
+            for row in finding.layers():
+                place = row["stack"], row["layer"]
+                start = {"stack": place[0], "layer": place[1], **dict.fromkeys(titles)}
+                rows.setdefault(place, start)[finding.name] = row[first]
+        return [rows[place] for place in sorted(rows)]
+
+    def record(self) -> list[dict[str, Any]]:
+        """As plain data, but for the numbers of heads and layers, which stand with these."""
+        return [{key: value for key, value in f.record().items() if key != "numbers"} for f in self.values()]
+
+    def __repr__(self) -> str:
+        return f"<{len(self.found)} diagnostics: {', '.join(f.name for f in self.found)}>"
+
+    def _repr_html_(self) -> str:
+        return html_view("What the heads and layers do", " ".join(self.sentences()), None, self.rows())
+
+
+def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
+    """What changed between two models, or before and after a fine-tune: one record a number.
+
+    Each has the mean over all places on both sides; where both have the same places also the mean of |change|, and the
+    place that changed most with its two values.
+    """
+    rows = []
+    for name in left:
+        if name not in right or not (left[name].applies and right[name].applies):
+            continue
+        for number, words in left[name].words.items():
+            one, other = left[name].values(number), right[name].values(number) if number in right[name].words else {}
+            if not one or not other:
+                continue
+            row: dict[str, Any] = {
+                "diagnostic": name,
+                "number": number,
+                "words": words,
+                "left": _mean(one),
+                "right": _mean(other),
+            }
+            row |= dict.fromkeys(("change", "most", "most_left", "most_right"))
+            if one.keys() == other.keys():
+                moved = {place: abs(other[place] - value) for place, value in one.items()}
+                most = max(moved, key=lambda place: moved[place])
+                row |= {"change": _mean(moved), "most": _named(most), "most_left": one[most], "most_right": other[most]}
+            rows.append(row)
+    return rows
+
+
+def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> str:
+    """The first number of each diagnostic whose mean moved by more than a tenth, in words."""
+    seen, parts = set(), []
+    for row in rows:
+        if row["diagnostic"] in seen:
+            continue
+        seen.add(row["diagnostic"])
+        size = max(abs(row["left"]), abs(row["right"]))
+        if size > 0 and abs(row["right"] - row["left"]) > 0.1 * size:
+            parts.append(f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to {row['right']:.3g}")
+    if not rows:
+        return ""
+    told = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
+    return f"From {left} to {right}: {told}."
+
+
+def _mean(values: Mapping[Place, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def _named(place: Place) -> str:
+    stack, layer, head = place
+    return f"{stack}/{layer}" + ("" if head is None else f".{head}")

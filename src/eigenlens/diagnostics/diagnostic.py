@@ -1,0 +1,232 @@
+"""The contract of every diagnostic, and what it is shown of a forward pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from ..capture import AttentionCall, Layer, Site
+from ..errors import EigenlensError
+from ..hints import check_values
+from ..stats.depth import mean_interval
+from ..stats.statistic import State, same_shape
+from .finding import Finding, Number
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from ..sources.models import Model
+
+
+@dataclass(eq=False)
+class Seen:
+    """One attention call of some inputs; the pattern is made once for all diagnostics."""
+
+    call: AttentionCall
+    ids: Tensor | None = None  # (B, S) the token ids of the keys, where they are tokens
+    vocabulary: int | None = None
+
+    @property
+    def site(self) -> str:
+        return str(self.call.site)
+
+    @cached_property
+    def pattern(self) -> Tensor:
+        """(B, H, T, S), in float32 at least; rows of padding are zero."""
+        return self.call.pattern()
+
+    @cached_property
+    def allowed(self) -> Tensor:
+        """The pairs that count, (B or 1, H or 1, T, S) bool."""
+        return self.call.valid()
+
+    @cached_property
+    def queries(self) -> Tensor:
+        """The queries that are no padding, (B, T) bool."""
+        B, _, T, _ = self.call.q.shape
+        found = self.call.query_valid
+        return torch.ones(B, T, dtype=torch.bool, device=self.call.q.device) if found is None else found
+
+    @cached_property
+    def seen_by(self) -> Tensor:
+        """How many queries see each key, (B or 1, H or 1, S); 0 of padding."""
+        return self.allowed.sum(2)
+
+    @cached_property
+    def received(self) -> Tensor:
+        """What a key gets on average from the queries that see it, (B, H, S) float64; 0 of padding."""
+        return self.pattern.sum(2, dtype=torch.float64) / self.seen_by.clamp_min(1)
+
+
+@dataclass(eq=False)
+class SeenLayer:
+    """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention where it was seen."""
+
+    site: str
+    inputs: Tensor
+    outputs: Tensor
+    valid: Tensor  # (B, T) bool: False marks padding
+    ids: Tensor | None = None  # (B, T)
+    seen: Seen | None = None
+    vocabulary: int | None = None
+
+    @classmethod
+    def of(cls, layer: Layer, chosen: slice, ids: Tensor | None, seen: Seen | None, vocabulary: int | None) -> SeenLayer:
+        """The inputs `chosen` of a captured layer, in float32 at least."""
+        X, Y = (_wide(x[chosen]) for x in (layer.inputs, layer.outputs))
+        valid = None if layer.valid is None else layer.valid[chosen]
+        there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """A diagnostic without thresholds."""
+
+
+class Diagnostic(ABC):
+    """A mergeable statistic of heads or layers.
+
+    A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a forward pass inside
+    `attached`, and gives a `Finding`. What it keeps are tensors of two kinds, by name: `sums`, which `merge` adds, and
+    `peaks`, of which it takes the larger (constants of the weights among them: the larger of equal numbers is the number).
+    A name is `site/field`.
+
+    The usual diagnostic gives, from `measure`, one value for every input, number and head; the base keeps `n, Σm, Σm²` of
+    each (NaN is left out), and the result has the mean and its 95 % interval over inputs.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    sees: ClassVar[Literal["calls", "layers", "weights", "probe"]]
+    """What it is shown: calls or layers of the study's inputs, the calls of inputs of its own, or nothing but the weights."""
+    level: ClassVar[Literal["head", "layer"]]
+    numbers: ClassVar[Mapping[str, str]]
+    """Its numbers by name, in words; the first is the one that maps and curves show to begin with."""
+    Settings: ClassVar[type] = NoSettings
+
+    def __init__(self, **settings: Any) -> None:
+        known = list(getattr(self.Settings, "__dataclass_fields__", {}))
+        for name in settings:
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise EigenlensError(f"the diagnostic {self.name} has no setting {name!r}; {has}")
+        check_values(self.Settings, settings)
+        self.settings = self.Settings(**settings)
+        self.sums: dict[str, Tensor] = {}
+        self.peaks: dict[str, Tensor] = {}
+
+    def begin(self, subject: Subject) -> str:
+        """Get ready for a model, and measure what its weights alone say; gives why the diagnostic does not apply, or ""."""
+        return ""
+
+    @contextmanager
+    def attached(self, subject: Subject) -> Iterator[None]:
+        """Around a forward pass: the place for hooks on the model's modules."""
+        yield
+
+    def batches(self, model: Model) -> Sequence[Mapping[str, Tensor]]:
+        """The inputs of its own of a diagnostic that sees a probe, ready for the model."""
+        raise EigenlensError(f"the diagnostic {self.name} has no inputs of its own")
+
+    def measure(self, seen: Any) -> Tensor | None:
+        """Values (B, numbers, H) of one call or layer (H = 1 of a layer); NaN where there is none, None to skip it."""
+        raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
+
+    @torch.no_grad()
+    def update(self, seen: Seen | SeenLayer) -> None:
+        """Count one call or layer in."""
+        values = self.measure(seen)
+        if values is not None:
+            self.count(seen.site, values)
+
+    def count(self, site: str, values: Tensor) -> None:
+        """Add values (B, numbers, H) of some inputs."""
+        values = values.double()
+        there = ~values.isnan()
+        values = torch.where(there, values, 0.0)
+        self.add(f"{site}/values", torch.stack([there.double(), values, values.square()], -1).sum(0))  # (numbers, H, 3)
+
+    def add(self, name: str, x: Tensor) -> None:
+        """Add to a sum."""
+        x = x.detach().double().cpu()
+        if name in self.sums:
+            same_shape(name, tuple(self.sums[name].shape), tuple(x.shape))
+            x = self.sums[name] + x
+        self.sums[name] = x.contiguous()
+
+    def peak(self, name: str, x: Tensor) -> None:
+        """Keep the larger."""
+        x = x.detach().double().cpu()
+        if name in self.peaks:
+            same_shape(name, tuple(self.peaks[name].shape), tuple(x.shape))
+            x = torch.maximum(self.peaks[name], x)
+        self.peaks[name] = x.contiguous()
+
+    def merge(self, other: Self) -> None:
+        """Add what `other` has seen; `other` is left as it was."""
+        for name, x in other.sums.items():
+            self.add(name, x)
+        for name, x in other.peaks.items():
+            self.peak(name, x)
+
+    def state(self) -> State:
+        return {**{f"sum|{name}": x for name, x in self.sums.items()}, **{f"peak|{name}": x for name, x in self.peaks.items()}}
+
+    @classmethod
+    def from_state(cls, state: State, **settings: Any) -> Self:
+        made = cls(**settings)
+        for name, x in state.items():
+            kind, _, rest = name.partition("|")
+            (made.sums if kind == "sum" else made.peaks)[rest] = x
+        return made
+
+    def result(self, note: str = "", tokens: Mapping[int, str] | None = None) -> Finding:
+        """What was found; `note` says why it does not apply, `tokens` are the texts of token ids where they are known."""
+        numbers = () if note else tuple(self.found())
+        finding = Finding(
+            self.name, self.title, self.level, dict(self.numbers), numbers, {}, note, asdict(self.settings),
+        )  # fmt: skip
+        if note or not numbers:
+            return finding
+        return finding.told(self.sentence(finding), self.tables(finding, tokens or {}))
+
+    def found(self) -> Iterator[Number]:
+        """Every number of every place, in the order of the layers; by default the means of what `measure` gave."""
+        sites = sorted((Site.parse(name.rpartition("/")[0]), x) for name, x in self.sums.items() if name.endswith("/values"))
+        for site, sums in sites:
+            for name, heads in zip(self.numbers, sums.tolist()):
+                for head, (n, first, second) in enumerate(heads):
+                    if n:
+                        mean, low, high = mean_interval(n, first, second)
+                        where = (site.stack, site.layer, head if self.level == "head" else None)
+                        yield Number(*where, name, mean, low, high, int(n))
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        """More than numbers of places, by title: which tokens, which channels."""
+        return {}
+
+    def token_ids(self) -> list[int]:
+        """The ids of tokens that `tables` would name, so that their texts can be kept."""
+        return []
+
+    @abstractmethod
+    def sentence(self, finding: Finding) -> str:
+        """What was found, in one plain sentence made from its numbers."""
+
+    @classmethod
+    def chart(cls, finding: Finding) -> Any:
+        """The picture: by default a map of layers × heads of the first number, or curves along the layers (altair)."""
+        from .pictures import head_map, layer_curves
+
+        return head_map(finding) if cls.level == "head" else layer_curves(finding)

@@ -1,0 +1,187 @@
+"""Induction heads: who looks at what followed the current token when it came before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..display import numbered
+from ..errors import EigenlensError
+from .diagnostic import Diagnostic, Seen
+from .finding import Finding, Place
+from .induction_probe import LEAST, Layout, layout_of, probe_batch
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from ..sources.models import Model
+
+SCORES = ("stripe", "prefix", "duplicate", "previous")
+
+
+@dataclass(frozen=True)
+class InductionSettings:
+    """The probe, and for each score what a head must reach to be named.
+
+    The defaults are ten times what uniform causal attention scores on the default probe (0.0138, 0.0138, 0.0138 and 0.0423,
+    `uniform_scores(50, 2)`): far above chance, and far below a head that does nothing else. Not `repeated`, the tokens come
+    only once: a control, in which the same places are looked at and there is nothing to find.
+    """
+
+    block: int = 50
+    repeats: int = 2
+    inputs: int = 8
+    seed: int = 0
+    repeated: bool = True
+    stripe: float = 0.14
+    prefix: float = 0.14
+    duplicate: float = 0.14
+    previous: float = 0.42
+
+    def __post_init__(self) -> None:
+        if self.block < LEAST:
+            raise EigenlensError(f"a block of {self.block} tokens is too short; at least {LEAST}")
+        if self.repeats < 2 or self.inputs < 1:
+            raise EigenlensError(f"{self.inputs} inputs of a block {self.repeats} times: at least 1 input, 2 times")
+        for name in SCORES:
+            if not 0 < getattr(self, name) <= 1:
+                raise EigenlensError(
+                    f"the {name} score is a share of attention: its threshold is in (0, 1], not {getattr(self, name)}"
+                )
+
+
+class Induction(Diagnostic):
+    """Random tokens x₀ … x_{n−1}, again and again: what do the repeats look at?
+
+    With A the pattern, i the places of the repeats (all but the first block), and j the places before i:
+
+        stripe     mean A[i, i−n+1]: the token behind the same place of the block before
+        prefix     mean Σ A[i, j+1] over x_j = x_i: behind any earlier occurrence of the token
+        duplicate  mean Σ A[i, j] over x_j = x_i: earlier occurrences themselves
+        previous   mean A[i, i−1], over all places but the first
+
+    A perfect induction head has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways
+    only what lies before counts too.
+    """
+
+    name = "induction"
+    title = "Induction heads"
+    sees = "probe"
+    level = "head"
+    numbers: ClassVar[Mapping[str, str]] = {
+        "stripe": "attention to the token behind the same place of the block before",
+        "prefix": "attention to what followed earlier occurrences of the token",
+        "duplicate": "attention to earlier occurrences of the token",
+        "previous": "attention to the token before",
+    }
+    Settings = InductionSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.layout: Layout | None = None
+
+    def _layout(self, model: Model) -> Layout | str:
+        return layout_of(model, self.settings.block, self.settings.repeats)
+
+    def begin(self, subject: Subject) -> str:
+        found = self._layout(subject.model)
+        if isinstance(found, str):
+            return found
+        self.layout = found
+        self.peak("probe/block", torch.tensor(found.block))
+        return ""
+
+    def batches(self, model: Model) -> Sequence[Mapping[str, Tensor]]:
+        """One batch of all inputs; none of a model that reads no tokens."""
+        layout = self._layout(model)
+        if isinstance(layout, str):
+            return ()
+        batch = probe_batch(layout, self.settings.inputs, self.settings.seed, self.settings.repeated)
+        return ({name: ids.to(model.device) for name, ids in batch.items()},)
+
+    def measure(self, seen: Seen) -> Tensor | None:
+        """(B, 4, H) of self-attention over the probe's tokens."""
+        if self.layout is None:
+            raise EigenlensError("the diagnostic induction is told its model by `begin` before it measures")
+        T = seen.call.q.shape[2]
+        if seen.call.kind != "self" or seen.ids is None or seen.call.k.shape[2] != T:
+            return None
+        n, tokens = self.layout.block, self.layout.block * self.layout.repeats
+        special = torch.tensor(sorted(self.layout.special), device=seen.ids.device)
+        first = int(torch.isin(seen.ids[0], special).long().cumprod(0).sum())  # the special tokens that come before
+        if first + tokens > T:
+            return None
+        body = slice(first, first + tokens)
+        return scores(seen.pattern[:, :, body, body], seen.ids[:, body] if self.settings.repeated else None, n)
+
+    def sentence(self, finding: Finding) -> str:
+        prefix, previous = finding.values("prefix"), finding.values("previous")
+        found, others = self.above(finding, "prefix"), self.above(finding, "previous")
+        best = max(prefix, key=lambda place: prefix[place])
+        heads = numbered(len(prefix), "head")
+        if found:
+            told = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
+            told += f"looking at what followed when the current token came before ({_listed(found, prefix)})"
+        else:
+            told = f"None of {heads} does induction: what followed earlier occurrences of a token gets at most "
+            told += f"{prefix[best]:.3f} of the attention ({_name(best)}), where {self.settings.prefix:g} would count"
+        if not self.settings.repeated:
+            told = f"Tokens that come only once, a control: {told[0].lower()}{told[1:]}"
+        if not others:
+            return f"{told}; no head looks mostly at the token before."
+        look = "looks" if len(others) == 1 else "look"
+        return f"{told}; {len(others)} {look} at the token before ({_listed(others, previous)})."
+
+    def above(self, finding: Finding, name: str) -> list[Place]:
+        """The heads that reach the threshold of a score, the largest first."""
+        values, least = finding.values(name), getattr(self.settings, name)
+        return sorted((place for place in values if values[place] >= least), key=lambda place: -values[place])
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        """The heads above a threshold, with what they are above."""
+        kinds = {name: set(self.above(finding, name)) for name in SCORES}
+        named = [place for place in finding.values("stripe") if any(place in found for found in kinds.values())]
+        rows = {(row["stack"], row["layer"], row["head"]): row for row in finding.rows()}
+        above = {place: ", ".join(name for name in SCORES if place in kinds[name]) for place in named}
+        return {"Heads above a threshold": [{**rows[place], "above": above[place]} for place in named]}
+
+    @classmethod
+    def chart(cls, finding: Finding) -> Any:
+        """Two maps beside each other: induction, and attention to the token before, of which it is made."""
+        import altair as alt
+
+        from .pictures import head_map
+
+        maps = [head_map(finding, name) for name in ("stripe", "previous")]
+        maps = [made.properties(title=name) for made, name in zip(maps, ("stripe (induction)", "previous token"))]
+        return alt.hconcat(*maps, title=finding.title)
+
+
+def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
+    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T) over blocks of n tokens with `ids` (B, T): (B, 4, H).
+
+    Without ids the same place of an earlier block stands for an earlier occurrence.
+    """
+    T = A.shape[2]
+    if ids is None:
+        ids = (torch.arange(T, device=A.device) % n)[None]
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)  # (B or 1, T, T): the token at j came again at i
+    behind = torch.zeros_like(same)
+    behind[:, :, 1:] = same[:, :, :-1]  # j + 1 ≤ i: never a later token
+    stripe, previous = A.diagonal(1 - n, 2, 3)[..., 1:], A.diagonal(-1, 2, 3)  # the stripe begins at i = n
+    masses = [
+        torch.einsum("bhts,bts->bht", A[:, :, n:], mask[:, n:].expand(len(A), -1, -1).to(A.dtype)) for mask in (behind, same)
+    ]
+    return torch.stack([x.mean(-1, dtype=torch.float64) for x in (stripe, *masses, previous)], 1)
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}/{place[1]}.{place[2]}"
+
+
+def _listed(places: Sequence[Place], values: Mapping[Place, float], most: int = 3) -> str:
+    told = ", ".join(f"{_name(place)} {values[place]:.2f}" for place in places[:most])
+    return told + (f" and {len(places) - most} more" if len(places) > most else "")

@@ -1,0 +1,62 @@
+"""The two usual pictures of a diagnostic: a map of layers × heads, and curves along the layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .finding import Finding
+
+
+def head_map(finding: Finding, name: str | None = None) -> Any:
+    """One number of every head, layers × heads, a panel a stack (an altair chart)."""
+    import altair as alt
+
+    name = name or next(iter(finding.words))
+    rows = [
+        {"stack": stack, "layer": layer, "head": head, "value": value}
+        for (stack, layer, head), value in finding.values(name).items()
+    ]
+    panels = []
+    for stack in finding.stacks:
+        base = alt.Chart(alt.Data(values=[row for row in rows if row["stack"] == stack])).encode(
+            x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("layer:O", title="layer"),
+        )
+        cells = base.mark_rect().encode(
+            color=alt.Color("value:Q", title=None, scale=alt.Scale(range=["#bce4d8", "#20466e"])),
+            tooltip=["stack:N", "layer:O", "head:O", alt.Tooltip("value:Q", format=".4g")],
+        )
+        title = stack if len(finding.stacks) > 1 else ""
+        panels.append(cells.properties(width=alt.Step(22), height=alt.Step(18), title=title))
+    return alt.hconcat(*panels, title=f"{finding.title}: {finding.words[name]}")
+
+
+def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
+    """Numbers along the layers, a panel each, a line a stack (an altair chart)."""
+    import altair as alt
+
+    from ..spectra.plots import whole_axis
+
+    chosen = names or tuple(finding.words)
+    rows = [
+        {"number": finding.words[n.name], "stack": n.stack, "layer": n.layer, "mean": n.mean, "low": n.low, "high": n.high}
+        for n in finding.numbers
+        if n.name in chosen
+    ]
+    ticks = whole_axis(max((n.layer for n in finding.numbers), default=0), about=8)
+    legend = alt.Legend(symbolOpacity=1) if len(finding.stacks) > 1 else None
+    stack = alt.Color("stack:N", title="stack", legend=legend)
+    base = alt.Chart().encode(x=alt.X("layer:Q", axis=ticks, title="layer"), color=stack)
+    large = "abs(datum.value) >= 1e5 ? format(datum.value, '.1e') : datum.label"
+    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    line = base.mark_line(point=True).encode(
+        y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(labelExpr=large)),
+        tooltip=["number:N", "stack:N", "layer:Q", alt.Tooltip("mean:Q", format=".4g")],
+    )
+    titles = [finding.words[name] for name in chosen]
+    return (
+        alt.layer(band, line, data=alt.Data(values=rows))
+        .properties(width=230, height=150)
+        .facet(facet=alt.Facet("number:N", sort=titles, title=None), columns=3, title=finding.title)
+        .resolve_scale(y="independent")
+    )

@@ -1,0 +1,144 @@
+"""How much each head gives to what its layer gives (arXiv 2205.07100).
+
+    c_{t,h} = ‖z_{t,h} W_O^h‖₁ / Σ_h' ‖z_{t,h'} W_O^h'‖₁
+
+z is what a head gives, W_O^h its rows of the output projection; the median over tokens, then over inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..attention.relevance import evenness, over_tokens, shares
+from ..capture import Site
+from ..errors import EigenlensError
+from ..stats.depth import mean_interval
+from .diagnostic import Diagnostic, Seen, SeenLayer
+from .finding import Finding, Number
+from .sinks import place_name
+from .subject import Subject
+
+BINS = 1000
+"""Of the histogram of medians on [0, 1]: the median over inputs is right to half a bin, 0.0005."""
+_NUMBERS = 2**24  # of z W_O that are held at once
+
+
+@dataclass(frozen=True)
+class RelevanceSettings:
+    """`inputs`: of each call the first so many inputs are measured; the terms of all heads are as large as H outputs."""
+
+    inputs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.inputs < 1:
+            raise EigenlensError(f"at least 1 input of each call is measured, not {self.inputs}")
+
+
+class Relevance(Diagnostic):
+    """Median and mean over inputs of the median of c over tokens; heads that all count alike have 1/H.
+
+    Only the first input of each call is measured (`inputs`). Kept besides the mean: a histogram of the medians of inputs,
+    (H, 1000), whose median is the median over inputs to 0.0005. Self- and cross-attention, where the output projection is
+    known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they count alike.
+    """
+
+    name = "relevance"
+    title = "Head relevance"
+    sees = "calls"
+    level = "head"
+    numbers: ClassVar[Mapping[str, str]] = {
+        "median": "share of the head in what its layer gives, median over inputs",
+        "mean": "share of the head in what its layer gives, mean over inputs",
+    }
+    Settings = RelevanceSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._outputs: dict[str, Tensor] = {}
+
+    def begin(self, subject: Subject) -> str:
+        reasons = []
+        for site in subject.sites:
+            try:
+                self._outputs[site] = subject.weights(site).output  # (H, E, C)
+            except EigenlensError as error:
+                reasons.append(str(error))
+        return "" if self._outputs else (reasons or ["no attention was seen"])[0]
+
+    def measure(self, seen: Seen) -> Tensor | None:
+        """The median of c over the tokens of the first inputs, (b, 1, H)."""
+        if seen.site not in self._outputs:
+            return None
+        call, first = seen.call, slice(0, self.settings.inputs)
+        v = call.v[first].repeat_interleave(call.group, 1) if call.group > 1 else call.v[first]  # (b, H, S, E)
+        z = seen.pattern[first] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
+        w_o = self._outputs[seen.site].to(z)
+        several = max(1, _NUMBERS // max(len(z) * z.shape[2] * w_o.shape[2], 1))
+        sizes = [(z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3) for h in range(0, z.shape[1], several)]
+        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[first])[:, None]
+
+    @torch.no_grad()
+    def update(self, seen: Seen | SeenLayer) -> None:
+        assert isinstance(seen, Seen)
+        values = self.measure(seen)
+        if values is None:
+            return
+        self.count(seen.site, values)
+        medians = values[:, 0]  # (b, H)
+        there = ~medians.isnan()
+        at = (medians.nan_to_num() * BINS).long().clamp(0, BINS - 1)
+        counts = torch.zeros(medians.shape[1], BINS, dtype=torch.float64, device=medians.device)
+        self.add(f"{seen.site}/histogram", counts.scatter_add_(1, at.T, there.double().T))
+
+    def found(self) -> Iterator[Number]:
+        names = sorted(name.removesuffix("/histogram") for name in self.sums if name.endswith("/histogram"))
+        for site in sorted(Site.parse(name) for name in names):
+            medians = self._medians(str(site))
+            for head, median in enumerate(medians):
+                if median is not None:
+                    yield Number(site.stack, site.layer, head, "median", median, number=self._number(str(site), head))
+            for head, (n, first, second) in enumerate(self.sums[f"{site}/values"][0].tolist()):
+                if n:
+                    yield Number(site.stack, site.layer, head, "mean", *mean_interval(n, first, second), int(n))
+
+    def _number(self, site: str, head: int) -> int:
+        return int(self.sums[f"{site}/values"][0, head, 0])
+
+    def _medians(self, site: str) -> list[float | None]:
+        """The middle of the bin of the middle input; of an even number of inputs the mean of the middle two."""
+        found: list[float | None] = []
+        for counts in self.sums[f"{site}/histogram"].cumsum(1):  # (H, bins)
+            n = float(counts[-1])
+            middle = [int(torch.searchsorted(counts, rank)) for rank in ((n + 1) // 2, n // 2 + 1)]
+            found.append(sum((k + 0.5) / BINS for k in middle) / 2 if n else None)
+        return found
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        layers: dict[tuple[str, int], list[float]] = {}
+        for (stack, layer, _), value in finding.values("median").items():
+            layers.setdefault((stack, layer), []).append(value)
+        rows = []
+        for (stack, layer), each in layers.items():
+            even = float(evenness(torch.tensor(each, dtype=torch.float64))) if len(each) > 1 else None
+            rows.append({
+                "stack": stack, "layer": layer, "heads": len(each), "evenness": even, "least": min(each), "most": max(each),
+            })  # fmt: skip
+        return {"How alike the heads of a layer count (evenness 1: all alike)": rows}
+
+    def sentence(self, finding: Finding) -> str:
+        (rows,) = self.tables(finding, {}).values()
+        known = [row for row in rows if row["evenness"] is not None]
+        of = finding.values("median")
+        most = max(of, key=lambda place: of[place])
+        told = f"The head that counts most is {place_name(most)}, with {of[most]:.0%} of what its layer gives"
+        if not known:
+            return f"{told}."
+        mean = sum(row["evenness"] for row in known) / len(known)
+        least = min(known, key=lambda row: row["evenness"])
+        where = place_name((least["stack"], least["layer"], None))
+        return f"{told}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean of all layers {mean:.2f})."

@@ -1,0 +1,60 @@
+"""What kind of head a head is, by the thresholds of its diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..display import numbered
+from .finding import Finding, Place
+
+
+@dataclass(frozen=True)
+class Role:
+    """A head has the role where a number of a diagnostic reaches `least`, or the diagnostic's own setting of that name."""
+
+    name: str
+    diagnostic: str
+    number: str
+    told: str  # of one head; {value} is `shown`
+    shown: str = ""
+    least: float | None = None
+
+    def heads(self, found: Mapping[str, Finding]) -> dict[Place, float]:
+        """The heads that have it, with the number that is told."""
+        finding = found.get(self.diagnostic) if self.diagnostic in found else None
+        if finding is None or not finding.applies:
+            return {}
+        least = self.least if self.least is not None else float(finding.settings[self.number])
+        shown = finding.values(self.shown or self.number)
+        return {
+            place: shown[place] for place, value in finding.values(self.number).items() if value >= least and place in shown
+        }
+
+
+ROLES = (
+    Role("sink", "sinks", "rate", "Rests on the first token, which gets {value:.0%} of its attention.", "strength", 0.5),
+    Role("previous token", "induction", "previous", "Looks at the token before ({value:.0%} on random tokens)."),
+    Role("induction", "induction", "prefix", "An induction head: {value:.0%} on what followed the token earlier."),
+    Role("duplicate token", "induction", "duplicate", "Looks at earlier occurrences of the token ({value:.0%})."),
+)
+"""A sink head is one in which the first token is a sink of at least half of the inputs."""
+
+
+def roles(found: Mapping[str, Finding]) -> dict[Place, list[str]]:
+    """What each head with a role is, in sentences; a head may have several."""
+    said: dict[Place, list[str]] = {}
+    for role in ROLES:
+        for place, value in role.heads(found).items():
+            said.setdefault(place, []).append(role.told.format(value=value))
+    return said
+
+
+def roles_sentence(found: Mapping[str, Finding]) -> str:
+    """How many heads have each role; nothing where no diagnostic was asked."""
+    asked = [role for role in ROLES if role.diagnostic in found and found[role.diagnostic].applies]
+    if not asked:
+        return ""
+    most = max(len(found[role.diagnostic].by_place()) for role in asked)
+    told = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
+    return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {told}."

@@ -1,0 +1,138 @@
+"""Attention sinks: tokens that most queries look at, whatever these are (arXiv 2603.05498)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..capture import Site
+from ..display import numbered
+from ..errors import EigenlensError
+from .diagnostic import Diagnostic, Seen, SeenLayer
+from .finding import Finding, place_name
+
+TOP = 20
+"""Tokens of a table."""
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """`epsilon`: a key that gets more than this from the queries that see it, on average, is a sink."""
+
+    epsilon: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < 1:
+            raise EigenlensError(f"a sink gets a share of attention between 0 and 1, not epsilon = {self.epsilon}")
+
+
+class Sinks(Diagnostic):
+    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see it.
+
+    Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is no padding. Late keys
+    under a causal mask are seen by few queries, themselves among them: only those that half of the queries see can be sinks
+    elsewhere. An input of one token has none. Uniform causal attention over 64 tokens has `α₁ = H₆₄/64 = .0741`.
+
+    Kept besides the numbers: how many sinks there are at the front and elsewhere, over heads and inputs, and for each
+    stack the counts by token id, (2, vocabulary).
+    """
+
+    name = "sinks"
+    title = "Attention sinks"
+    sees = "calls"
+    level = "head"
+    numbers: ClassVar = {
+        "rate": "share of inputs whose first token is a sink",
+        "strength": "attention to the first token",
+        "anywhere": "share of inputs with a sink at any token",
+        "weight": "attention to the most attended token",
+    }
+    Settings = SinkSettings
+
+    def measure(self, seen: Seen) -> Tensor:
+        alpha, counted = seen.received, self._counted(seen)
+        real = seen.seen_by > 0  # (B or 1, H or 1, S)
+        first = alpha.gather(2, _first(real).expand(*alpha.shape[:2], 1))[..., 0]  # (B, H)
+        most = alpha.masked_fill(~counted, -torch.inf).amax(2)
+        epsilon = self.settings.epsilon
+        values = torch.stack([(first > epsilon).double(), first, (most > epsilon).double(), most], 1)  # (B, 4, H)
+        alone = (real.sum(2) < 2)[:, None].expand_as(values)  # no key to choose
+        return values.masked_fill(alone, torch.nan)
+
+    @torch.no_grad()
+    def update(self, seen: Seen | SeenLayer) -> None:
+        assert isinstance(seen, Seen)
+        super().update(seen)
+        several = (seen.seen_by > 0).sum(2, keepdim=True) > 1
+        sink = (seen.received > self.settings.epsilon) & self._counted(seen) & several  # (B, H, S)
+        front = torch.zeros_like(sink).scatter_(2, _first(seen.seen_by > 0).expand(*sink.shape[:2], 1), value=True)
+        by_place = torch.stack([(sink & front).sum(1), (sink & ~front).sum(1)])  # (2, B, S)
+        self.add(f"{seen.site}/places", by_place.sum((1, 2)))
+        if seen.ids is not None and seen.vocabulary is not None and bool(sink.any()):
+            counts = torch.zeros(2, seen.vocabulary, dtype=torch.float64, device=sink.device)
+            ids = seen.ids.expand(by_place.shape[1:]).to(sink.device)
+            counts.index_add_(1, ids.flatten(), by_place.flatten(1).double())
+            self.add(f"{seen.call.site.stack}/tokens", counts)
+
+    @staticmethod
+    def _counted(seen: Seen) -> Tensor:
+        """The keys that at least half of the queries see, (B or 1, H or 1, S)."""
+        queries = seen.allowed.any(3).sum(2)  # (B or 1, H or 1)
+        return (seen.seen_by > 0) & (2 * seen.seen_by >= queries[..., None])
+
+    def _top(self) -> list[tuple[str, int, list[float], float]]:
+        """Stack, token id, sinks at the front and elsewhere, share of the stack's sinks; the most frequent first."""
+        found = []
+        for name, counts in self.sums.items():
+            if name.endswith("/tokens"):
+                total = counts.sum(0)
+                order = total.argsort(descending=True, stable=True)[:TOP]
+                found += [
+                    (name.removesuffix("/tokens"), int(i), counts[:, i].tolist(), float(total[i] / total.sum()))
+                    for i in order
+                    if total[i] > 0
+                ]
+        return found
+
+    def token_ids(self) -> list[int]:
+        return list(dict.fromkeys(i for _, i, _, _ in self._top()))
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        places = []
+        for stack in finding.stacks:
+            front, elsewhere = self._places(stack)
+            total = front + elsewhere
+            places.append({
+                "stack": stack, "sinks": int(total), "at the first token": front / total if total else None,
+                "elsewhere": elsewhere / total if total else None,
+            })  # fmt: skip
+        words = [
+            {"stack": stack, "token": tokens.get(i, f"id {i}"), "id": i, "at the front": int(at[0]), "elsewhere": int(at[1]),
+             "share of sinks": share}
+            for stack, i, at, share in self._top()
+        ]  # fmt: skip
+        return {"Where the sinks are, over heads and inputs": places, **({"Tokens that are sinks": words} if words else {})}
+
+    def _places(self, stack: str) -> list[float]:
+        sums = [x for name, x in self.sums.items() if name.endswith("/places") and Site.parse(name[:-7]).stack == stack]
+        return torch.stack(sums).sum(0).tolist()
+
+    def sentence(self, finding: Finding) -> str:
+        rates, strengths = finding.values("rate"), finding.values("strength")
+        rate, anywhere = (sum(v.values()) / len(v) for v in (rates, finding.values("anywhere")))
+        heads = sum(value >= 0.5 for value in rates.values())
+        strongest = max(strengths, key=lambda place: strengths[place])
+        return (
+            f"In {numbered(heads, 'head')} of {len(rates)} the first token takes more than {self.settings.epsilon:.0%} of the "
+            f"attention in at least half of the inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); "
+            f"most in {place_name(strongest)}, with {strengths[strongest]:.0%}."
+        )
+
+
+def _first(real: Tensor) -> Tensor:
+    """The place of the first key that is no padding, (B or 1, H or 1, 1)."""
+    return real.to(torch.int8).argmax(2, keepdim=True)

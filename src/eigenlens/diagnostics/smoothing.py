@@ -1,0 +1,210 @@
+"""Over-smoothing: how alike the tokens grow from block to block, and what a bound says of it (arXiv 2202.08625)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..capture import Site
+from ..errors import EigenlensError
+from ..stats.geometry import mean_cosine, residual
+from .diagnostic import Diagnostic, SeenLayer
+from .finding import Finding
+from .pictures import layer_curves
+from .smoothing_bound import PostNorm, Tape
+from .subject import Subject
+
+ROUNDING = 1e-6
+NO_BOUND = "no bound for pre-norm blocks"
+MASKED = "no bound for inputs with padding or a mask"
+
+
+@dataclass(frozen=True)
+class SmoothingSettings:
+    """`bounds`: of each call the first so many inputs have their bound computed, at n³ a head."""
+
+    bounds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.bounds < 0:
+            raise EigenlensError(f"the bound is computed of at least 0 inputs of each call, not {self.bounds}")
+
+
+class Smoothing(Diagnostic):
+    """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and behind every block.
+
+    `maps` is the cosine of the block's attention map, mean over heads, with that of the block before. For post-norm blocks
+    `v` bounds `ratio = d_M behind / before`, if every token sees every other and none is padding (`smoothing_bound.py`); it
+    is computed of the first input of each call. Blocks built in another way, pre-norm ones among them, have no bound.
+    Only tokens that are no padding count; an input of one token has no pairs.
+    """
+
+    name = "smoothing"
+    title = "Over-smoothing"
+    sees = "layers"
+    level = "layer"
+    numbers: ClassVar[Mapping[str, str]] = {
+        "similarity": "mean cosine of two tokens behind the block",
+        "similarity_before": "mean cosine of two tokens before the block",
+        "ratio": "distance d_M of the tokens from their mean, behind over before",
+        "distance": "distance d_M of the tokens from their mean, behind the block",
+        "distance_before": "distance d_M of the tokens from their mean, before the block",
+        "maps": "cosine of the attention map with that of the block before",
+        "sigma": "product of the smallest deviations of a token at the two norms",
+        "root": "how far a head may leave tokens apart, √λ",
+        "v": "bound v on the ratio, as published",
+        "sharp": "bound on the ratio, with the norms' gains and sharper",
+        "bounded": "share of inputs whose ratio keeps the bound",
+    }
+    Settings = SmoothingSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.blocks: dict[str, PostNorm] = {}
+        self.refused: dict[str, str] = {}  # why a block has no bound
+        self._tape: Tape = {}
+        self._map: tuple[Site, Tensor] | None = None  # (B, T, T): of the block before, in the same pass
+        self._tokens: tuple[Tensor, Tensor, Tensor] | None = None  # what a block gave, its similarity and distance
+
+    def begin(self, subject: Subject) -> str:
+        try:
+            known = subject.block_sites()
+        except EigenlensError as error:
+            known, why = {}, str(error)
+            self.refused = dict.fromkeys(subject.sites, why)
+        for site, block in known.items():
+            entry = subject.sites[site]
+            try:
+                self.blocks[site] = PostNorm(block, entry["heads"], entry["kv_heads"])
+                self.peak(f"{site}/post", torch.ones(1))
+            except EigenlensError as error:
+                self.refused[site] = str(error)
+        return ""
+
+    @contextmanager
+    def attached(self, subject: Subject) -> Iterator[None]:
+        with ExitStack() as hooks:
+            norms = {id(block.norms[0]): block for block in self.blocks.values()}  # ALBERT has one block at all sites
+            for block in norms.values() if self.settings.bounds else ():
+                hooks.enter_context(block.watched(self._tape))
+            yield
+        self._tape.clear()
+        self._map = self._tokens = None
+
+    def measure(self, seen: SeenLayer) -> Tensor:
+        X, Y = seen.inputs, seen.outputs
+        valid = seen.valid
+        alike, apart = self._of_tokens(X, valid)
+        after = valid if Y.shape[:2] == X.shape[:2] else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        alike_behind, apart_behind = _likeness(Y, after)
+        self._tokens = Y, alike_behind, apart_behind
+        ratio = torch.where(apart > 0, apart_behind / apart.clamp_min(torch.finfo(apart.dtype).tiny), torch.nan)
+        bounds = torch.full((4, len(X)), torch.nan, dtype=torch.float64, device=X.device)
+        if (found := self._bounds(seen)) is not None:
+            bounds[:, : found.shape[1]] = found
+        there = ~(ratio.isnan() | bounds[3].isnan())
+        bounded = torch.where(there, (ratio <= bounds[3] * (1 + ROUNDING)).double(), torch.nan)
+        numbers = (alike_behind, alike, ratio, apart_behind, apart, self._maps(seen), *bounds, bounded)
+        values = torch.stack(numbers, 1)[..., None]  # (B, numbers, 1)
+        return values.masked_fill((valid.sum(1) < 1)[:, None, None], torch.nan)
+
+    def _of_tokens(self, X: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Of what goes into a block: known, if it is what the block before gave."""
+        if self._tokens is not None:
+            known = self._tokens[0]
+            if (X.data_ptr(), X.shape, X.stride(), X.dtype) == (known.data_ptr(), known.shape, known.stride(), known.dtype):
+                return self._tokens[1:]
+        return _likeness(X, valid)
+
+    def _maps(self, seen: SeenLayer) -> Tensor:
+        """The cosine (B,) with the map of the block before; nan of the first block."""
+        site, before = Site.parse(seen.site), self._map
+        nothing = torch.full((len(seen.inputs),), torch.nan, dtype=torch.float64, device=seen.inputs.device)
+        if seen.seen is None:
+            self._map = None
+            return nothing
+        p = seen.seen.pattern.mean(1)  # (B, T, S)
+        self._map = site, p
+        if before is None or before[0] != Site(site.stack, site.layer - 1) or before[1].shape != p.shape:
+            return nothing
+        return map_cosine(before[1], p)
+
+    def _bounds(self, seen: SeenLayer) -> Tensor | None:
+        """σ₁σ₂, √λ, v and the sharper bound of the first inputs, (4, b); None where there are none."""
+        block, call = self.blocks.get(seen.site), seen.seen
+        number = min(self.settings.bounds, len(seen.inputs))
+        if block is None or call is None or len(self._tape) < 2 or not number:
+            return None
+        T = seen.inputs.shape[1]
+        given = self._tape[1][1].to(seen.outputs.dtype)  # (batch, T, C): the study may show only some inputs of it
+        full = call.allowed.all(3).all(2).all(1).expand(len(seen.inputs)) & seen.valid.all(1)
+        bounds = torch.full((4, number), torch.nan, dtype=torch.float64, device=seen.inputs.device)
+        rows, places = [], []
+        for i in range(number):
+            same = (r for r in range(len(given)) if torch.equal(given[r], seen.outputs[i]))
+            if bool(full[i]) and call.pattern.shape[2:] == (T, T) and (row := next(same, None)) is not None:
+                rows.append(row)
+                places.append(i)
+        if rows:
+            bounds[:, places] = torch.stack(block.of(call.pattern[places], rows, self._tape))
+        return bounds
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        rows = []
+        v, sharp, bounded = (finding.values(name) for name in ("v", "sharp", "bounded"))
+        for place, ratio in finding.values("ratio").items():
+            post = f"{place[0]}/{place[1]}/post" in self.peaks
+            told = MASKED if post else NO_BOUND
+            if place in v:
+                told = "says nothing, being above 1" if sharp[place] >= 1 else "tokens must come together"
+            rows.append({
+                "stack": place[0], "layer": place[1], "ratio": ratio, "v": v.get(place), "sharper": sharp.get(place),
+                "kept": bounded.get(place), "bound": told,
+            })  # fmt: skip
+        return {"What the bound says of each block": rows} if rows else {}
+
+    def sentence(self, finding: Finding) -> str:
+        before, behind, v, bounded = (finding.values(n) for n in ("similarity_before", "similarity", "v", "bounded"))
+        parts = []
+        for stack in finding.stacks:
+            layers = sorted(place[1] for place in behind if place[0] == stack)
+            if layers and (stack, layers[0], None) in before:
+                ends = before[stack, layers[0], None], behind[stack, layers[-1], None]
+                parts.append(f"from {ends[0]:.2f} to {ends[1]:.2f}" + ("" if len(finding.stacks) == 1 else f" in {stack}"))
+        if not parts:
+            return "No input has two tokens that could be compared."
+        told = f"From the first block to the last the mean cosine of two tokens goes {', '.join(parts)}"
+        if not v:
+            return f"{told}; {MASKED if self.peaks else NO_BOUND}."
+        kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
+        says = sum(finding.values("sharp")[place] < 1 for place in v)
+        bound = f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in {says} of {len(v)} blocks"
+        return f"{told}; {bound}."
+
+    @classmethod
+    def chart(cls, finding: Finding) -> Any:
+        """Similarity, ratio and maps along the layers, and the bound where there is one."""
+        names = ("similarity", "ratio", "maps", "sigma", "v", "sharp")
+        return layer_curves(finding, tuple(name for name in names if finding.values(name)))
+
+
+def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
+    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,): how far the tokens are from one vector for all."""
+    return residual(X, valid).flatten(1).norm(dim=1)
+
+
+def map_cosine(p: Tensor, q: Tensor) -> Tensor:
+    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,); nan of a map of zeros."""
+    p, q = p.flatten(1).double(), q.flatten(1).double()
+    return (p * q).sum(1) / (p.norm(dim=1) * q.norm(dim=1))
+
+
+def _likeness(X: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Similarity, nan without pairs, and distance of tokens, each (B,)."""
+    alike = torch.where(valid.sum(1) > 1, mean_cosine(X, valid), torch.nan)
+    return alike, distance(X, valid)

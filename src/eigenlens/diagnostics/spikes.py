@@ -1,0 +1,210 @@
+"""Massive activations: a few channels of a few tokens that dwarf the rest of the stream (arXiv 2603.05498)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..capture import Site
+from ..display import numbered
+from ..errors import EigenlensError
+from .diagnostic import Diagnostic, Seen, SeenLayer
+from .finding import Finding, place_name
+
+TOP = 20
+"""Channels and tokens of a table."""
+
+
+@dataclass(frozen=True)
+class SpikeSettings:
+    """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|` of its input at that block.
+
+    A block steps up or down if the largest magnitude, mean over inputs, moves there by at least `jump` times the largest
+    that any block of the stack gives.
+    """
+
+    size: float = 100.0
+    ratio: float = 1000.0
+    jump: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.size >= 0 and self.ratio >= 1):
+            raise EigenlensError(f"massive is above size ≥ 0 and ratio ≥ 1, not {self.size} and {self.ratio}")
+        if not 0 < self.jump <= 1:
+            raise EigenlensError(f"a jump is a share of the largest activation, above 0 and at most 1, not {self.jump}")
+
+
+class Spikes(Diagnostic):
+    """`H_{i+1} = H_i + F_i`: the three largest channels of `|H_{i+1}|` over tokens, their median, and the largest `|F_i|`.
+
+    A channel's magnitude is its largest over the tokens that are no padding. The median is the lower one of all channels
+    and tokens. Of a block that merges tokens there is no step. Kept besides: the largest numbers over all inputs, in how
+    many inputs each channel is the largest or massive (2, C), and the token ids that carry a massive activation.
+    """
+
+    name = "spikes"
+    title = "Massive activations"
+    sees = "layers"
+    level = "layer"
+    numbers: ClassVar = {
+        "largest": "largest magnitude behind the block",
+        "second": "second largest channel",
+        "third": "third largest channel",
+        "median": "median magnitude",
+        "ratio": "largest over median magnitude",
+        "massive": "share of inputs with a massive activation",
+        "step": "largest magnitude the block adds",
+        "before": "largest magnitude before the block",
+        "first": "share of inputs whose largest activation is at the first token",
+    }
+    Settings = SpikeSettings
+
+    @torch.no_grad()
+    def update(self, seen: Seen | SeenLayer) -> None:
+        assert isinstance(seen, SeenLayer)
+        X, Y = seen.inputs, seen.outputs.abs()
+        kept = seen.valid if Y.shape[:2] == seen.valid.shape else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        Y = _kept(Y, kept)
+        channels, token = Y.max(1)  # (B, C): its largest magnitude, and where that is
+        three = channels.topk(min(3, channels.shape[1]), 1).values  # (B, 3)
+        three = torch.nn.functional.pad(three, (0, 3 - three.shape[1]), value=torch.nan)
+        median = _median(Y, kept)
+        step = torch.full_like(median, torch.nan)
+        if X.shape == Y.shape:
+            step = _largest(seen.outputs - X, kept)
+        before = _largest(X, seen.valid)
+        bound = torch.clamp(self.settings.ratio * median, min=self.settings.size)[:, None]
+        massive = (channels > self.settings.size) & (channels >= bound)  # (B, C)
+        most = channels.argmax(1, keepdim=True)
+        place = token.gather(1, most)[:, 0]  # (B,)
+        first = place == kept.to(torch.int8).argmax(1)
+        ratio = torch.where(median > 0, three[:, 0] / median, torch.nan)
+        columns = (*three.unbind(1), median, ratio, massive.any(1), step, before, first)
+        values = torch.stack([x.double() for x in columns], 1)  # (B, numbers)
+        there = kept.any(1)
+        self.count(seen.site, values.masked_fill(~there[:, None], torch.nan)[..., None])
+        largest = values[there][:, [0, 1, 2, 6]].nan_to_num(0.0)
+        if len(largest):
+            self.peak(f"{seen.site}/peak", largest.amax(0))
+        one = torch.zeros_like(massive).scatter_(1, most, value=True) & there[:, None]
+        self.add(f"{seen.site}/channels", torch.stack([one.sum(0), massive.sum(0)]))
+        if seen.ids is not None and seen.vocabulary is not None and bool(massive.any()) and seen.ids.shape == kept.shape:
+            counts = torch.zeros(2, seen.vocabulary, dtype=torch.float64, device=Y.device)
+            ids = seen.ids.to(Y.device).gather(1, place[:, None])[:, 0]  # (B,)
+            spiking = massive.any(1)
+            counts.index_put_(((~first[spiking]).long(), ids[spiking]), counts.new_ones(()), accumulate=True)
+            self.add(f"{Site.parse(seen.site).stack}/tokens", counts)
+
+    def _top(self) -> list[tuple[str, int, list[float], float]]:
+        """Stack, token id, massive activations at the front and elsewhere, share of all; the most frequent first."""
+        found = []
+        for name, counts in self.sums.items():
+            if name.endswith("/tokens"):
+                total = counts.sum(0)
+                order = total.argsort(descending=True, stable=True)[:TOP]
+                share = total / total.sum()
+                stack = name.removesuffix("/tokens")
+                found += [(stack, int(i), counts[:, i].tolist(), float(share[i])) for i in order if total[i] > 0]
+        return found
+
+    def token_ids(self) -> list[int]:
+        return list(dict.fromkeys(i for _, i, _, _ in self._top()))
+
+    def channels(self, stack: str) -> list[dict[str, Any]]:
+        """Every channel that is the largest or massive in some input and layer, the most frequently massive first."""
+        sites = [(Site.parse(name[:-9]), x) for name, x in self.sums.items() if name.endswith("/channels")]
+        own = [x for site, x in sites if site.stack == stack]
+        rows = []
+        for C in {x.shape[1] for x in own}:  # stages of a model may differ in width
+            counts = torch.stack([x for x in own if x.shape[1] == C])  # (L, 2, C)
+            total = counts.sum(0)
+            rows += [
+                {"stack": stack, "channel": c, "massive in layers": int((counts[:, 1, c] > 0).sum()),
+                 "massive": int(total[1, c]), "largest in layers": int((counts[:, 0, c] > 0).sum()),
+                 "largest": int(total[0, c])}
+                for c in total.sum(0).nonzero()[:, 0].tolist()
+            ]  # fmt: skip
+        return sorted(rows, key=lambda row: (-row["massive"], -row["largest"]))
+
+    def steps(self, finding: Finding) -> list[dict[str, Any]]:
+        """The blocks where the largest magnitude moves by at least `jump` times the largest of the stack."""
+        rows = []
+        for stack in finding.stacks:
+            behind, before = (finding.values(name, stack) for name in ("largest", "before"))
+            top = max(*behind.values(), *before.values())
+            for place, value in behind.items():
+                moved = value - before[place]
+                if abs(moved) >= self.settings.jump * top > 0:
+                    rows.append({
+                        "stack": stack, "layer": place[1], "steps": "up" if moved > 0 else "down", "from": before[place],
+                        "to": value, "criterion": f"moves by {self.settings.jump:g} of the largest, {top:.4g}",
+                    })  # fmt: skip
+        return rows
+
+    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+        sites = sorted((Site.parse(name[:-5]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/peak"))
+        names = ("largest", "second", "third", "step")
+        peaks = [{"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites]
+        words = [
+            {"stack": stack, "token": tokens.get(i, f"id {i}"), "id": i, "at the front": int(at[0]), "elsewhere": int(at[1]),
+             "share": share}
+            for stack, i, at, share in self._top()
+        ]  # fmt: skip
+        found = {
+            "Blocks where activations step up or down": self.steps(finding),
+            "Channels, over layers and inputs": [row for stack in finding.stacks for row in self.channels(stack)[:TOP]],
+            "Tokens that carry massive activations": words,
+            "Largest over all inputs": peaks,
+        }
+        return {title: rows for title, rows in found.items() if rows}
+
+    def sentence(self, finding: Finding) -> str:
+        shares, largest, ratios = (finding.values(name) for name in ("massive", "largest", "ratio"))
+        spiking = [place for place, share in shares.items() if share > 0]
+        top = max(largest, key=lambda place: largest[place])
+        ratio = f", {ratios[top]:,.0f} times the median" if top in ratios else ""
+        if not spiking:
+            return (
+                f"No activation is massive (above {self.settings.size:g} and {self.settings.ratio:g} times the median): the "
+                f"largest is {largest[top]:.3g}{ratio}, behind {place_name(top)}."
+            )
+        first = finding.values("first")
+        front = sum(first[place] for place in spiking) / len(spiking)
+        channel = self.channels(top[0])[0]["channel"]
+        steps = [row for row in self.steps(finding) if row["stack"] == top[0]]
+        ways = {way: [str(row["layer"]) for row in steps if row["steps"] == way] for way in ("up", "down")}
+        told = " and ".join(f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers)
+        moves = f"; they step {told}" if told else ""
+        return (
+            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive activations, up to "
+            f"{largest[top]:,.0f}{ratio}, most often in channel {channel}, and in {front:.0%} of the inputs at the first "
+            f"token{moves}."
+        )
+
+    @classmethod
+    def chart(cls, finding: Finding) -> Any:
+        from .pictures import layer_curves
+
+        return layer_curves(finding, ("largest", "second", "median", "ratio", "massive", "step"))
+
+
+def _kept(x: Tensor, kept: Tensor) -> Tensor:
+    """x (B, T, C), zero at tokens that are not kept; x itself where all are."""
+    return x if bool(kept.all()) else torch.where(kept[..., None], x, 0.0)
+
+
+def _largest(x: Tensor, kept: Tensor) -> Tensor:
+    """The largest magnitude at a token that is kept, (B, T, C) → (B,)."""
+    flat = _kept(x, kept).flatten(1)
+    return torch.maximum(flat.amax(1), -flat.amin(1))
+
+
+def _median(Y: Tensor, kept: Tensor) -> Tensor:
+    """The lower median over channels and tokens that are kept, (B, T, C) → (B,); 0 where there is none."""
+    if bool(kept.all()):
+        return Y.flatten(1).median(1).values
+    return Y.masked_fill(~kept[..., None], torch.nan).flatten(1).nanmedian(1).values.nan_to_num(0.0)

@@ -1,0 +1,82 @@
+"""A pass of a model with diagnostics looking on, as a study makes it."""
+
+from contextlib import ExitStack
+
+import torch
+
+from eigenlens.capture import capture, capture_layers
+from eigenlens.diagnostics import Seen, SeenLayer, Subject
+from eigenlens.sources.forward import forward_of
+from eigenlens.sources.models import load
+
+
+def subject_of(model, batch):
+    """The model and the sites that attend in it on a batch."""
+    model, sites = load(model, device=None), {}
+
+    def note(call):
+        sites[str(call.site)] = {
+            "kind": call.kind, "name": call.name, "heads": call.heads, "kv_heads": call.k.shape[1], "queries": call.q.shape[2],
+            "keys": call.k.shape[2], "head_dimension": call.q.shape[3], "mask": call.mask_shape.form,
+        }  # fmt: skip
+
+    with torch.no_grad(), capture(model.backbone, note):
+        forward_of(model)(batch)
+    return Subject(model, sites)
+
+
+def diagnosed(model, batches, *diagnostics):
+    """Show every batch to the diagnostics (`batches` empty: only those of probes of their own); gives the subject.
+
+    A diagnostic that does not apply is left alone: `subject.notes[name]` says why.
+    """
+    model = load(model, device=None)
+    batches = list(batches)
+    own = {d.name: d.batches(model) for d in diagnostics if d.sees == "probe"}
+    subject = subject_of(model, (batches or next(iter(own.values())))[0])
+    subject.notes = {d.name: d.begin(subject) for d in diagnostics}
+    chosen = [d for d in diagnostics if not subject.notes[d.name]]
+    show(subject, batches, [d for d in chosen if d.sees in ("calls", "layers")])
+    for d in chosen:
+        if d.sees == "probe":
+            show(subject, own[d.name], [d])
+    return subject
+
+
+def show(subject, batches, diagnostics):
+    """Run the batches with these diagnostics attached."""
+    if not diagnostics:
+        return
+    names = {site["name"]: site["kind"] for site in subject.sites.values()}
+    current, shown = {}, {}
+
+    def see(call):
+        shown[str(call.site)] = seen = Seen(call, _ids(current["batch"], call.site.stack, call.kind, call.k.shape[2]),
+                                            subject.vocabulary)  # fmt: skip
+        for d in diagnostics:
+            if d.sees != "layers":
+                d.update(seen)
+
+    def leave(layer):
+        ids = _ids(current["batch"], layer.site.stack, "self", layer.inputs.shape[1])
+        seen = SeenLayer.of(layer, slice(None), ids, shown.get(str(layer.site)), subject.vocabulary)
+        for d in diagnostics:
+            if d.sees == "layers":
+                d.update(seen)
+
+    forward = forward_of(subject.model)
+    with torch.no_grad(), ExitStack() as doors:
+        for d in diagnostics:
+            doors.enter_context(d.attached(subject))
+        doors.enter_context(capture_layers(subject.module, names, leave, calls=see))
+        for batch in batches:
+            current["batch"] = batch
+            shown.clear()
+            forward(batch)
+
+
+def _ids(batch, stack, kind, tokens):
+    """The ids (B, S) of the keys of a call, or of a block's tokens; None where they are no tokens of the input."""
+    decoder = "decoder_input_ids" in batch and stack.startswith("decoder") and kind == "self"
+    ids = batch.get("decoder_input_ids" if decoder else "input_ids")
+    return ids if ids is not None and ids.shape[1] == tokens else None

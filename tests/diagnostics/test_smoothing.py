@@ -1,0 +1,188 @@
+"""Over-smoothing: against hidden states and eager attentions, with padding, and the bound written out by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from diagnostics.passes import diagnosed, show, subject_of
+from diagnostics.split import assert_parts_make_the_whole
+from eigenlens import EigenlensError
+from eigenlens.capture import capture_layers
+from eigenlens.diagnostics import Seen, SeenLayer
+from eigenlens.diagnostics.smoothing import Smoothing
+from tiny import of_catalogue, small_bert, small_llama
+
+
+def found_in(model, *batches, **settings):
+    smoothing = Smoothing(**settings)
+    diagnosed(model, batches, smoothing)
+    return smoothing.result()
+
+
+def alike(X):
+    """Similarity and distance of tokens (T, C), from every pair."""
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    pairs = [unit[i] @ unit[j] for i in range(len(X)) for j in range(len(X)) if i != j]
+    return np.mean(pairs), np.linalg.norm(X - X.mean(0))
+
+
+def eager(model, **batch):
+    """Hidden states and attentions that the model gives itself."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            out = model(**batch, output_hidden_states=True, output_attentions=True)
+    finally:
+        model.set_attn_implementation(before)
+    return [x.double().numpy() for x in out.hidden_states], [x.double().numpy() for x in out.attentions]
+
+
+@pytest.mark.parametrize("name", ["minilm", "stories15m", "dinov2-small"])
+def test_the_numbers_are_those_of_hidden_states_and_eager_attentions(name):
+    model = of_catalogue(name)
+    batch = (
+        {"pixel_values": torch.randn(2, 3, 56, 56)}
+        if name == "dinov2-small"
+        else {"input_ids": torch.randint(999, 9999, (2, 9))}
+    )
+    finding = found_in(model, batch)
+    states, attentions = eager(model.backbone, **batch)
+    (stack,) = finding.stacks
+    maps = [a.mean(1).reshape(2, -1) for a in attentions]
+    last = len(attentions) - 1
+    for layer in (0, 1, last - 1):  # the last hidden state is behind the final norm of a pre-norm model
+        before, behind = (np.array([alike(x) for x in states[layer + more]]) for more in (0, 1))
+        wanted = {
+            "similarity_before": before[:, 0].mean(), "similarity": behind[:, 0].mean(), "distance_before": before[:, 1].mean(),
+            "distance": behind[:, 1].mean(), "ratio": (behind[:, 1] / before[:, 1]).mean(),
+        }  # fmt: skip
+        if layer:
+            p, q = maps[layer - 1], maps[layer]
+            wanted["maps"] = ((p * q).sum(1) / np.linalg.norm(p, axis=1) / np.linalg.norm(q, axis=1)).mean()
+        for number, value in wanted.items():
+            assert finding.value(number, stack, layer) == pytest.approx(value, rel=1e-4), number
+    assert len(finding.values("maps")) == last and (stack, 0, None) not in finding.values("maps")
+    assert bool(finding.values("v")) == (name == "minilm")
+    assert ("no bound for pre-norm blocks" in finding.sentence) == (name != "minilm")
+
+
+def by_hand(model, ids, layer):
+    """σ₁σ₂, √λ, v and the sharper bound of a block of a BERT on the first input, with numpy and no capture."""
+    states, attentions = eager(model, input_ids=ids)
+    block = model.encoder.layer[layer]
+    first, second = block.attention.output, block.output
+    with torch.no_grad():
+        H = torch.tensor(states[layer], dtype=torch.float32)
+        x1 = H + first.dense(block.attention.self(H)[0])
+        x = first.LayerNorm(x1)
+        x2 = x + second.dense(block.intermediate(x))
+    n, heads = ids.shape[1], attentions[0].shape[1]
+    A = attentions[layer][0]
+    middle = np.eye(n) - np.ones((n, n)) / n
+    roots = np.array([math.sqrt(np.linalg.eigvalsh(P.T @ middle @ P)[-1]) for P in A])
+    eps = first.LayerNorm.eps
+    sigma = np.prod([np.sqrt(x[0].double().numpy().var(1) + eps).min() for x in (x1, x2)])
+    V, O = (part.weight.detach().double().numpy() for part in (block.attention.self.value, first.dense))
+    E = len(V) // heads
+    each = np.array([np.linalg.norm(V[h * E : h * E + E].T @ O[:, h * E : h * E + E].T, 2) for h in range(heads)])
+    maps = [np.linalg.norm(part.weight.detach().double().numpy(), 2) for part in (block.intermediate.dense, second.dense)]
+    s = max(*each, *maps)
+    gain = np.prod([float(norm.weight.detach().abs().max()) for norm in (first.LayerNorm, second.LayerNorm)])
+    v = (1 + 1.13 * s * s) * (1 + roots.max() * heads * s) / sigma
+    return {
+        "sigma": sigma,
+        "root": roots.max(),
+        "v": v,
+        "sharp": gain * (1 + 1.13 * maps[0] * maps[1]) * (1 + roots @ each) / sigma,
+    }
+
+
+def test_the_bound_is_its_definition_and_is_kept():
+    model, ids = small_bert(), torch.randint(1, 50, (3, 8))
+    with torch.no_grad():
+        for block in model.encoder.layer:
+            block.output.LayerNorm.weight.uniform_(0.5, 2.0)
+    finding = found_in(model, {"input_ids": ids})
+    for layer in range(2):
+        for name, value in by_hand(model, ids, layer).items():
+            assert finding.value(name, "encoder", layer) == pytest.approx(value, rel=1e-4), name
+    counted = {number.name: number.number for number in finding.numbers}
+    assert counted["v"] == counted["bounded"] == 1 and counted["ratio"] == 3  # of the first input only
+    assert set(finding.values("bounded").values()) == {1.0} and "kept in 100% of cases" in finding.sentence
+    every = found_in(model, {"input_ids": ids}, bounds=9)
+    assert {number.number for number in every.numbers if number.name == "v"} == {3}
+
+
+def test_a_block_that_leaves_the_bound_is_counted():
+    """With gains in the bound that the norms do not have, it is too small."""
+    model, ids = small_bert(), torch.randint(1, 50, (1, 8))
+    subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+    smoothing.begin(subject)
+    for block in smoothing.blocks.values():
+        block.gain = 1e-6
+    show(subject, [{"input_ids": ids}], [smoothing])
+    assert set(smoothing.result().values("bounded").values()) == {0.0}
+
+
+def test_the_bound_of_inputs_that_are_picked_from_a_batch_is_theirs():
+    model, ids = small_bert(), torch.randint(1, 50, (6, 8))
+    subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+    smoothing.begin(subject)
+    chosen = slice(1, None, 3)
+
+    def leave(layer):
+        smoothing.update(SeenLayer.of(layer, chosen, None, Seen(layer.calls[0].of_inputs(chosen)), None))
+
+    names = {site["name"]: site["kind"] for site in subject.sites.values()}
+    with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
+        model(input_ids=ids)
+    alone = found_in(model, {"input_ids": ids[chosen]})
+    for name in alone.words:
+        assert smoothing.result().values(name) == pytest.approx(alone.values(name), rel=1e-4), name
+
+
+def test_padding_does_not_count_and_has_no_bound():
+    model, ids = small_bert(), torch.randint(1, 50, (1, 6))
+    wide, mask = torch.cat([ids, torch.ones(1, 3, dtype=torch.long)], 1), (torch.arange(9) < 6).long()[None]
+    alone, padded = found_in(model, {"input_ids": ids}), found_in(model, {"input_ids": wide, "attention_mask": mask})
+    for name in ("similarity", "similarity_before", "ratio", "distance", "distance_before", "maps"):
+        assert padded.values(name) == pytest.approx(alone.values(name), rel=1e-4), name
+    assert alone.values("v") and not padded.values("v") and not padded.values("bounded")
+    assert "no bound for inputs with padding" in padded.sentence
+    (rows,) = padded.tables.values()
+    assert all("padding" in row["bound"] for row in rows)
+
+
+def test_one_token_has_no_pairs_and_there_is_no_nan():
+    for model in (small_bert(), small_llama()):
+        finding = found_in(model, {"input_ids": torch.tensor([[5]])})
+        assert not finding.values("similarity") and not finding.values("ratio") and finding.sentence
+        json.dumps(finding.record(), allow_nan=False)
+        assert all(math.isfinite(number.mean) for number in finding.numbers)
+
+
+def test_stacks_are_apart():
+    model = of_catalogue("flan-t5-small")
+    ids = torch.randint(5, 999, (2, 7))
+    finding = found_in(model, {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
+    assert set(finding.stacks) == {"encoder", "decoder"} and len(finding.values("similarity")) == 16
+    assert ("decoder", 0, None) not in finding.values("maps") and len(finding.values("maps")) == 14
+    assert "in decoder" in finding.sentence and "no bound for pre-norm blocks" in finding.sentence
+    assert finding.plot().to_dict()
+
+
+def test_a_pass_in_parts_is_the_pass_whole():
+    batches = [{"input_ids": torch.randint(1, 50, (2, 7))} for _ in range(3)]
+    whole = assert_parts_make_the_whole(Smoothing, small_bert(), batches)
+    assert {number.number for number in whole.result().numbers if number.name == "v"} == {3}  # one of each call
+
+
+def test_the_number_of_bounds_is_a_setting():
+    finding = found_in(small_bert(), {"input_ids": torch.randint(1, 50, (2, 7))}, bounds=0)
+    assert not finding.values("v") and finding.values("ratio")
+    with pytest.raises(EigenlensError, match="at least 0 inputs of each call, not -2"):
+        Smoothing(bounds=-2)
