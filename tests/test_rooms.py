@@ -32,7 +32,7 @@ BELOW = {  # each room may import itself and these; display, errors, hints and s
     },
     "reconstruct": {"spectra", "attention", "stats", "capture", "study", "sources", "run"},
     "explain": {"capture", "attention", "stats", "run", "sources", "__init__"},
-    "diagnostics": {"explain", "attention", "stats", "capture", "sources"},
+    "diagnostics": {"explain", "attention", "spectra", "stats", "capture", "sources"},
     "collapse": {"explain", "study", "spectra", "run", "stats", "capture", "sources"},
     "report": {
         "study",

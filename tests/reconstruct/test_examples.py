@@ -21,10 +21,10 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens.reconstruct.held_out import HeldOut
-from eigenlens.reconstruct.token_text import token_texts
 from eigenlens.sources.inputs import Inputs, Request, prepare
 from eigenlens.sources.models import Model
 from eigenlens.sources.split import FIT
+from eigenlens.sources.token_text import token_texts
 from tiny import VOCABULARY, of_catalogue, small_llama, some_text, tiny_bert, tiny_llama
 
 HOSTILE = [

@@ -91,8 +91,8 @@ def study(
     inputs: Inputs = 1000,
     held_out: Annotated[float, typer.Option(help="Share of the inputs held out, by document.")] = 0.2,
     only: Annotated[
-        str, typer.Option(help="Statistics, with commas: rows, moments, matrices, depth.")
-    ] = "rows,moments,matrices,depth",
+        str, typer.Option(help="Statistics, with commas: rows, moments, matrices, depth, diagnostics, or single diagnostics.")
+    ] = "rows,moments,matrices,depth,diagnostics",
     seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
     of: Annotated[str, typer.Option(help="scores (before the softmax) or pattern (after it).")] = "scores",
     before_rope: Annotated[bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")] = False,
@@ -100,6 +100,12 @@ def study(
     rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
     matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
     batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.")
+    ] = None,
+    diagnostics_every: Annotated[
+        int | None, typer.Option(min=1, help="Diagnostics on every n-th input (default 8, fewer of long inputs).")
+    ] = None,
     device: Device = "cpu",
     float64: Annotated[bool, typer.Option("--float64", help="Run the model in double precision.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted study.")] = False,
@@ -111,7 +117,7 @@ def study(
     made = _study(
         model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, device=device,
-        float64=float64, resume=resume, force=force,
+        thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
     )  # fmt: skip
     if as_json:
         print(json.dumps(made.record()))
@@ -147,7 +153,7 @@ def compare(
     ranks: Annotated[str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print how far the eigenspaces of studies overlap, and what variance of one the other captures."""
+    """Print how far the eigenspaces of studies overlap, and what changed in the diagnostics of their heads and layers."""
     from ..spectra.centring import CENTRINGS
     from ..study import compare as compare_studies
 
@@ -163,7 +169,25 @@ def compare(
     if as_json:
         print(json.dumps(found.record()))
     else:
-        print_table(f"Row eigenspaces, {centring}", found.rows())
+        if found.pairs:
+            print_table(f"Row eigenspaces, {centring}", found.rows())
+        changed = [{key: value for key, value in row.items() if key != "words"} for row in found.changes()]
+        if changed:
+            print_table("Diagnostics: the first study (left) and each other (right), means of all heads or layers", changed)
+        print(found.sentence)
+
+
+def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
+    """`sinks.epsilon=0.2` → `{"sinks": {"epsilon": 0.2}}`."""
+    from .plans import settings_of
+
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in settings_of(given).items():
+        diagnostic, dot, setting = name.partition(".")
+        if not dot:
+            raise EigenlensError(f"a threshold is diagnostic.name=value, such as sinks.epsilon=0.2, not {name}={value}")
+        found.setdefault(diagnostic, {})[setting] = value
+    return found
 
 
 def _study(*args: Any, **options: Any) -> Any:

@@ -23,12 +23,13 @@ from ..attention.softmax import Softmax
 from ..capture import AttentionCall, Site, replaced
 from ..capture.session import unseen
 from ..errors import EigenlensError
+from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
 from ..study.make import data_names
 from .evaluation import DROP_IN_MEASURES, Evaluation
-from .held_out import HeldOut, check_place
+from .held_out import HeldOut
 from .measures import Truth
 from .passes import means, whole_passes, with_change
 

@@ -13,12 +13,13 @@ from torch import nn
 from ..attention import Mechanism
 from ..capture import AttentionCall, Site
 from ..errors import EigenlensError
+from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
-from .held_out import HeldOut, check_place, names_of
+from .held_out import HeldOut, names_of
 from .long import block_errors
 from .measures import Errors, Truth
 from .passes import means, whole_passes, with_change

@@ -223,7 +223,7 @@ def _crop(pattern: Tensor, n: int) -> Tensor:
 
 
 def _tokens(model: Model, batch: Batch, stacks: dict[str, int], n: int) -> tuple[dict[str, tuple[str, ...]], ...]:
-    from .token_text import token_texts
+    from ..sources.token_text import token_texts
 
     texts = {stack: token_texts(model, batch, stack, length) for stack, length in stacks.items()}
     number = len(next(iter(batch.values())))

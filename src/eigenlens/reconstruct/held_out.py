@@ -25,8 +25,6 @@ from ..study.make import data_names
 
 ENTRIES = 2_000_000
 """Score entries of one call that are looked at together: what follows stays in the caches."""
-RESULTS = {"study": "a study", "plan": "a plan", "evaluation": "an evaluation", "collapse": "a collapse run"}
-"""A folder holds the result that its file `study.json`, `plan.json`, … says."""
 
 
 @dataclass
@@ -99,20 +97,6 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
         groups = inputs.groups[1:]
     heads = max(site["heads"] for site in study.sites.values())
     return HeldOut(loaded, inputs, groups, heads, list(request.data))
-
-
-def check_place(out: str | Path | None, force: bool, kind: str = "plan") -> Path | None:
-    """The folder of a plan or an evaluation; one that is there is not overwritten unasked, that of another result never."""
-    if out is None:
-        return None
-    folder = Path(out)
-    others = [other for other in RESULTS if other != kind and (folder / f"{other}.json").exists()]
-    if folder.is_file() or others:
-        what = "a file" if folder.is_file() else f"the folder of {RESULTS[others[0]]}"
-        raise EigenlensError(f"{folder} already exists and is {what}; name another folder for the {kind}")
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
-    return folder
 
 
 def check_share(name: str, value: float) -> None:

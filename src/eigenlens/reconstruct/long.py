@@ -15,13 +15,14 @@ from ..attention.block_selection import BlockSettings
 from ..attention.blocks import exact
 from ..capture import AttentionCall, Site
 from ..errors import EigenlensError
+from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model
 from ..sources.split import FIT
 from ..study import Study
 from .blocks import DENSE, LADDER, Curves, allocate, loss_gradients, measure
-from .held_out import HeldOut, check_place, check_share, made_from, names_of, same_model
+from .held_out import HeldOut, check_share, made_from, names_of, same_model
 from .plan import Choice, Plan
 
 
@@ -50,7 +51,7 @@ def plan_blocks(
     begin = time.perf_counter()
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
-    folder = check_place(out, force)
+    folder = check_place(out, force, "plan")
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(f"block-adaptive attention is planned for causal language models, and {loaded.name} is none")

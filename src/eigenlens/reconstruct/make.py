@@ -14,6 +14,7 @@ from torch import nn
 
 from ..capture import Site
 from ..errors import EigenlensError
+from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.models import Model
 from ..study import Study
@@ -23,7 +24,7 @@ from .candidates import chosen_names
 from .choose import within_budget, within_error
 from .estimator import Estimator
 from .examples import take
-from .held_out import check_place, check_share, held_out_of, made_from
+from .held_out import check_share, held_out_of, made_from
 from .plan import Choice, Part, Plan
 from .statistics import NEEDED, site_statistics
 
@@ -60,7 +61,7 @@ def plan(
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
-    folder = check_place(out, force)
+    folder = check_place(out, force, "plan")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)

@@ -78,6 +78,15 @@ def crops(model: Model, data: Sequence[str], length: int | None, split: Split, r
     return Crops(model, pictures, chosen, np.array(buckets), np.array(documents), size, tokens)
 
 
+def whole(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
+    """The middle square of every picture as a batch, at the size a study uses."""
+    pictures = list(_pictures(files))
+    size, tokens = _geometry(model, None)
+    chosen = [(i, _square(picture, False, random.Random(0))) for i, picture in enumerate(pictures)]
+    rows = np.arange(len(pictures))
+    return Crops(model, pictures, chosen, np.full(len(rows), FIT), rows, size, tokens).batch(rows)
+
+
 def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int, int, int]:
     """(left, top, side): the middle of a picture that is used once, else a random square of a quarter of its area or more."""
     height, width = picture.shape[:2]

@@ -72,6 +72,14 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
     return Clips(model, chosen, stored[:, 1:], stored[:, 0], np.array(buckets), np.array(documents)[kept])
 
 
+def first_clips(model: Model, files: Sequence[str]) -> Tensor:
+    """The features of the first 30 seconds of every recording, (B, mel bins, frames)."""
+    sounds = [sound for file in _files(files) for sound in islice(_clips_of(file), 1)]
+    if len(sounds) < len(files):
+        raise EigenlensError(f"{', '.join(files)}: a recording holds no sound")
+    return _features(model, np.stack(sounds))
+
+
 @torch.no_grad()
 def _transcribe(model: Model, sounds: np.ndarray, length: int) -> np.ndarray:
     """Greedy transcripts, (N, 1 + length): how many tokens, then the tokens, padded."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics import changes, changes_sentence
 from ..errors import EigenlensError
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
@@ -52,6 +53,20 @@ class Comparison:
     centring: Centring
     pairs: tuple[Pair, ...]
 
+    def changes(self) -> list[dict[str, Any]]:
+        """What each later study changes in the diagnostics of the first: one record a study and number.
+
+        >>> compare("before", "after").changes()[0]
+        {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most': 'self/3.2', …}
+        """
+        first, *others = self.studies
+        labels = labels_of(self.studies)[1:]
+        return [
+            {"study": label, **row}
+            for label, other in zip(labels, others)
+            for row in changes(first.diagnostics, other.diagnostics)
+        ]
+
     def rows(self) -> list[dict[str, Any]]:
         """One record a pair of studies, level and rank."""
         return [pair.record() for pair in self.pairs]
@@ -59,10 +74,12 @@ class Comparison:
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
         names = [{"folder": str(s.folder), "name": s.name, "length": s.length} for s in self.studies]
-        return {"studies": names, "centring": self.centring, "pairs": self.rows()}
+        return {"studies": names, "centring": self.centring, "pairs": self.rows(), "changes": self.changes()}
 
     def plot(self) -> Any:
         """The overlap of layers of the first two studies as a heat map (an altair chart)."""
+        if not self.pairs:
+            raise EigenlensError("these studies have no eigenspaces of rows, so there is nothing to draw")
         return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
 
     @property
@@ -70,8 +87,11 @@ class Comparison:
         """Whether the heads of each two studies share their spaces, at the largest rank, in words."""
         from .sentences import comparison_sentence
 
-        rank = max(pair.rank for pair in self.pairs)
-        return " ".join(comparison_sentence(row) for row in self.rows() if (row["level"], row["rank"]) == ("head", rank))
+        rank = max((pair.rank for pair in self.pairs), default=0)
+        spaces = [comparison_sentence(row) for row in self.rows() if (row["level"], row["rank"]) == ("head", rank)]
+        labels, moved = labels_of(self.studies), self.changes()
+        told = [changes_sentence([row for row in moved if row["study"] == label], labels[0], label) for label in labels[1:]]
+        return " ".join(filter(None, [*spaces, *told]))
 
     def __repr__(self) -> str:
         return f"<comparison of {len(self.studies)} studies>"
@@ -79,11 +99,16 @@ class Comparison:
     def _repr_html_(self) -> str:
         from ..display import html_view
 
-        return html_view(f"Comparison of {len(self.studies)} studies", self.sentence, self.plot(), self.rows())
+        return html_view(
+            f"Comparison of {len(self.studies)} studies",
+            self.sentence,
+            self.plot() if self.pairs else None,
+            self.rows() or self.changes(),
+        )
 
 
 def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, centring: Centring = "centred") -> Comparison:
-    """Compare the row eigenspaces of two or more studies of the same length: other data, another model, a fine-tune.
+    """Compare two or more studies of the same length, of other data, another model, a fine-tune: eigenspaces and diagnostics.
 
     The overlap `‖U_AᵀU_B‖²/r` of two spaces is 1 when they are equal and about r/n by chance. `ranks` are 4 and 16, or
     less where the inputs are that short.
@@ -106,7 +131,10 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, ce
         shortest = min(site["keys"] for s in opened for site in s.sites.values())
         ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
     pairs = []
-    levels: tuple[Level, ...] = ("head", "layer", "stack")
+    levels: tuple[Level, ...] = ("head", "layer", "stack") if all(s.has("rows") for s in opened) else ()
+    if not levels and not all(s.has("diagnostics") for s in opened):
+        missing = next(s for s in opened if not s.has("rows"))
+        raise EigenlensError(f"the study in {missing.folder} was made without rows; make it anew with --only rows")
     for level in levels:
         whole = [s.eigenspaces("rows", level, max(ranks), centring) for s in opened]
         for rank in ranks:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..diagnostics import Finding, Number
 from ..errors import EigenlensError
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
@@ -132,3 +133,34 @@ class Depth:
 
         rows = self.table(TOKEN_METRICS + ATTENTION_METRICS)
         return html_view("Along the depth of the model", self.sentence, self.plot() if rows else None, rows)
+
+
+def of_depth(depth: Depth) -> list[Finding]:
+    """Entropy and spectral gap of every head as findings: both are measured with the metrics along depth, once."""
+    sets = {"all": "", "without sinks": ", without the sink tokens"}
+    found = []
+    for name, title, metric, words in (
+        ("entropy", "Entropy", "entropy", "of a row of the pattern (nats)"),
+        ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the pattern"),
+    ):
+        numbers = [_gap(n) if name == "gap" else n for n in depth.numbers if n.metric == metric and n.head is not None]
+        made = tuple(
+            Number(n.stack, n.layer, n.head, n.tokens.replace(" ", "_"), n.mean, n.low, n.high, n.number) for n in numbers
+        )
+        told = {tokens.replace(" ", "_"): words + more for tokens, more in sets.items()}
+        finding = Finding(name, title, "head", told, made)
+        found.append(finding.told(_spread_sentence(finding), {}) if made else finding)
+    return found
+
+
+def _gap(n: DepthNumber) -> DepthNumber:
+    low, high = (None if end is None else 1 - end for end in (n.high, n.low))
+    return replace(n, mean=1 - n.mean, low=low, high=high)
+
+
+def _spread_sentence(finding: Finding) -> str:
+    values = finding.values("all")
+    least, most = min(values, key=lambda place: values[place]), max(values, key=lambda place: values[place])
+    ends = [f"{values[place]:.2f} ({place[0]}/{place[1]}.{place[2]})" for place in (least, most)]
+    middle = sorted(values.values())[len(values) // 2]
+    return f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle {middle:.2f}."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
@@ -19,7 +20,9 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
+from ..capture import block_paths
 from ..capture.precision import in_double, stays_double
+from ..diagnostics import Subject
 from ..errors import EigenlensError
 from ..run.files import disk_errors, locked, read_json, write_json
 from ..run.progress import Report, silent
@@ -27,9 +30,12 @@ from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..sources.token_text import id_texts
+from ..stats import State
+from .diagnosing import Diagnosing
 from .options import STATISTICS, Options
-from .probe import DepthForm, depth_form, matrix_form, probe
-from .recorder import Recorder
+from .probe import DepthForm, depth_form, longest_of, matrix_form, names_of, probe
+from .recorder import Recorder, Recording
 from .study import FILES, Study
 
 Data = str | Path | Sequence[str | Path] | np.ndarray | Tensor
@@ -52,6 +58,8 @@ def study(
     matrix_gigabytes: float = 4.0,
     batch: int | None = None,
     depth_every: int | None = None,
+    diagnostics_every: int | None = None,
+    thresholds: Mapping[str, Mapping[str, Any]] | None = None,
     float64: bool = False,
     tokenizer: Any = None,
     device: str = "cpu",
@@ -64,8 +72,10 @@ def study(
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
     (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
     the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
-    object. Metrics along depth are measured on every `depth_every`-th input. `float64` runs the model in double, also where
-    its own code goes down to float32. A study that was killed goes on with `resume=True` and ends with the same numbers.
+    object. Metrics along depth are measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
+    `thresholds` are other settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64` runs
+    the model in double, also where its own code goes down to float32. A study that was killed goes on with `resume=True`
+    and ends with the same numbers.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
@@ -85,7 +95,8 @@ def study(
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
             request, tuple(only), of, before_rope, rank,
-            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every, float64=float64,
+            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every, diagnostics_every=diagnostics_every,
+            thresholds=dict(thresholds or {}), float64=float64,
         )  # fmt: skip
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()
@@ -135,7 +146,15 @@ def _record(
     report: Report,
 ) -> None:
     begin = time.perf_counter()
-    recording = Recorder(model, inputs, options, matrix, depth, folder / "unfinished", report).run()
+    named = names_of(sites)
+    names = named if block_paths(named) and (depth is not None or options.diagnosed) else {}
+    subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
+
+    def diagnose(states: Mapping[str, State]) -> Diagnosing:
+        return Diagnosing.of(subject, options.diagnosed, every, states)
+
+    asks = diagnose if options.diagnosed else None
+    recording = Recorder(model, inputs, options, matrix, depth, names, asks, folder / "unfinished", report).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
         notes.append(f"the data gave {got} inputs where {asked} were asked for")
@@ -148,12 +167,24 @@ def _record(
         "inputs": got,
         "options": {**options.record(), "matrices_by": matrix, "depth_by": depth.record() if depth else None},
         "sites": sites,
+        "diagnostics": _diagnosed(recording, model, every),
         "notes": notes,
         "seconds": round(time.perf_counter() - begin, 2),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
     Study.write(folder, facts, recording)
+
+
+def _diagnosed(recording: Recording, model: Model, every: int) -> dict[str, Any]:
+    """What the findings need besides their numbers: why some do not apply, and the texts of the tokens they name."""
+    found = recording.diagnosing
+    if found is None:
+        return {}
+    ids = {number for diagnostic in found.diagnostics.values() for number in diagnostic.token_ids()}
+    listed = sorted(ids)
+    texts = id_texts(model.tokenizer, torch.tensor([listed]))[0] if listed else []
+    return {"every": every, "notes": found.notes, "tokens": {str(number): text for number, text in zip(listed, texts)}}
 
 
 def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
@@ -209,10 +240,9 @@ def _identity(model: Model, options: Options) -> dict[str, Any]:
     """What must not change between the parts of a study, as JSON gives it back."""
     record = options.record()
     request = record.pop("request")
-    record["only"] = list(record["only"])
     request["data"] = [Path(name).name for name in request["data"]]
     facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": versions()["eigenlens"]}
-    return {**facts, **request, **record, "threads": torch.get_num_threads()}
+    return json.loads(json.dumps({**facts, **request, **record, "threads": torch.get_num_threads()}))
 
 
 def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:

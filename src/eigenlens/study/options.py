@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from ..diagnostics import DIAGNOSTICS, find
 from ..errors import EigenlensError
 from ..sources.inputs import Request
 
-STATISTICS = ("rows", "moments", "matrices", "depth")
+STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
+"""What a study holds by default; each diagnostic can also be asked for by its own name."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,16 @@ class Options:
     matrix_gigabytes: float = 4.0
     batch: int | None = None
     depth_every: int | None = None
+    diagnostics_every: int | None = None
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     float64: bool = False
 
     def __post_init__(self) -> None:
         for name in self.only:
-            if name not in STATISTICS:
-                raise EigenlensError(f"no statistic {name!r}; there are {', '.join(STATISTICS)}")
+            if name not in STATISTICS and name not in DIAGNOSTICS:
+                raise EigenlensError(
+                    f"no statistic {name!r}; there are {', '.join(STATISTICS)}, and of diagnostics {', '.join(DIAGNOSTICS)}"
+                )
         if not self.only:
             raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
         if self.of not in ("scores", "pattern"):
@@ -38,6 +45,10 @@ class Options:
             raise EigenlensError("the rank and the batch must be at least 1, oversampling and memory not negative")
         if self.depth_every is not None and self.depth_every < 1:
             raise EigenlensError(f"metrics along depth are of every n-th input, with n at least 1, not {self.depth_every}")
+        if self.diagnostics_every is not None and self.diagnostics_every < 1:
+            raise EigenlensError(f"diagnostics are of every n-th input, with n at least 1, not {self.diagnostics_every}")
+        for name, settings in self.thresholds.items():
+            find(name)(**settings)  # refuses what it does not know
 
     @property
     def columns(self) -> int:
@@ -55,8 +66,25 @@ class Options:
         fifth of its time; where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
         thousand or more.
         """
-        least = min(16, max(2, 2048 // length))
-        return self.depth_every or max(1, min(max(32, length // 8), self.request.inputs // least))
+        return self.depth_every or max(1, min(max(32, length // 8), self.request.inputs // self._least(length)))
+
+    @staticmethod
+    def _least(length: int) -> int:
+        """Inputs of that length without which a mean says little."""
+        return min(16, max(2, 2048 // length))
+
+    @property
+    def diagnosed(self) -> dict[str, dict[str, Any]]:
+        """The diagnostics that are asked for, with their thresholds."""
+        chosen = DIAGNOSTICS if "diagnostics" in self.only else [name for name in DIAGNOSTICS if name in self.only]
+        return {name: dict(self.thresholds.get(name, {})) for name in chosen}
+
+    def every_diagnosed(self, length: int) -> int:
+        """Diagnostics are measured on every n-th input: one in 8, of more than 128 tokens one in `length / 16`.
+
+        Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a thousand or more.
+        """
+        return self.diagnostics_every or max(1, min(max(8, length // 16), self.request.inputs // self._least(length)))
 
     def record(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "diagnosed": self.diagnosed}

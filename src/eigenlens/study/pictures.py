@@ -32,4 +32,6 @@ def draw(study: Study, folder: Path) -> list[Path]:
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
     if study.has("depth") and study.depth.numbers:
         charts["depth"] = study.depth.plot()
+    for finding in study.diagnostics.found:
+        charts[f"diagnostic-{finding.name}"] = finding.plot()
     return save_charts(charts, folder, only_png={"eigenvectors-matrices"})

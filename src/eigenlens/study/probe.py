@@ -71,7 +71,6 @@ def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Optio
 class DepthForm:
     """How metrics along depth are to be had."""
 
-    names: dict[str, Any]  # the attention modules and their kinds: they show the blocks
     sinks: tuple[int, int]  # tokens at the front and at the end of an input that may be sinks
     every: int  # of the inputs only every n-th is measured
 
@@ -83,14 +82,23 @@ def depth_form(sites: dict[str, dict[str, Any]], model: Model, options: Options)
     """The form, or None with the reason."""
     if "depth" not in options.only:
         return None, ""
-    names = {site["name"]: site["kind"] for site in sites.values()}
-    longest = max(site["queries"] for site in sites.values())
+    names = names_of(sites)
     if block_paths(names):
-        return DepthForm(names, sinks_of(model, options.request.data), options.every(longest)), ""
+        return DepthForm(sinks_of(model, options.request.data), options.every(longest_of(sites))), ""
     why = f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so metrics along depth"
     if options.only == ("depth",):
         raise EigenlensError(f"{why} are not to be had; ask for other statistics")
     return None, f"{why} were left out"
+
+
+def names_of(sites: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The attention modules and their kinds: they show the blocks."""
+    return {site["name"]: site["kind"] for site in sites.values()}
+
+
+def longest_of(sites: dict[str, dict[str, Any]]) -> int:
+    """The most queries of any site."""
+    return max(site["queries"] for site in sites.values())
 
 
 def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..capture import AttentionCall, Layer, capture, capture_layers
 from ..run.files import read_tensors, write_tensors
@@ -31,6 +33,7 @@ from ..stats import (
     State,
     Statistic,
 )
+from .diagnosing import Diagnosing
 from .options import Options
 from .probe import DepthForm
 
@@ -47,6 +50,7 @@ class Recording:
     spectra: list[Spectrum]
     matrices: MatrixAnalysis | None
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
+    diagnosing: Diagnosing | None = None
 
 
 class Recorder:
@@ -59,12 +63,16 @@ class Recorder:
         options: Options,
         matrix: str | None,
         depth: DepthForm | None,
+        names: Mapping[str, Any],
+        diagnose: Callable[[Mapping[str, State]], Diagnosing] | None,
         work: Path,
         report: Report,
     ) -> None:
         self.model, self.inputs, self.options, self.matrix = model, inputs, options, matrix
         self.form, self.depth = depth, None if depth is None else DepthMetrics(depth.sinks, depth.every)
+        self.diagnose, self.diagnosing = diagnose, None if diagnose is None else diagnose({})
         self.work, self.report = work, report
+        self.names = names  # of the attention modules, where blocks are to be seen
         self.size = options.batch_size(inputs.length)
         self.checkpoints = Checkpoints(work)
         self.total = len(inputs.buckets)
@@ -75,6 +83,10 @@ class Recorder:
         if standing is not None and self.form is not None:
             state = unpack_states(standing[2], ["depth"])["depth"]
             self.depth = DepthMetrics.from_state(state, sinks=self.form.sinks, every=self.form.every)
+        if standing is not None and self.diagnose is not None:
+            names = [f"diagnostic {name}" for name in self.options.diagnosed]
+            found = unpack_states(standing[2], names)
+            self.diagnosing = self.diagnose({name.partition(" ")[2]: state for name, state in found.items()})
         fit = self._fit(standing)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
         matrices = None
@@ -82,10 +94,12 @@ class Recorder:
             saved = not self._ahead  # what the bases are made from is on disk, and needs no place in memory
             matrices = MatrixAnalysis(fit["matrices"], self.options.rank, release=saved)  # type: ignore[arg-type]
         held, groups = self._held(standing, rows, matrices)
+        if self.diagnosing is not None:
+            self.diagnosing.probe(forward_of(self.model), lambda done, total: self.report("probes", done, total))
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
         spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
-        return Recording(fit, held, spectra, matrices, self.depth)
+        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing)
 
     def _pass(
         self,
@@ -100,13 +114,31 @@ class Recorder:
         """Inputs `done` to `stop` of a bucket through the model, into `statistics`; `before` inputs ran in other buckets."""
         place = before + done  # of the next batch's first input among all inputs of the study
 
+        own = self.diagnosing  # sees the model's own patterns, behind the rotary embedding
+        together = not self.options.before_rope
+
         def sink(call: AttentionCall) -> None:
             for statistic in statistics.values():
                 statistic.update(call)
 
+        def see(call: AttentionCall) -> None:
+            if own is not None:
+                own.call(call)
+            if together:
+                sink(call)
+
         def measure(layer: Layer) -> None:
-            assert self.depth is not None
-            self.depth.update(layer, place)
+            if self.depth is not None:
+                self.depth.update(layer, place)
+            if own is not None:
+                own.layer(layer)
+
+        run = forward_of(self.model)
+
+        def forward(batch: Mapping[str, Tensor]) -> None:
+            if own is not None:
+                own.shown(batch, place)
+            run(batch)
 
         def after(done: int) -> None:
             nonlocal place
@@ -118,12 +150,15 @@ class Recorder:
         if done >= stop:
             return
         with torch.no_grad(), ExitStack() as doors:
-            if self.form is None or self.options.before_rope:
-                doors.enter_context(capture(self.model.backbone, sink, before_rope=self.options.before_rope))
-            if self.form is not None:  # the patterns along depth are always the model's own, behind the rotary embedding
-                calls = None if self.options.before_rope else sink
-                doors.enter_context(capture_layers(self.model.backbone, self.form.names, measure, calls=calls))
-            run_stage(forward_of(self.model), self.inputs.batches(bucket, self.size, done, stop), done, after)
+            if own is not None:
+                doors.enter_context(own.attached())
+            if not together:
+                doors.enter_context(capture(self.model.backbone, sink, before_rope=True))
+            if self.names:
+                doors.enter_context(capture_layers(self.model.backbone, self.names, measure, calls=see))
+            elif together or own is not None:
+                doors.enter_context(capture(self.model.backbone, see))
+            run_stage(forward, self.inputs.batches(bucket, self.size, done, stop), done, after)
 
     def _save(self, stage: str, done: int, state: State) -> None:
         """A checkpoint, after the files it builds on: what the pilot found, and from the held-out stages on the whole fit."""
@@ -131,7 +166,8 @@ class Recorder:
             write_tensors(self.work / name, content())
         self._ahead.clear()
         depth = {} if self.depth is None else {f"depth:{name}": x for name, x in self.depth.state().items()}
-        self.checkpoints.save(stage, done, {**state, **depth})
+        diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
+        self.checkpoints.save(stage, done, {**state, **depth, **diagnostics})
 
     def _fit(self, standing: tuple[str, int, State] | None) -> dict[str, Statistic]:
         number, columns, of = self.inputs.number(FIT), self.options.columns, self.options.of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,20 +13,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ..diagnostics import Diagnoses, Finding, find
 from ..errors import EigenlensError
 from ..run.files import read_json, read_tensors, sha256, write_json, write_tensors
+from ..run.local import unpack_states
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
-from .depth import Depth
+from .depth import Depth, of_depth
 from .recorder import Recording
 from .stored import KEPT_VECTORS, halves, matrix_tensors, read_spectra, spectra_tensors
 
-FORMAT = 3
-FILES = ("spectra", "rows", "moments", "matrices", "depth")
+FORMAT = 4
+FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
 class Study:
@@ -78,6 +81,8 @@ class Study:
             tensors["matrices"] = matrix_tensors(recording)
         if recording.depth is not None:
             tensors["depth"] = recording.depth.state()
+        if recording.diagnosing is not None:
+            tensors["diagnostics"] = recording.diagnosing.state()
         files = {}
         for name, content in tensors.items():
             path = folder / f"{name}.safetensors"
@@ -136,6 +141,21 @@ class Study:
     def depth(self) -> Depth:
         """Rank, residual and mixing of the tokens along the depth of the model."""
         return Depth(DepthMetrics.from_state(self._tensors("depth")).result())
+
+    @cached_property
+    def diagnostics(self) -> Diagnoses:
+        """What each diagnostic found about heads and layers; entropy and spectral gap are those of the metrics along depth."""
+        return Diagnoses([*self._diagnosed(), *(of_depth(self.depth) if self.has("depth") else [])])
+
+    def _diagnosed(self) -> Iterator[Finding]:
+        if not self.has("diagnostics"):
+            return
+        about, asked = self.facts["diagnostics"], self.facts["options"]["diagnosed"]
+        states = unpack_states(self._tensors("diagnostics"), [f"diagnostic {name}" for name in asked])
+        tokens = {int(number): text for number, text in about["tokens"].items()}
+        for name, settings in asked.items():
+            made = find(name).from_state(states[f"diagnostic {name}"], **settings)
+            yield made.result(about["notes"].get(name, ""), tokens)
 
     def has(self, name: str) -> bool:
         """Whether the study was made with this statistic."""
@@ -236,18 +256,23 @@ class Study:
             "model": self.facts["model"], "data": self.facts["data"], "length": self.length, "inputs": self.facts["inputs"],
             "seconds": self.facts["seconds"], "versions": self.facts["versions"], "options": self.facts["options"],
             "sites": self.sites, "notes": self.facts["notes"],
-            "heads": self.heads(), "layers": self._layers(),
+            "heads": self.heads(), "layers": self._layers(), "diagnostics": self.diagnostics.record(),
             "stacks": _wide(self.spectra.select(level="stack")),
         }  # fmt: skip
 
     def heads(self) -> list[dict[str, Any]]:
-        """One record a head: the numbers of its spectra, each under its analysis and centring."""
-        return _wide(self.spectra.select(level="head"))
+        """One record a head: the numbers of its spectra, each under its analysis and centring, and of its diagnostics."""
+        found = {(r["stack"], r["layer"], r["head"]): r for r in _wide(self.spectra.select(level="head"))}
+        for (stack, layer, head), numbers in self.diagnostics.heads().items():
+            found.setdefault((stack, layer, head), {"stack": stack, "layer": layer, "head": head}).update(numbers)
+        return list(found.values())
 
     def _layers(self) -> list[dict[str, Any]]:
-        """One record a layer: the numbers of its spectra, and those along depth."""
+        """One record a layer: the numbers of its spectra, those along depth, and those of diagnostics."""
         found = {(r["stack"], r["layer"]): r for r in _wide(self.spectra.select(level="layer"))}
         for (stack, layer), numbers in (self.depth.by_layer() if self.has("depth") else {}).items():
+            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(numbers)
+        for (stack, layer, _), numbers in self.diagnostics.layers().items():
             found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(numbers)
         return [found[place] for place in sorted(found)]
 

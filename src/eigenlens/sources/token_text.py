@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..sources.inputs import Batch
-from ..sources.models import Model
+from .inputs import Batch
+from .models import Model
 
 BROKEN = "\ufffd"
 """What a decoder puts for a token that is only a part of a character."""

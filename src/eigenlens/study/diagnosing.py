@@ -1,0 +1,112 @@
+"""A forward pass shown to the diagnostics of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..capture import AttentionCall, Layer, capture
+from ..diagnostics import DIAGNOSTICS, Diagnostic, Seen, SeenLayer, Subject
+from ..stats import State
+
+Batch = Mapping[str, Tensor]
+
+
+class Diagnosing:
+    """The diagnostics of a study, and why some of them do not apply; every `every`-th input is shown to them.
+
+    `calls` and `layers` see what capture sees; `shown` says which batch runs, and at which place of all inputs it begins.
+    """
+
+    def __init__(self, subject: Subject, diagnostics: Mapping[str, Diagnostic], every: int) -> None:
+        self.subject, self.every = subject, every
+        self.notes = {name: why for name, diagnostic in diagnostics.items() if (why := diagnostic.begin(subject))}
+        self.diagnostics = {name: diagnostic for name, diagnostic in diagnostics.items() if name not in self.notes}
+        self._batch: Batch = {}
+        self._place = 0
+        self._seen: dict[str, Seen] = {}  # of the block that runs, by the path of the attention
+
+    @classmethod
+    def of(
+        cls, subject: Subject, settings: Mapping[str, Mapping[str, Any]], every: int, states: Mapping[str, State] | None = None
+    ) -> Diagnosing:
+        """The diagnostics named in `settings`, from their states where a run goes on."""
+        states = states or {}
+        made = {name: DIAGNOSTICS[name].from_state(states.get(name, {}), **given) for name, given in settings.items()}
+        return cls(subject, made, every)
+
+    def state(self) -> State:
+        """The states of all, each under `diagnostic NAME`."""
+        named = self.diagnostics.items()
+        return {f"diagnostic {name}:{key}": x for name, diagnostic in named for key, x in diagnostic.state().items()}
+
+    def that_see(self, what: str) -> list[Diagnostic]:
+        return [diagnostic for diagnostic in self.diagnostics.values() if diagnostic.sees == what]
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Around a pass over the study's inputs."""
+        with ExitStack() as stack:
+            for diagnostic in self.that_see("calls") + self.that_see("layers"):
+                stack.enter_context(diagnostic.attached(self.subject))
+            yield
+
+    def shown(self, batch: Batch, place: int) -> None:
+        """From now on the pass is over this batch, whose first input is at `place` of all."""
+        self._batch, self._place = batch, place
+        self._seen.clear()
+
+    def call(self, call: AttentionCall) -> None:
+        """Show an attention call."""
+        chosen = self._chosen(len(call.q))
+        if chosen is None:
+            return
+        seen = Seen(call.of_inputs(chosen), self._ids(call.kind, call.site.stack, call.k, chosen), self.subject.vocabulary)
+        self._seen[call.name] = seen
+        for diagnostic in self.that_see("calls"):
+            diagnostic.update(seen)
+
+    def layer(self, layer: Layer) -> None:
+        """Show a block."""
+        chosen = self._chosen(len(layer.inputs))
+        watching = self.that_see("layers")
+        if chosen is not None and watching:
+            own = next((self._seen.get(call.name) for call in layer.calls if call.kind == "self"), None)
+            ids = self._ids("self", layer.site.stack, layer.inputs[:, None], chosen)
+            shown = SeenLayer.of(layer, chosen, ids, own, self.subject.vocabulary)
+            for diagnostic in watching:
+                diagnostic.update(shown)
+        self._seen.clear()
+
+    def probe(self, forward: Callable[[Batch], Any], report: Callable[[int, int], None]) -> None:
+        """Show inputs of their own to the diagnostics that ask for them."""
+        probing = self.that_see("probe")
+        for number, diagnostic in enumerate(probing):
+            report(number, len(probing))
+            for batch in diagnostic.batches(self.subject.model):
+                self.shown(batch, 0)
+
+                def show(call: AttentionCall, to: Diagnostic = diagnostic) -> None:
+                    everything = slice(None)
+                    ids = self._ids(call.kind, call.site.stack, call.k, everything)
+                    to.update(Seen(call.of_inputs(everything), ids, self.subject.vocabulary))
+
+                with torch.no_grad(), capture(self.subject.module, show):
+                    forward(batch)
+
+    def _chosen(self, size: int) -> slice | None:
+        """The inputs of the batch that are shown, or None."""
+        first = -self._place % self.every
+        return None if first >= size or not self.diagnostics else slice(first, None, self.every)
+
+    def _ids(self, kind: str, stack: str, keys: Tensor, chosen: slice) -> Tensor | None:
+        """The token ids of the keys (B, …, S, D), where the batch has them."""
+        decoding = kind == "self" and stack.startswith("decoder") and "decoder_input_ids" in self._batch
+        ids = self._batch.get("decoder_input_ids" if decoding else "input_ids")
+        if ids is None or ids.shape != (keys.shape[0], keys.shape[-2]):
+            return None
+        return ids[chosen]

@@ -1,0 +1,204 @@
+"""Diagnostics in the one pass of a study: what they see, what is kept, what is shown."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from eigenlens import EigenlensError, Study, compare, load, study
+from eigenlens.capture import capture
+from eigenlens.diagnostics import DIAGNOSTICS, Seen, find
+from eigenlens.study.pictures import draw
+from eigenlens.terminal import print_study
+from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
+
+SMALL = {"length": 16, "inputs": 24, "batch": 5, "rank": 4}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("diagnosing")
+
+
+@pytest.fixture(scope="module")
+def data(place):
+    return some_text(place / "a.txt")
+
+
+@pytest.fixture(scope="module")
+def llama(place):
+    return load(tiny_llama(place / "llama"))
+
+
+@pytest.fixture(scope="module")
+def made(place, llama, data):
+    return study(llama, data, place / "study", **SMALL, diagnostics_every=3)
+
+
+def finite(record):
+    """JSON refuses NaN and infinity."""
+    return json.loads(json.dumps(record, allow_nan=False))
+
+
+def test_a_study_holds_every_diagnostic(made):
+    found = Study.open(made.folder).diagnostics
+    assert set(found) == {*DIAGNOSTICS, "entropy", "gap"}
+    assert all(finding.applies for finding in found.values()), found
+    record = finite(made.record())
+    assert len(record["heads"]) == 8 and [layer["layer"] for layer in record["layers"]] == [0, 1]
+    for finding in found.values():
+        where = record["heads"] if finding.level == "head" else record["layers"]
+        assert any(f"{finding.name}_{name}" in entry for entry in where for name in finding.words)
+        assert finding.sentence.strip().endswith(".")
+    assert [entry["name"] for entry in record["diagnostics"]] == list(found)
+
+
+def test_they_see_every_nth_input_of_all(place, llama, data, made):
+    """Fit and held-out inputs count through; batches of 5 and inputs one in 3 do not fit each other."""
+    sinks = made.diagnostics["sinks"]
+    assert {n.number for n in sinks.numbers if n.name == "strength"} == {8}
+    every = study(llama, data, **SMALL, diagnostics_every=1, only=["sinks"]).diagnostics["sinks"]
+    assert {n.number for n in every.numbers if n.name == "strength"} == {24}
+    alone = find("sinks")()
+    ids = torch.from_numpy(np.concatenate(list(_ids(llama, data))))
+
+    def see(call):
+        alone.update(Seen(call))
+
+    with torch.no_grad(), capture(llama.backbone, see):
+        llama.backbone(input_ids=ids[::3])
+    for a, b in zip(alone.result().numbers, sinks.numbers, strict=True):
+        assert (a.place, a.name, a.number) == (b.place, b.name, b.number)
+        assert a.mean == pytest.approx(b.mean, abs=1e-6)
+
+
+def _ids(model, data):
+    """The inputs of the study in the order in which it runs them."""
+    import tempfile
+    from pathlib import Path
+
+    from eigenlens.sources.inputs import Request, prepare
+
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = prepare(model, Request((str(data),), 16, 24), Path(folder))
+        for group in inputs.groups:
+            for _, batch in inputs.batches(group, 24):
+                yield batch["input_ids"].numpy()
+
+
+def test_single_diagnostics_and_thresholds(place, llama, data):
+    strict = study(llama, data, **SMALL, only=["sinks"], thresholds={"sinks": {"epsilon": 0.99}})
+    loose = study(llama, data, **SMALL, only=["sinks"], thresholds={"sinks": {"epsilon": 1e-9}})
+    assert list(strict.diagnostics) == ["sinks"] and not strict.has("rows") and not strict.has("depth")
+    assert strict.diagnostics["sinks"].settings["epsilon"] == 0.99
+    rates = [sum(s.diagnostics["sinks"].values("rate").values()) for s in (strict, loose)]
+    assert rates[0] < rates[1] == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": ["sink"]}, "no statistic 'sink'; there are rows, .*, and of diagnostics sinks"),
+        ({"thresholds": {"sinks": {"epsilon": "much"}}}, "epsilon is a number"),
+        ({"thresholds": {"sinks": {"eps": 0.1}}}, "sinks has no setting 'eps'"),
+        ({"thresholds": {"snks": {}}}, "no diagnostic 'snks'"),
+        ({"diagnostics_every": 0}, "every n-th input, with n at least 1, not 0"),
+    ],
+)
+def test_bad_requests_are_refused(llama, data, options, message):
+    with pytest.raises(EigenlensError, match=message):
+        study(llama, data, **{**SMALL, **options})
+
+
+def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys):
+    made = study(load(tiny_bert(place / "bert")), data, **SMALL, only=["diagnostics"])
+    assert "gate" in made.diagnostics["amplifier"].note
+    finite(made.record())
+    print_study(made)
+    printed = capsys.readouterr().out
+    assert "not applicable" in printed and "Diagnostics" in printed
+
+
+def test_scores_before_the_rotary_embedding_leave_the_patterns_as_they_are(llama, data, made):
+    before = study(llama, data, **SMALL, diagnostics_every=3, before_rope=True, only=["rows", "diagnostics"])
+    for name in DIAGNOSTICS:
+        assert before.diagnostics[name].numbers == made.diagnostics[name].numbers, name
+
+
+def test_padding_changes_no_number_of_a_model_that_ignores_it(place, llama, data):
+    padded = study(llama, data, length=24, inputs=12, pad=True, diagnostics_every=1, only=["diagnostics", "depth"])
+    finite(padded.record())
+
+
+def test_inputs_of_two_tokens_give_no_nan(llama):
+    ids = np.random.default_rng(0).integers(1000, 2000, (8, 2))
+    finite(study(llama, ids, length=2, inputs=8, diagnostics_every=1, only=["diagnostics", "depth"]).record())
+
+
+def test_the_command_takes_thresholds(run, place, data):
+    folder = tiny_llama(place / "command")
+    asked = ("study", folder, data, "--length", 16, "--inputs", 24, "--only", "sinks", "--json")
+    done = run(*asked, "-o", place / "thresholds", "--set", "sinks.epsilon=1e-9")
+    assert done.code == 0 and all(head["sinks_rate"] == 1 for head in json.loads(done.out)["heads"])
+    for wrong, message in (("epsilon=0", "such as sinks.epsilon=0.2"), ("sinks.epsilon=x", "epsilon is a number")):
+        done = run(*asked, "-o", place / "wrong", "--set", wrong)
+        assert (done.code, message in done.err, (place / "wrong").exists()) == (2, True, False)
+
+
+def test_compare_says_what_changed(run, place, llama, data, made):
+    other = study(load(tiny_llama(place / "other", seed=1)), data, place / "other-study", **SMALL, diagnostics_every=3)
+    rows = compare(made, other).changes()
+    assert {row["diagnostic"] for row in rows} == set(made.diagnostics)
+    row = next(row for row in rows if (row["diagnostic"], row["number"]) == ("sinks", "strength"))
+    values = [list(s.diagnostics["sinks"].values("strength").values()) for s in (made, other)]
+    assert row["left"] == pytest.approx(np.mean(values[0])) and row["right"] == pytest.approx(np.mean(values[1]))
+    assert row["change"] == pytest.approx(np.mean(np.abs(np.subtract(*values))))
+    done = run("compare", made.folder, other.folder)
+    assert done.code == 0 and "Diagnostics: the first study" in done.out
+    assert finite(json.loads(run("compare", made.folder, other.folder, "--json").out))["changes"]
+    alone = [study(llama, data, **SMALL, only=["sinks"]) for _ in range(2)]
+    same = compare(*alone)
+    assert not same.pairs and all(row["change"] == 0 for row in same.changes())
+
+
+def test_pictures_of_every_diagnostic(made, place):
+    names = {path.stem for path in draw(made, place / "pictures")}
+    assert names >= {f"diagnostic-{name}" for name in made.diagnostics}
+
+
+@pytest.mark.parametrize(
+    "name", ["minilm", "smollm2", "stories15m", "dinov2-small", "flan-t5-small", "whisper-tiny-en", "distilbert-gec"]
+)
+def test_every_model_of_the_catalogue(name, tmp_path):
+    model = of_catalogue(name)
+    given = {"length": 32}
+    sound = None
+    if name == "whisper-tiny-en":
+        sound = _sound(tmp_path / "a.wav")
+    made = study(
+        model, sound, inputs=4, diagnostics_every=2, only=["diagnostics", "depth"], **({} if name == "dinov2-small" else given)
+    )
+    record = finite(made.record())
+    reads_tokens, gated = model.kind not in {"vision", "audio"}, name in {"smollm2", "stories15m", "flan-t5-small"}
+    for finding in made.diagnostics.values():
+        expected = {"induction": reads_tokens, "amplifier": gated}.get(finding.name, True)
+        assert finding.applies == expected, (finding.name, finding.note)
+        assert bool(finding.note) != expected
+        assert all(math.isfinite(number.mean) for number in finding.numbers)
+    assert len(record["heads"]) == sum(site["heads"] for site in made.sites.values())
+
+
+def _sound(path):
+    import wave
+
+    rate = 16_000
+    t = np.arange(130 * rate) / rate
+    tone = 0.3 * np.sin(2 * np.pi * (200 + 50 * np.sin(2 * np.pi * 0.5 * t)) * t)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((tone * 32767).astype(np.int16).tobytes())
+    return path
