@@ -11,7 +11,7 @@ from . import attention
 from .capture import AttentionCall, AttentionNotSeen, capture, replaced
 from .collapse import Collapse, ablated, collapse, path_lengths
 from .errors import EigenlensError
-from .explain import freeze
+from .explain import Explanation, Operator, explain, freeze, operator
 from .reconstruct import Evaluation, Plan, attending, evaluate, plan, plan_blocks
 from .report import report
 from .sources.models import Model, load
@@ -24,7 +24,9 @@ __all__ = [
     "Comparison",
     "EigenlensError",
     "Evaluation",
+    "Explanation",
     "Model",
+    "Operator",
     "Plan",
     "Study",
     "ablated",
@@ -34,8 +36,10 @@ __all__ = [
     "collapse",
     "compare",
     "evaluate",
+    "explain",
     "freeze",
     "load",
+    "operator",
     "path_lengths",
     "plan",
     "plan_blocks",

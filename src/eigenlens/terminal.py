@@ -33,6 +33,7 @@ def _cell(value: Any) -> str:
 
 
 def print_study(made: Any) -> None:
+    from .diagnostics.roles import roles_sentence
     from .study.tables import depth_rows, layer_rows, sentence, summary_rows
 
     facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
@@ -53,6 +54,11 @@ def print_study(made: Any) -> None:
     if made.has("depth"):
         measured = max((number.number for number in made.depth.numbers), default=0)
         print_table(f"Tokens and patterns along depth, mean of {measured} inputs", depth_rows(made))
+    if made.diagnostics.found:
+        print_table("Diagnostics, the first number of each, mean of a layer's heads", made.diagnostics.rows())
+    for said in (roles_sentence(made.diagnostics), *made.diagnostics.sentences()):
+        if said:
+            print(f"- {said}")
     print(sentence(made))
 
 
@@ -92,6 +98,70 @@ def print_collapse(made: Any) -> None:
             made.depth_bounds,
         )
     print(made.sentence)
+
+
+def print_explanation(made: Any) -> None:
+    """A line of coloured tokens for each method, or maps of patches; where there is no terminal the strongest tokens."""
+    from rich.console import Console
+
+    from .explain.lines import lines
+    from .explain.verdict import named
+
+    print(made.name)
+    for note in made.facts["notes"]:
+        print(f"Note: {note}.")
+    console = Console()
+    if not console.is_terminal or console.no_color or console.color_system is None:
+        for method in made.methods:
+            strong = [f"{named(made, i)} {made.scores[method][i]:.3g}" for i in made.strongest(method, 5)]
+            print(f"{method}: {', '.join(strong) or 'no token above 0'}")
+    elif made.grid is None:
+        for line in lines(made):
+            console.print(_coloured(line))
+    else:
+        console.print(_maps(lines(made), console.width))
+    print()
+    if made.deletion:
+        print("Tokens taken away: a good method has a low area when the most relevant go first (positive),")
+        print("and a high one when the least relevant do (negative).")
+        print_table("", made.areas())
+    print(made.sentence)
+
+
+def _tone(level: int) -> str:
+    """Red for, blue against, on white paper with black ink: so pale is weak on a dark terminal, too."""
+    full = (240, 120, 96) if level > 0 else (110, 170, 235)
+    r, g, b = (round(255 + (part - 255) * abs(level) / 10) for part in full)
+    return f"rgb(0,0,0) on rgb({r},{g},{b})"
+
+
+def _coloured(line: Any) -> Any:
+    from rich.text import Text
+
+    made = Text()
+    made.append(f"{line.method}\n", "bold")
+    for cell in line.cells:
+        made.append(f" {cell.text} ", f"{_tone(cell.level)}{' bold' if cell.strong else ''}")
+    return made
+
+
+def _maps(made: list[Any], width: int) -> Any:
+    """Maps beside each other; a character shows two patches, one above the other."""
+    from rich.columns import Columns
+    from rich.text import Text
+
+    shown = []
+    for line in made:
+        text = Text(no_wrap=True)
+        text.append(f"{line.method}\n", "bold")
+        for upper in range(0, len(line.patches), 2):
+            pair = line.patches[upper : upper + 2]
+            for column in range(min(len(pair[0]), width)):
+                above, below = (_tone(row[column].level).rpartition(" on ")[2] for row in (pair[0], pair[-1]))
+                text.append("▀", f"{above} on {below}")
+            text.append("\n")
+        shown.append(text)
+    return Columns(shown, padding=(0, 3))
 
 
 def print_claims(done: Any) -> None:

@@ -14,7 +14,8 @@ from .app import Json, app
 @app.command()
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of studies, plans, evaluations and collapse runs, or one that holds them.")
+        list[Path],
+        typer.Argument(help="Folders of studies, plans, evaluations, collapse runs and explanations, or one that holds them."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="The heading of the page (default: the models).")] = None,

@@ -1,0 +1,63 @@
+"""The command that asks which tokens decide: explain."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EigenlensError
+from ..terminal import print_explanation
+from .app import Device, Json, app
+
+
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    text: Annotated[str, typer.Argument(help="The text, - for standard input, a picture for vision, a .wav file for speech.")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="What is explained: a token, a class by number or name, position:class, or output (default: the likeliest)."
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A second text or picture: explain how alike an embedding model finds the two.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods by name, with commas (default: all).")] = None,
+    deletion: Annotated[
+        bool, typer.Option("--deletion/--no-deletion", help="Measure what becomes of the target when tokens are taken away.")
+    ] = True,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the explanation.")] = Path("explanation"),
+    device: Device = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing explanation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which tokens of a text, or patches of a picture, decide what a model makes of it, by every method."""
+    from ..explain import explain as make
+    from ..report import report as write
+    from ..run.progress import bar
+
+    given = _standard_input() if text == "-" else text
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    with bar() as report:
+        made = make(
+            model, given, target=target, against=against, methods=names, deletion=deletion, out=out, force=force,
+            device=device, report=report,
+        )  # fmt: skip
+        page = write(made, out=out / "explanation.html", force=force, progress=report)
+    if as_json:
+        print(json.dumps({**made.record(), "page": str(page)}))
+        return
+    print_explanation(made)
+    print(f"\nEverything is in {out}; look at the page: {page}")
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise EigenlensError(f"standard input is no text in UTF-8: {error}") from error

@@ -1,0 +1,92 @@
+"""Simpler answers to the same question, to compare with: attention, rollout, gradients, chance.
+
+Each gives the source tokens a score, (B, T). `w_i` is what the target reads of output token i (`Observed.reads`). In an
+encoder-decoder the last attention is the last cross-attention, whose keys are the source tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .observe import Observed
+from .relevance import mean_positive
+from .steps import Step, read_weights, readers, sizes, source_name, source_stream, steps_of
+
+
+def attention(observed: Observed) -> Tensor:
+    """`Σ_i w_i mean_h A_hij` of the last attention."""
+    step, w = _last(observed)
+    return _masked(observed, _row(w, step.weights.mean(1)))
+
+
+def attention_gradient(observed: Observed) -> Tensor:
+    """`Σ_i w_i mean_h (∇A ⊙ A)⁺_hij` of the last attention."""
+    step, w = _last(observed)
+    return _masked(observed, _row(w, mean_positive(step.weights, step.gradient)))
+
+
+def grad_cam(observed: Observed) -> Tensor:
+    """`(mean_h g_h Σ_i w_i A_hij)⁺` of the last attention, `g_h = mean_j Σ_i w_i ∇A_hij`."""
+    step, w = _last(observed)
+    rows = torch.einsum("bi,bhij->bhj", w, step.weights)
+    slopes = torch.einsum("bi,bhij->bhj", w, step.gradient)
+    seen = _seen(observed, slopes)  # (B, S)
+    gain = (slopes * seen[:, None]).sum(-1, keepdim=True) / seen.sum(-1)[:, None, None].clamp_min(1)  # (B, H, 1)
+    return _masked(observed, (gain * rows).mean(1).clamp_min(0))
+
+
+def rollout(observed: Observed) -> Tensor:
+    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged; a cross-attention mixes in half of the source's rollout."""
+    steps = steps_of(observed)
+    reads, length = read_weights(observed, steps), sizes(steps)
+    like = steps[0].weights
+    F = {(name, name): torch.eye(T, dtype=like.dtype, device=like.device).expand(len(like), T, T) for name, T in length.items()}
+    for step in steps:
+        A, s, q = step.weights.mean(1), step.queries, step.keys
+        mixed = {p: A @ F[q, p] for p in length if (q, p) in F}
+        F |= {(s, p): (F[s, p] + mixed[p] if (s, p) in F else mixed[p]) / 2 for p in mixed}
+        F |= {(s, p): F[s, p] / 2 for p in length if (s, p) in F and p not in mixed}
+    source = source_name(steps)
+    rows = [_row(reads[s], F[s, source]) for s in reads if (s, source) in F]
+    return _masked(observed, torch.stack(rows).sum(0))
+
+
+def gradient_input(observed: Observed) -> Tensor:
+    """`Σ_c x_jc ∂score/∂x_jc` where the source stream begins; signed."""
+    stream = source_stream(observed)
+    return (stream.inputs * stream.gradient).sum(-1) * stream.valid
+
+
+def random_scores(observed: Observed, seed: int = 0) -> Tensor:
+    """Uniform numbers, the same for every run of a seed: the control."""
+    steps = steps_of(observed)
+    T, like = sizes(steps)[source_name(steps)], observed.score
+    generator = torch.Generator().manual_seed(seed)
+    return _masked(observed, torch.rand(len(like), T, generator=generator, dtype=like.dtype).to(like.device))
+
+
+def _last(observed: Observed) -> tuple[Step, Tensor]:
+    """The last attention through which the target reads the source, and w (B, T) of its queries."""
+    steps = steps_of(observed)
+    source, weights = source_name(steps), read_weights(observed, steps)
+    step = next(step for step in reversed(steps) if step.keys == source and step.queries in readers(steps))
+    w = weights[step.queries]
+    return step, w / w.sum(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
+
+
+def _row(w: Tensor, A: Tensor) -> Tensor:
+    """`Σ_i w_i A_ij`: (B, T), (B, T, S) → (B, S)."""
+    return (w[:, None] @ A)[:, 0]
+
+
+def _seen(observed: Observed, like: Tensor) -> Tensor:
+    """Source tokens that are no padding, (B, S)."""
+    steps = steps_of(observed)
+    name = source_name(steps)
+    stream = observed.streams[0] if len(sizes(steps)) == 1 else observed.stream(name)
+    return like.new_ones(len(like), sizes(steps)[name]) if stream is None else stream.valid.to(like)
+
+
+def _masked(observed: Observed, scores: Tensor) -> Tensor:
+    return scores * _seen(observed, scores)

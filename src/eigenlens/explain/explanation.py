@@ -1,0 +1,207 @@
+"""Which tokens decide: what every method says of one input, in a folder that can be read without the model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import EigenlensError
+from ..run.files import disk_errors, read_json, write_json
+from .verdict import sentence, strongest
+
+FORMAT = 1
+LEVELS = 10
+"""Steps of colour from nothing to the largest score of a method, in either direction."""
+SAME = 1e-6
+"""Scores that differ by a smaller share are equal: they are rounding, and get no colour."""
+FACTS = {"model", "data", "length", "target", "score", "notes", "versions"}
+"""What every explanation says of itself."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Explanation:
+    """The tokens of one input by every method, and what becomes of the target when they are taken away.
+
+    `tokens` are the T tokens as text, `special` says which of them belong to the model's frame ([CLS], a class token);
+    `scores` has T numbers for every method; `deletion` one record for each method and order: fractions taken away, the
+    target's score at each, and the area under that curve.
+
+    >>> found = Explanation.open("EXPLANATION")
+    >>> found.scores["relevance"]                          # T numbers
+    >>> print(found.sentence)
+    """
+
+    facts: dict[str, Any]
+    tokens: list[str]
+    special: list[bool]
+    scores: dict[str, list[float]]
+    deletion: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Model and target: `smollm2: next token ' Paris'`."""
+        return f"{self.facts['model']['name']}: {self.facts['target']['label']}"
+
+    @property
+    def score(self) -> float:
+        """What the model gives the target: a log-probability, a cosine, a squared norm."""
+        return float(self.facts["score"])
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of the patches of a picture, or one row of frames of sound; None of text."""
+        found = self.facts.get("grid")
+        return None if found is None else (found[0], found[1])
+
+    @property
+    def methods(self) -> list[str]:
+        return list(self.scores)
+
+    @property
+    def read_at(self) -> int | None:
+        """The token at which the target is read: the last one of a language model, the one whose label is explained."""
+        found = self.facts["target"].get("position")
+        return None if found is None else int(found)
+
+    @property
+    def fixed(self) -> list[bool]:
+        """Tokens that are never taken away: special ones, and the one at which the target is read; none where that is all."""
+        found = [special or i == self.read_at for i, special in enumerate(self.special)]
+        return [False] * len(found) if all(found) else found
+
+    @property
+    def sentence(self) -> str:
+        """The target, its score, and which tokens matter by how many methods."""
+        return sentence(self)
+
+    def levels(self, method: str) -> list[int]:
+        """How strongly each token is coloured, from −10 to 10, on the method's own scale.
+
+        Where scores have a sign, 10 is the largest absolute one; where all are at least 0, they are coloured from the least
+        (0) to the largest (10), since what all tokens share tells none apart. The scale is that of tokens that can be taken
+        away: [SEP], which often gets most of the attention, has the full colour and does not pale the others.
+        """
+        mine = self.scores[method]
+        own = [x for x, fixed in zip(mine, self.fixed) if not fixed]
+        least = min(own) if min(mine) >= 0 and len(own) > 1 else 0.0
+        span = max(abs(x) for x in own) - least
+        if span <= SAME * max(abs(x) for x in own):
+            return [0] * len(mine)
+        return [round(LEVELS * max(-1.0 if least == 0 else 0.0, min(1.0, (x - least) / span))) for x in mine]
+
+    def strongest(self, method: str, number: int = 3) -> list[int]:
+        """Positions of the tokens a method finds most relevant, the first first; fixed tokens and scores ≤ 0 left out."""
+        return strongest(self.scores[method], self.fixed, number)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a token: position, token, special, and its score by every method."""
+        return [
+            {"position": i, "token": token, "special": self.special[i], **{name: x[i] for name, x in self.scores.items()}}
+            for i, token in enumerate(self.tokens)
+        ]
+
+    def areas(self) -> list[dict[str, Any]]:
+        """One row a method: the area under both deletion curves. The better method has the smaller positive (most relevant
+        tokens first: the score falls soon) and the larger negative one (least relevant first: it stays); empty without."""
+        found: dict[str, dict[str, Any]] = {}
+        for curve in self.deletion:
+            row = found.setdefault(curve["method"], {"method": curve["method"], "positive": None, "negative": None})
+            row[curve["order"]] = curve["auc"]
+        return list(found.values())
+
+    def curves(self) -> list[dict[str, Any]]:
+        """One row a point of every deletion curve: method, order, fraction taken away, score of the target."""
+        return [
+            {"method": curve["method"], "order": curve["order"], "fraction": fraction, "score": score}
+            for curve in self.deletion
+            for fraction, score in zip(curve["fractions"], curve["scores"])
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it."""
+        return {
+            **self.facts, "sentence": self.sentence, "tokens": self.tokens, "special": self.special, "scores": self.scores,
+            "deletion": self.deletion,
+        }  # fmt: skip
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `explanation.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, "facts": self.facts, "tokens": self.tokens, "special": self.special}
+        write_json(folder / "explanation.json", {**content, "scores": self.scores, "deletion": self.deletion})
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Explanation:
+        """Open an explanation; a damaged or foreign folder is refused with the reason."""
+        path = Path(folder) / "explanation.json"
+        if not path.is_file():
+            raise EigenlensError(
+                f"{folder} is no explanation: it holds no explanation.json; make one with: eigenlens explain -o"
+            )
+        content = read_json(path)
+        form = content.get("format") if isinstance(content, dict) else None
+        if form != FORMAT:
+            raise EigenlensError(
+                f"the explanation in {folder} has format {form}, and this version of eigenlens reads format {FORMAT}; "
+                "make it anew"
+            )
+        try:
+            found = cls(content["facts"], content["tokens"], content["special"], content["scores"], content["deletion"])
+            _check(found)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise EigenlensError(
+                f"the explanation in {folder} is damaged: {error!r} in explanation.json; make it anew"
+            ) from error
+        return found
+
+    def plot(self) -> Any:
+        """Every method over the tokens, or over the patches of a picture (an altair chart)."""
+        from .plots import patch_maps, token_map
+
+        return token_map(self) if self.grid is None else patch_maps(self)
+
+    def plot_deletion(self) -> Any:
+        """The target's score while tokens are taken away, by method, in both orders (an altair chart)."""
+        from .plots import deletion_curves
+
+        if not self.deletion:
+            raise EigenlensError("this explanation was made without deletion: there are no curves to draw")
+        return deletion_curves(self)
+
+    def __repr__(self) -> str:
+        return f"<explanation of {self.name}, {len(self.tokens)} tokens by {len(self.scores)} methods>"
+
+    def _repr_html_(self) -> str:
+        from .lines import html
+
+        return html(self)
+
+
+def _check(found: Explanation) -> None:
+    """Raises what the first use of a record without these would raise."""
+    if missing := FACTS - set(found.facts):
+        raise KeyError(*sorted(missing))
+    number = len(found.tokens)
+    if not number or not found.scores or not all(isinstance(token, str) for token in found.tokens):
+        raise ValueError("tokens and methods are needed")
+    if len(found.special) != number or any(len(x) != number for x in found.scores.values()):
+        raise ValueError(f"not every method has {number} scores")
+    for curve in found.deletion:
+        _numbers([curve["auc"], *curve["fractions"], *curve["scores"]])
+        if len(curve["fractions"]) != len(curve["scores"]) or curve["order"] not in ("positive", "negative"):
+            raise ValueError(f"the deletion curve of {curve['method']} is not whole")
+    _numbers([found.facts["score"], *(x for scores in found.scores.values() for x in scores)])
+    if found.grid is not None and (min(found.grid) < 1 or math.prod(found.grid) > number):
+        raise ValueError(f"a grid of {found.grid} has more patches than there are tokens")
+    _ = found.name, found.facts["model"]["fingerprint"], found.facts["target"]["kind"], found.sentence
+
+
+def _numbers(values: list[Any]) -> None:
+    wrong = [x for x in values if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no finite number")

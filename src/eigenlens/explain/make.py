@@ -1,0 +1,214 @@
+"""Explain what a model makes of an input: every method on its tokens, and what becomes of the target without them."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import io
+import platform
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from ..run.places import check_place
+from ..run.progress import Report, silent
+from ..sources.inputs import Batch
+from ..sources.models import Model, load
+from ..sources.token_text import token_texts
+from .deletion import deletion_curves
+from .encode import encode
+from .explanation import Explanation
+from .methods import METHODS, attribute
+from .removal import special
+from .target import Target, target_of
+
+TOGETHER = 16
+"""Texts that go through the model in one batch."""
+SIDE = 160
+"""Pixels of the small picture that an explanation of a vision model keeps."""
+
+Wanted = int | str | tuple[int, int | str] | None
+
+
+@overload
+def explain(
+    model: str | Path | nn.Module | Model, text: str | Path, *, target: Wanted = ..., against: str | None = ...,
+    methods: Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
+    tokenizer: Any = ..., device: str = ..., report: Report = ...,
+) -> Explanation: ...  # fmt: skip
+@overload
+def explain(
+    model: str | Path | nn.Module | Model, text: list[str] | tuple[str, ...], *, target: Wanted = ...,
+    against: str | Sequence[str] | None = ..., methods: Sequence[str] | None = ..., deletion: bool = ...,
+    out: str | Path | None = ..., force: bool = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
+) -> tuple[Explanation, ...]: ...  # fmt: skip
+def explain(
+    model: str | Path | nn.Module | Model,
+    text: str | Path | list[str] | tuple[str, ...],
+    *,
+    target: Wanted = None,
+    against: str | Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    deletion: bool = True,
+    out: str | Path | None = None,
+    force: bool = False,
+    tokenizer: Any = None,
+    device: str = "cpu",
+    report: Report = silent,
+) -> Explanation | tuple[Explanation, ...]:
+    """Which tokens of a text decide what a model makes of it: T scores by each of `methods` (default: all).
+
+    A language model is asked for its next token, a classifier for its class (`target`; None is what it chooses itself), an
+    embedding model how alike the text is to `against`. For a vision model the text is the path of a picture, for a speech
+    model that of a .wav file. `deletion` then takes tokens away, most and least relevant first, and measures the target
+    again. Several texts go through the model together and give a tuple. `out` is a folder for what was found; of several
+    texts each has a folder in it.
+
+    >>> found = explain("smollm2", "The capital of France is")
+    >>> found.scores["relevance"]                       # one number a token: T of them
+    >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")     # two explanations
+    """
+    texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
+    names = _known(methods)
+    folder = check_place(out, force, "explanation")
+    loaded = load(model, device=device, tokenizer=tokenizer)
+    found: list[Explanation] = []
+    for begin in range(0, max(len(texts), 1), TOGETHER):
+        report("texts", begin, len(texts))
+        some = texts[begin : begin + TOGETHER]
+        other = against if against is None or isinstance(against, str) else list(against)[begin : begin + TOGETHER]
+        found += _explained(loaded, some, target, other, names, deletion)
+    report("texts", len(texts), len(texts))
+    several = not isinstance(text, str | Path)
+    if folder is not None:
+        for number, one in enumerate(found, 1):
+            one.save(folder / str(number) if several else folder)
+    return tuple(found) if several else found[0]
+
+
+def _known(methods: Sequence[str] | None) -> list[str] | None:
+    if methods is None:
+        return None
+    names = [methods] if isinstance(methods, str) else list(methods)
+    unknown = [name for name in names if name not in METHODS]
+    if unknown or not names:
+        what = f"no method {unknown[0]!r}" if unknown else "no method was named"
+        raise EigenlensError(f"{what}; there are {', '.join(METHODS)}")
+    return names
+
+
+def _explained(
+    model: Model, texts: list[str], target: Wanted, against: Any, methods: list[str] | None, deletion: bool
+) -> list[Explanation]:
+    """One batch of texts."""
+    start = time.perf_counter()
+    batch = encode(model, texts)
+    asked = target_of(model, batch, target=target, against=against)
+    scores = attribute(model, batch, asked, methods)  # method → (B, T)
+    value = scores.observed.score  # (B,)
+    _finite({"the target": value, **scores})
+    length = next(iter(scores.values())).shape[1]
+    words, grid = token_texts(model, batch, "encoder", length), _grid(model, batch, length)
+    frame = special(model, batch, length)  # (B, T)
+    curves = deletion_curves(model, batch, asked, scores, frame) if deletion else []
+    _finite({f"the deletion curve of {curve.method}": curve.scores for curve in curves})
+    seconds = (time.perf_counter() - start) / len(texts)
+    found = []
+    for i, text in enumerate(texts):
+        real = _real(batch, i, length)
+        facts = {
+            "model": {"name": model.name, "kind": model.kind, **model.facts},
+            "data": text, "against": against if isinstance(against, str | None) else against[i],
+            "length": int(real.sum()), "inputs": 1,
+            "target": {
+                "kind": asked.kind, "label": _label(asked, i), "unit": asked.unit,
+                "position": _read_at(model, asked, i, int(real.sum())),
+            },
+            "score": float(value[i]),
+            "grid": None if grid is None else list(grid), "picture": _picture(model, batch, i),
+            "notes": list(scores.notes), "seconds": round(seconds, 3), "versions": _versions(),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }  # fmt: skip
+        found.append(
+            Explanation(
+                facts,
+                [word for word, counts in zip(words[i], real.tolist()) if counts],
+                frame[i][real].tolist(),
+                {name: [float(x) for x in score[i][real]] for name, score in scores.items()},
+                [
+                    {"method": curve.method, "order": curve.order, "fractions": [float(f) for f in curve.fractions],
+                     "scores": [float(x) for x in curve.scores[i]], "auc": float(curve.auc[i])}
+                    for curve in curves
+                ],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _finite(numbers: dict[str, Tensor]) -> None:
+    for name, x in numbers.items():
+        if not bool(torch.isfinite(x).all()):
+            raise EigenlensError(f"{name} has scores that are no finite numbers: the model overflows on this input")
+
+
+def _label(target: Target, row: int) -> str:
+    return target.labels[row] if target.labels else target.label
+
+
+def _read_at(model: Model, target: Target, row: int, length: int) -> int | None:
+    """The token at which the target is read, where it is one of the input's own."""
+    if target.position is not None:
+        return int(target.position[row])
+    return length - 1 if target.kind == "token" and model.kind == "decoder" else None
+
+
+def _real(batch: Batch, row: int, length: int) -> Tensor:
+    """Which of the tokens are no padding, (T,)."""
+    mask = batch.get("attention_mask")
+    if mask is None or mask.shape[1:] != (length,):
+        return torch.ones(length, dtype=torch.bool)
+    return mask[row].bool().cpu()
+
+
+def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
+    """Rows and columns of the patches, one row of frames; None of text, and where patches were merged."""
+    if "input_features" in batch:
+        return 1, length
+    if "pixel_values" not in batch:
+        return None
+    patch = getattr(model.config, "patch_size", 16)
+    down, across = (patch, patch) if isinstance(patch, int) else patch
+    rows, columns = batch["pixel_values"].shape[2] // down, batch["pixel_values"].shape[3] // across
+    return (rows, columns) if 0 < rows * columns <= length else None
+
+
+def _picture(model: Model, batch: Batch, row: int) -> str | None:
+    """What a vision model saw, small, as a `data:` address."""
+    if "pixel_values" not in batch:
+        return None
+    from PIL import Image
+
+    pixels = batch["pixel_values"][row].float().cpu()  # (3, h, w)
+    mean, spread = (torch.tensor(getattr(model.processor, name, None) or [0.5] * 3)[:, None, None] for name in NORMALISED)
+    bytes_ = ((pixels * spread + mean).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    file = io.BytesIO()
+    Image.fromarray(bytes_).resize((SIDE, SIDE * bytes_.shape[0] // bytes_.shape[1])).save(file, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+NORMALISED = ("image_mean", "image_std")
+
+
+def _versions() -> dict[str, str]:
+    from .. import __version__
+
+    return {
+        "eigenlens": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "transformers": metadata.version("transformers"),
+    }  # fmt: skip
