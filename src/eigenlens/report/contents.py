@@ -9,8 +9,19 @@ from typing import Any
 from altair.utils.schemapi import debug_mode
 
 from ..study.compare import labels_of
+from .diagnoses import diagnosis_parts
 from .figures import Arrays
-from .parts import Part, between_parts, collapse_parts, depth_parts, evaluation_part, heads_part, overlap_parts, plan_part
+from .parts import (
+    Part,
+    between_parts,
+    collapse_parts,
+    depth_parts,
+    evaluation_part,
+    explanation_part,
+    heads_part,
+    overlap_parts,
+    plan_part,
+)  # fmt: skip
 from .results import Results, weights_of
 from .summary import facts_of, model_of, summary_of
 
@@ -60,24 +71,30 @@ def contents_of(results: Results, title: str | None, done: Callable[[int], None]
 def _contents(results: Results, title: str | None, done: Callable[[int], None]) -> Contents:
     arrays = Arrays()
     several = {kind: len(getattr(results, kind)) > 1 for kind in ("studies", "plans", "evaluations", "collapses")}
-    heads, overlaps, depths = [], [], []
+    heads, overlaps, depths, diagnoses = [], [], [], []
     for i, (study, label) in enumerate(zip(results.studies, labels_of(results.studies))):
         named = f": {label}" if several["studies"] else ""
         heads.append(heads_part(study, results, f"heads{i}", f"Layers × heads{named}", arrays))
         overlaps += overlap_parts(study, f"overlap{i}", f"Overlap{named}", arrays)
         if not any(weights_of(run) == weights_of(study) for run in results.collapses):
             depths += depth_parts(study, f"depth{i}", f"Along depth{named}")  # a collapse run shows the same, and more
+        diagnoses += diagnosis_parts(study, f"diagnosis{i}", named)
         done(i + 1)
     overlaps += between_parts(results.studies, arrays)
     plans = [plan_part(plan, f"plan{i}", several["plans"], arrays) for i, plan in enumerate(results.plans)]
     done(len(results.studies) + len(plans))
     evaluations = [evaluation_part(e, f"evaluation{i}") for i, e in enumerate(results.evaluations)]
     collapses = [part for i, run in enumerate(results.collapses) for part in collapse_parts(run, i, several["collapses"])]
+    explanations = [explanation_part(found, f"explanation{i}") for i, found in enumerate(results.explanations)]
     done(len(results.all))
     sections = [
         Section(
             "heads", "How low-dimensional is each head?", heads,
             "No study was given: `eigenlens study MODEL DATA -o DIR` makes one.",
+        ),
+        Section(
+            "diagnostics", "What do the heads and layers do?", diagnoses,
+            "No study with diagnostics was given: `eigenlens study MODEL DATA -o DIR` makes one.",
         ),
         Section(
             "overlap", "Do heads share their directions?", overlaps,
@@ -91,6 +108,12 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
             "collapse", "Why does it not collapse?", collapses + depths,
             "No collapse run was given: `eigenlens collapse MODEL DATA -o DIR` makes one.",
         ),
+        Section(
+            "explanations", "Which tokens decide?", explanations,
+            "No explanation was given: `eigenlens explain MODEL TEXT -o DIR` makes one.",
+        ),
     ]  # fmt: skip
+    if len(results.explanations) == len(results.all):  # one input says nothing of what the other sections ask
+        sections = sections[-1:]
     named = title or " and ".join(dict.fromkeys(model_of(result) for result in results.all))
     return Contents(named, summary_of(results), sections, [facts_of(result) for result in results.all], arrays)

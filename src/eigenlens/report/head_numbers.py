@@ -20,8 +20,6 @@ METRICS = {
     "matrices_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, matrices",
     "matrices_centred_effective_rank": "effective rank, matrices",
     "matrices_centred_held_out_at_16": "held-out variance in 16 components, matrices",
-    "pattern_entropy": "entropy of the pattern (nats)",
-    "pattern_singular_ratio": "σ₂/σ₁ of the pattern",
     "plan_total_variation": "total variation under the plan",
     "plan_work": "work under the plan",
     "evaluation_total_variation": "total variation, as evaluated",
@@ -30,7 +28,7 @@ METRICS = {
     "bounds_dobrushin": "Dobrushin coefficient",
     "paths_all": "share of the model's output",
 }
-"""What the map of heads can show, the first that is there to begin with."""
+"""What the map of heads can show, the first that is there to begin with; the diagnostics' numbers follow."""
 
 
 def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
@@ -51,7 +49,7 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
 
 def _others(study: Study, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
     for n in study.depth.numbers if study.has("depth") else ():
-        if n.head is not None:
+        if n.head is not None and n.metric == "dirichlet":  # entropy and spectral gap are among the diagnostics
             name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
             yield (n.stack, n.layer, n.head), {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
     weights = weights_of(study)

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from ..diagnostics.roles import roles
 from ..spectra.bases import Place
 from ..spectra.plots import block_means, explained_curve, heat_maps, vector_lines
 from ..spectra.spectrum import counted
@@ -60,7 +61,8 @@ class Heads:
 def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     """Spectra, eigenvectors, mean maps and every number of every head."""
     numbers = head_numbers(study, results)
-    metrics = {name: title for name, title in METRICS.items() if any(record.get(name) is not None for record in numbers)}
+    known = METRICS | study.diagnostics.words("head")
+    metrics = {name: title for name, title in known.items() if any(record.get(name) is not None for record in numbers)}
     share = MAP_BYTES / max(len(results.studies), 1) / max(len(numbers) * (MAPS + 1), 1)
     side = int(np.clip(np.sqrt(share), 12, 64))
     sites, step = [], 1
@@ -72,7 +74,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     titles = [f"mean {what}", *(f"eigenvector {i + 1}" for i in range(MAPS))]
     record = {
         "key": key, "sites": sites, "metrics": metrics, "maps": titles, "step": step,
-        "sentences": head_sentences(numbers),
+        "sentences": head_sentences(numbers, roles(study.diagnostics)),
         "most": _kept(study),
     }  # fmt: skip
     return Heads(numbers, metrics, _figures(study, key, titles), step, record)

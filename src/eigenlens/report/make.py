@@ -15,7 +15,7 @@ def report(
     *results: Result | str | Path, out: str | Path = "report.html", title: str | None = None, force: bool = False,
     progress: Report = silent,
 ) -> Path:  # fmt: skip
-    """Write one self-contained HTML page of studies, comparisons, plans, evaluations and collapse runs.
+    """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs and explanations.
 
     `results` are objects or folders; a folder with result folders inside stands for all of them. The page needs a browser
     and nothing else: no network, no server. Returns its path.

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from ..collapse.plots import charts as collapse_charts
 from ..collapse.result import Collapse
+from ..explain.explanation import Explanation
 from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
 from ..study.study import Study
+from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
 from .figures import Arrays, Figure, figure
 from .heads import Heads, heads_of
 from .overlaps import Matrix, compared, of_comparison, of_study
@@ -32,6 +34,7 @@ class Part:
     heads: Heads | None = None
     matrices: list[Matrix] = field(default_factory=list)
     patterns: Patterns | None = None
+    tokens: Tokens | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -93,6 +96,12 @@ def evaluation_part(evaluation: Evaluation, key: str) -> Part:
     tables = evaluation_tables(evaluation, key)
     title = f"The planned model ({target_of(evaluation.facts['plan'])}): {evaluation.name}"
     return Part(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
+
+
+def explanation_part(found: Explanation, key: str) -> Part:
+    notes = [f"{note}." for note in found.facts["notes"]]
+    figures, tables = deletion_figures(found, key), explanation_tables(found, key)
+    return Part(key, found.name, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes)
 
 
 COLLAPSE = {

@@ -9,14 +9,17 @@ from typing import Any
 
 from ..collapse.result import Collapse
 from ..errors import EigenlensError
+from ..explain.explanation import Explanation
 from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..study.compare import Comparison
 from ..study.study import Study
 
-KINDS: dict[str, Any] = {"study": Study, "plan": Plan, "evaluation": Evaluation, "collapse": Collapse}
+KINDS: dict[str, Any] = {
+    "study": Study, "plan": Plan, "evaluation": Evaluation, "collapse": Collapse, "explanation": Explanation,
+}  # fmt: skip
 """A folder holds what its file `study.json`, `plan.json`, … says."""
-Result = Study | Comparison | Plan | Evaluation | Collapse
+Result = Study | Comparison | Plan | Evaluation | Collapse | Explanation
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Results:
     plans: list[Plan] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     collapses: list[Collapse] = field(default_factory=list)
+    explanations: list[Explanation] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         if isinstance(result, Comparison):
@@ -35,17 +39,20 @@ class Results:
             return
         kinds: dict[type, list[Any]] = {
             Study: self.studies, Plan: self.plans, Evaluation: self.evaluations, Collapse: self.collapses,
+            Explanation: self.explanations,
         }  # fmt: skip
         for kind, known in kinds.items():
             if isinstance(result, kind):
                 if not any(_same(result, other) for other in known):
                     known.append(result)
                 return
-        raise EigenlensError(f"a report shows studies, comparisons, plans, evaluations and collapse runs, not {result!r}")
+        raise EigenlensError(
+            f"a report shows studies, comparisons, plans, evaluations, collapse runs and explanations, not {result!r}"
+        )
 
     @property
     def all(self) -> list[Any]:
-        return [*self.studies, *self.plans, *self.evaluations, *self.collapses]
+        return [*self.studies, *self.plans, *self.evaluations, *self.collapses, *self.explanations]
 
 
 def weights_of(result: Any) -> str:
@@ -75,7 +82,8 @@ def gather(given: Iterable[Result | str | Path]) -> Results:
                     seen.add(place)
                     found.add(opens.open(folder))
     if not found.all:
-        raise EigenlensError("nothing to report; give the folder of a study, a plan, an evaluation or a collapse run")
+        kinds = "a study, a plan, an evaluation, a collapse run or an explanation"
+        raise EigenlensError(f"nothing to report; give the folder of {kinds}")
     return found
 
 

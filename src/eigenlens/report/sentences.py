@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..collapse.bounds import LARGEST_D
 from ..collapse.result import Collapse
+from ..diagnostics.finding import Place
 from ..display import numbered
 from ..reconstruct.plan import Plan
 
@@ -143,8 +144,8 @@ def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
     return ("rows", "rows_centred") if rows else ("matrices", "matrices_centred")
 
 
-def head_sentences(numbers: Sequence[dict[str, Any]]) -> list[str]:
-    """One sentence a head: its dimension and place among the others, and what the plan gives it."""
+def head_sentences(numbers: Sequence[dict[str, Any]], roles: Mapping[Place, Sequence[str]] | None = None) -> list[str]:
+    """One sentence a head: its dimension and place among the others, its roles, and what the plan gives it."""
     what, prefix = _main(numbers)
     known = sorted(d for record in numbers if (d := record.get(f"{prefix}_held_out_dimension_90")) is not None)
     sentences = []
@@ -164,6 +165,7 @@ def head_sentences(numbers: Sequence[dict[str, Any]]) -> list[str]:
             parts.append(
                 f"Does not reach 90 % of the held-out variance of its {what} within the spectrum that was kept{share}."
             )
+        parts += (roles or {}).get((record["stack"], record["layer"], record["head"]), [])
         if record.get("plan_estimator"):
             lost = record.get("plan_total_variation")
             loses = "" if lost is None else f", which loses {lost:.3f} in total variation"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..diagnostics.roles import roles_sentence
 from ..display import numbered
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
 from ..study.study import Study
 from ..study.tables import sentence as study_sentence
 from .results import Results
+
+LONGEST = 200
+"""Characters of the name of data; that of an explanation is its text."""
 
 
 def summary_of(results: Results) -> list[tuple[str, str]]:
@@ -24,6 +28,8 @@ def summary_of(results: Results) -> list[tuple[str, str]]:
         ))  # fmt: skip
         said = study_sentence(study) or "This study holds no spectra."
         lines.append(("How low-dimensional", f"{_of(study, results.studies)}{said}"))
+        if does := roles_sentence(study.diagnostics):
+            lines.append(("What the heads do", f"{_of(study, results.studies)}{does}"))
     lines += [("Where it would collapse", f"{_of(run, results.collapses)}{run.sentence}") for run in results.collapses]
     lines += [
         ("What the plan saves", f"{_of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}")
@@ -31,6 +37,7 @@ def summary_of(results: Results) -> list[tuple[str, str]]:
     ]
     for e in results.evaluations:
         lines.append(("At what loss", _of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence))
+    lines += [(f"Which tokens decide in {model_of(found)}", found.sentence) for found in results.explanations]
     return lines
 
 
@@ -69,7 +76,8 @@ def model_of(result: Any) -> str:
 
 def _data(result: Any) -> str:
     data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
-    return data if isinstance(data, str) else data["name"]
+    name = data if isinstance(data, str) else data["name"]
+    return name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
 
 
 def target_of(facts: dict[str, Any]) -> str:

@@ -20,12 +20,13 @@ from .figures import columns
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty."""
+    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty; `folded` if even short."""
 
     key: str
     title: str
     rows: list[dict[str, Any]]
     shown: tuple[str, ...] = ()
+    folded: bool = False
 
     @cached_property
     def names(self) -> list[str]:
@@ -39,7 +40,8 @@ class Table:
 HEADS = (
     "stack", "layer", "head", "rows_centred_held_out_dimension_90", "rows_centred_dimension_90", "rows_centred_effective_rank",
     "rows_centred_held_out_at_16", "matrices_centred_held_out_dimension_90", "matrices_centred_effective_rank",
-    "pattern_entropy", "pattern_singular_ratio", "plan_estimator", "plan_work", "plan_total_variation",
+    "entropy_all", "gap_all", "sinks_rate", "induction_prefix", "relevance_median", "plan_estimator", "plan_work",
+    "plan_total_variation",
     "evaluation_total_variation", "bounds_max_d", "paths_all",
 )  # fmt: skip
 
@@ -56,7 +58,11 @@ def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> l
 
 
 def comparison_tables(comparison: Comparison, key: str) -> list[Table]:
-    return [Table(f"{key}-pairs", "Every pair of studies", comparison.rows())]
+    found = [
+        Table(f"{key}-pairs", "Every pair of studies", comparison.rows()),
+        Table(f"{key}-changes", "What changed in the diagnostics: the first study (left) and each other", comparison.changes()),
+    ]
+    return [table for table in found if table.rows]
 
 
 def plan_tables(plan: Plan, key: str) -> list[Table]:
