@@ -113,7 +113,7 @@ def test_every_exported_name_is_in_the_api(site):
     assert {f"attention.{name}" for name in eigenlens.attention.__all__} <= documented
 
 
-@pytest.mark.parametrize("page", ["first-study.md", "mechanisms.md", "extending.md"])
+@pytest.mark.parametrize("page", ["first-study.md", "mechanisms.md", "extending.md", "diagnostics.md"])
 def test_the_examples_of_a_page_run(page, monkeypatch):
     """All blocks of a page, one after the other; what they add to the package is taken away again."""
     monkeypatch.setattr(families, "READERS", families.READERS)

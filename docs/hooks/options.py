@@ -27,7 +27,8 @@ def table(command: Any) -> str:
             many = "…" if parameter.nargs == -1 else ""
             name, default = parameter.name.upper() + many, "required" if parameter.required else ""
         else:
-            name = ", ".join(parameter.opts)
-            default = "off" if parameter.is_flag else "" if parameter.default is None else f"`{parameter.default}`"
+            name = ", ".join([*parameter.opts, *parameter.secondary_opts])
+            flag = "on" if parameter.default else "off"
+            default = flag if parameter.is_flag else "" if parameter.default is None else f"`{parameter.default}`"
         rows.append(f"| `{name}` | {parameter.help} | {default} |")
     return "\n".join(rows)

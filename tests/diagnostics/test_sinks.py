@@ -56,7 +56,7 @@ def test_a_sink_elsewhere_counts_if_half_of_the_queries_see_it():
         assert sinks.token_ids() == ([at] if anywhere else [])
         if anywhere:
             row = finding.tables["Tokens that are sinks"][0]
-            assert (row["id"], row["at the front"], row["elsewhere"], row["share of sinks"]) == (at, 0, 1, 1.0)
+            assert (row["id"], row["at the front"], row["elsewhere"], row["share"]) == (at, 0, 1, 1.0)
             places = finding.tables["Where the sinks are, over heads and inputs"][0]
             assert places["elsewhere"] == 1.0 and places["sinks"] == 1
 
@@ -114,7 +114,7 @@ def test_a_model_is_measured_as_by_its_own_attentions(name, text):
             counts[int(ids[b, k])] += 1
     rows = [row for row in finding.tables["Tokens that are sinks"] if row["stack"] == text]
     assert rows and {row["id"]: row["at the front"] + row["elsewhere"] for row in rows}.items() <= counts.items()
-    assert sum(row["share of sinks"] for row in rows) == pytest.approx(sum(counts[row["id"]] for row in rows) / counts.total())
+    assert sum(row["share"] for row in rows) == pytest.approx(sum(counts[row["id"]] for row in rows) / counts.total())
 
 
 def test_passes_that_are_merged_or_kept_are_one_pass():

@@ -1,6 +1,6 @@
 """Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a run that is kept."""
 
-import math
+import copy
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ import torch
 
 from eigenlens import capture
 from eigenlens.papers import qk_eigenspectrum as qk
+from eigenlens.papers.inputs import batches_of
 from eigenlens.papers.qk_eigenspectrum.claims import claims_of
-from eigenlens.papers.qk_eigenspectrum.heads import Nearness, distances
 from eigenlens.papers.qk_eigenspectrum.toy import autoregressive, descend, looking_back, symmetric, toy_row
 from tiny import of_catalogue
 
@@ -54,6 +54,27 @@ def test_a_heads_numbers_are_those_of_its_dense_matrix(done):
     assert row["trace of square"] == pytest.approx(np.trace(W @ W)) and row["square"] == pytest.approx((W**2).sum())
 
 
+def test_where_a_head_looks_is_what_its_eager_attention_says(done):
+    rows = {(row["layer"], row["head"]): row for row in done[0].tables["heads"]}
+    model = of_catalogue("minilm")
+    batches = batches_of(model, qk.QUICK.text, qk.QUICK.length, qk.QUICK.inputs, 0, 4)
+    ids = torch.cat([batch["input_ids"] for batch in batches])
+    eager = type(model.backbone)(copy.deepcopy(model.backbone.config), add_pooling_layer=False).eval()
+    eager.load_state_dict(model.backbone.state_dict(), strict=False)
+    eager.set_attn_implementation("eager")
+    with torch.no_grad():
+        A = np.stack([a.double().numpy() for a in eager(input_ids=ids, output_attentions=True).attentions])
+    T = ids.shape[1]
+    d = abs(np.arange(T)[:, None] - np.arange(T))
+    for layer, head in ((0, 2), (3, 5), (5, 11)):
+        P, row = A[layer][:, head], rows[layer, head]
+        assert row["distance"] == pytest.approx((P * d).sum(2).mean() / d.mean(), rel=1e-4)
+        assert row["rho far"] == pytest.approx((P > 1 / T)[:, d > 2].mean(), abs=1e-4)
+        p, u = (np.array([x[..., d == k].sum() for k in range(T)]) for x in (P, np.ones_like(P)))
+        p, u = p / p.sum(), u / u.sum()
+        assert row["profile entropy"] == pytest.approx((p * np.log(p)).sum() / (u * np.log(u)).sum(), rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("variance", "distance", "entropy"), [(0.0, 1.5, 0.28), (0.06, 1.8, 0.34), (0.25, 3.7, 0.56), (1.0, 8.1, 0.79)]
 )
@@ -83,30 +104,6 @@ def test_the_toys_tokens_forget_by_rho_and_the_last_looks_back():
 def test_descent_on_the_penalty_leaves_the_trace():
     found = descend(64, 100, 0.02, 1)
     assert found["drift"] < 1e-5 and found["gradient's trace"] < 1e-5 and found["penalty left"] < 1e-3
-
-
-def test_where_heads_look_is_what_a_loop_says():
-    torch.manual_seed(0)
-    A = torch.randn(2, 3, 5, 5).softmax(3)
-    seen = Nearness(distances(5, False))
-    seen.see(A[:1])
-    seen.see(A[1:])
-    for head, row in enumerate(seen.rows()):
-        wanted = np.mean([[sum(float(A[b, head, i, j]) * abs(i - j) for j in range(5)) for i in range(5)] for b in range(2)])
-        assert row["distance"] == pytest.approx(wanted / np.mean([abs(i - j) for i in range(5) for j in range(5)]), rel=1e-5)
-        far = [float(A[b, head, i, j]) > 0.2 for b in range(2) for i in range(5) for j in range(5) if abs(i - j) > 2]
-        assert row["rho far"] == pytest.approx(np.mean(far))
-        by = [
-            sum(float(A[b, head, i, j]) for b in range(2) for i in range(5) for j in range(5) if abs(i - j) == k)
-            for k in range(5)
-        ]
-        p, u = np.array(by) / sum(by), np.array([5, 8, 6, 4, 2]) / 25
-        assert row["profile entropy"] == pytest.approx((p * np.log(p)).sum() / (u * np.log(u)).sum(), rel=1e-5)
-
-
-def test_patches_are_as_far_apart_as_in_their_grid():
-    found = distances(10, True)  # a first token and 3 × 3 patches
-    assert bool(found[0].isnan().all()) and float(found[1, 9]) == pytest.approx(math.sqrt(8)) and float(found[1, 2]) == 1.0
 
 
 def test_entropy_and_distance_of_a_trained_model_are_those_of_its_captured_patterns():

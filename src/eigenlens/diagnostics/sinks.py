@@ -14,9 +14,7 @@ from ..display import numbered
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, place_name
-
-TOP = 20
-"""Tokens of a table."""
+from .token_counts import TokenCounts
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class SinkSettings:
             raise EigenlensError(f"a sink gets a share of attention between 0 and 1, not epsilon = {self.epsilon}")
 
 
-class Sinks(Diagnostic):
+class Sinks(TokenCounts, Diagnostic):
     """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see it.
 
     Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is no padding. Late keys
@@ -84,23 +82,6 @@ class Sinks(Diagnostic):
         queries = seen.allowed.any(3).sum(2)  # (B or 1, H or 1)
         return (seen.seen_by > 0) & (2 * seen.seen_by >= queries[..., None])
 
-    def _top(self) -> list[tuple[str, int, list[float], float]]:
-        """Stack, token id, sinks at the front and elsewhere, share of the stack's sinks; the most frequent first."""
-        found = []
-        for name, counts in self.sums.items():
-            if name.endswith("/tokens"):
-                total = counts.sum(0)
-                order = total.argsort(descending=True, stable=True)[:TOP]
-                found += [
-                    (name.removesuffix("/tokens"), int(i), counts[:, i].tolist(), float(total[i] / total.sum()))
-                    for i in order
-                    if total[i] > 0
-                ]
-        return found
-
-    def token_ids(self) -> list[int]:
-        return list(dict.fromkeys(i for _, i, _, _ in self._top()))
-
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
         places = []
         for stack in finding.stacks:
@@ -110,11 +91,7 @@ class Sinks(Diagnostic):
                 "stack": stack, "sinks": int(total), "at the first token": front / total if total else None,
                 "elsewhere": elsewhere / total if total else None,
             })  # fmt: skip
-        words = [
-            {"stack": stack, "token": tokens.get(i, f"id {i}"), "id": i, "at the front": int(at[0]), "elsewhere": int(at[1]),
-             "share of sinks": share}
-            for stack, i, at, share in self._top()
-        ]  # fmt: skip
+        words = self.token_rows(tokens)
         return {"Where the sinks are, over heads and inputs": places, **({"Tokens that are sinks": words} if words else {})}
 
     def _places(self, stack: str) -> list[float]:

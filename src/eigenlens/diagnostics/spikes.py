@@ -14,9 +14,7 @@ from ..display import numbered
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, place_name
-
-TOP = 20
-"""Channels and tokens of a table."""
+from .token_counts import TOP, TokenCounts
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class SpikeSettings:
             raise EigenlensError(f"a jump is a share of the largest activation, above 0 and at most 1, not {self.jump}")
 
 
-class Spikes(Diagnostic):
+class Spikes(TokenCounts, Diagnostic):
     """`H_{i+1} = H_i + F_i`: the three largest channels of `|H_{i+1}|` over tokens, their median, and the largest `|F_i|`.
 
     A channel's magnitude is its largest over the tokens that are no padding. The median is the lower one of all channels
@@ -99,21 +97,6 @@ class Spikes(Diagnostic):
             counts.index_put_(((~first[spiking]).long(), ids[spiking]), counts.new_ones(()), accumulate=True)
             self.add(f"{Site.parse(seen.site).stack}/tokens", counts)
 
-    def _top(self) -> list[tuple[str, int, list[float], float]]:
-        """Stack, token id, massive activations at the front and elsewhere, share of all; the most frequent first."""
-        found = []
-        for name, counts in self.sums.items():
-            if name.endswith("/tokens"):
-                total = counts.sum(0)
-                order = total.argsort(descending=True, stable=True)[:TOP]
-                share = total / total.sum()
-                stack = name.removesuffix("/tokens")
-                found += [(stack, int(i), counts[:, i].tolist(), float(share[i])) for i in order if total[i] > 0]
-        return found
-
-    def token_ids(self) -> list[int]:
-        return list(dict.fromkeys(i for _, i, _, _ in self._top()))
-
     def channels(self, stack: str) -> list[dict[str, Any]]:
         """Every channel that is the largest or massive in some input and layer, the most frequently massive first."""
         sites = [(Site.parse(name[:-9]), x) for name, x in self.sums.items() if name.endswith("/channels")]
@@ -149,11 +132,7 @@ class Spikes(Diagnostic):
         sites = sorted((Site.parse(name[:-5]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/peak"))
         names = ("largest", "second", "third", "step")
         peaks = [{"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites]
-        words = [
-            {"stack": stack, "token": tokens.get(i, f"id {i}"), "id": i, "at the front": int(at[0]), "elsewhere": int(at[1]),
-             "share": share}
-            for stack, i, at, share in self._top()
-        ]  # fmt: skip
+        words = self.token_rows(tokens)
         found = {
             "Blocks where activations step up or down": self.steps(finding),
             "Channels, over layers and inputs": [row for stack in finding.stacks for row in self.channels(stack)[:TOP]],

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from ..run.files import disk_errors, read_json, write_json
+from ..run.files import disk_errors, write_json
+from ..run.places import damage_told, read_result
 from .verdict import sentence, strongest
 
 FORMAT = 1
@@ -138,25 +139,10 @@ class Explanation:
     @classmethod
     def open(cls, folder: str | Path) -> Explanation:
         """Open an explanation; a damaged or foreign folder is refused with the reason."""
-        path = Path(folder) / "explanation.json"
-        if not path.is_file():
-            raise EigenlensError(
-                f"{folder} is no explanation: it holds no explanation.json; make one with: eigenlens explain -o"
-            )
-        content = read_json(path)
-        form = content.get("format") if isinstance(content, dict) else None
-        if form != FORMAT:
-            raise EigenlensError(
-                f"the explanation in {folder} has format {form}, and this version of eigenlens reads format {FORMAT}; "
-                "make it anew"
-            )
-        try:
+        content = read_result(folder, "explanation", FORMAT, "eigenlens explain -o")
+        with damage_told(folder, "explanation"):
             found = cls(content["facts"], content["tokens"], content["special"], content["scores"], content["deletion"])
             _check(found)
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-            raise EigenlensError(
-                f"the explanation in {folder} is damaged: {error!r} in explanation.json; make it anew"
-            ) from error
         return found
 
     def plot(self) -> Any:

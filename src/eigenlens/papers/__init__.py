@@ -6,24 +6,29 @@ from collections.abc import Callable
 
 from ..errors import EigenlensError
 from . import (
+    convex_duality,
     doubly_normalised,
     eigen_analysis,
+    explainability,
     fast,
     gated,
     hybrid,
+    induction,
     mind_the_gap,
     multiformer,
     over_smoothing,
     qk_eigenspectrum,
     rank_collapse,
     rank_versus_heads,
+    sinks,
+    tensorlens,
     universal_approximation,
 )  # fmt: skip
 from .claims import Claim, Reproduction
 
 RELATED = (
     hybrid, gated, universal_approximation, mind_the_gap, rank_versus_heads, fast, qk_eigenspectrum, multiformer,
-    over_smoothing, doubly_normalised,
+    over_smoothing, doubly_normalised, tensorlens, induction, explainability, sinks, convex_duality,
 )  # fmt: skip
 PAPERS: dict[str, Callable[..., Reproduction]] = {
     eigen_analysis.PAPER: eigen_analysis.reproduce,

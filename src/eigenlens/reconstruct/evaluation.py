@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import EigenlensError
-from ..run.files import disk_errors, read_json, write_json
+from ..run.files import disk_errors, write_json
+from ..run.places import damage_told, read_result
 
 FORMAT = 1
 MEASURES = {
@@ -93,25 +93,10 @@ class Evaluation:
     @classmethod
     def open(cls, folder: str | Path) -> Evaluation:
         """Open an evaluation; a damaged or foreign folder is refused with the reason."""
-        path = Path(folder) / "evaluation.json"
-        if not path.is_file():
-            raise EigenlensError(
-                f"{folder} is no evaluation: it holds no evaluation.json; make one with: eigenlens evaluate -o"
-            )
-        record = read_json(path)
-        form = record.get("format") if isinstance(record, dict) else None
-        if form != FORMAT:
-            raise EigenlensError(
-                f"the evaluation in {folder} has format {form}, and this version of eigenlens reads format {FORMAT}; "
-                "make it anew"
-            )
-        try:
+        record = read_result(folder, "evaluation", FORMAT, "eigenlens evaluate -o")
+        with damage_told(folder, "evaluation"):
             found = cls(record["facts"], record["summary"], record["heads"])
             _check(found)
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-            raise EigenlensError(
-                f"the evaluation in {folder} is damaged: {error!r} in evaluation.json; make it anew"
-            ) from error
         return found
 
     def plot(self) -> Any:

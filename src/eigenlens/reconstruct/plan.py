@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ..capture import AttentionCall, replaced
 from ..capture.interface import mechanism, reaches
 from ..errors import EigenlensError
-from ..run.files import disk_errors, read_json, read_tensors, sha256, write_json, write_tensors
+from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.places import damage_told, read_result
 from ..sources.models import Model, load
 from .blocks import BlockPlan
 from .candidates import ESTIMATORS
@@ -169,19 +170,12 @@ class Plan:
     def open(cls, folder: str | Path) -> Plan:
         """Open a plan; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
-        if not (folder / "plan.json").is_file():
-            raise EigenlensError(f"{folder} is no plan: it holds no plan.json")
-        record = read_json(folder / "plan.json")
-        found = record.get("format") if isinstance(record, dict) else None
-        if found != FORMAT:
-            raise EigenlensError(
-                f"the plan in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
-            )
+        record = read_result(folder, "plan", FORMAT, "eigenlens plan -o")
         path = folder / "plan.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")
         tensors = read_tensors(path)
-        try:
+        with damage_told(folder, "plan"):
             parts = {
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
                 for site, entries in record["parts"].items()
@@ -194,8 +188,6 @@ class Plan:
                 raise KeyError(*missing)
             for row in facts["curve"]:
                 row["estimator"], row["budget"], row["work"], row["pairs"], row["total_variation"], row["score_error"]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise EigenlensError(f"the plan in {folder} is damaged: {error!r} in plan.json") from error
         return cls(facts, choices, parts, blocks, examples)
 
     def record(self) -> dict[str, Any]:

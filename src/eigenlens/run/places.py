@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..errors import EigenlensError
+from .files import read_json
 
 RESULTS = {
     "study": "a study", "plan": "a plan", "evaluation": "an evaluation", "collapse": "a collapse run",
@@ -25,3 +29,26 @@ def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
     if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
     return folder
+
+
+def read_result(folder: str | Path, kind: str, form: int, made_by: str) -> dict[str, Any]:
+    """The content of a result's JSON file; a folder without it, or with another format, is refused with the reason."""
+    path = Path(folder) / f"{kind}.json"
+    if not path.is_file():
+        raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {made_by}")
+    content = read_json(path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != form:
+        raise EigenlensError(
+            f"the {kind} in {folder} has format {found}, and this version of eigenlens reads format {form}; make it anew"
+        )
+    return content
+
+
+@contextmanager
+def damage_told(folder: str | Path, kind: str) -> Iterator[None]:
+    """What a result's JSON file lacks or has too much, as one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise EigenlensError(f"the {kind} in {folder} is damaged: {error!r} in {kind}.json; make it anew") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from torch import Tensor
 
 from ...attention.doubly_normalised import balanced
 from ...attention.given import probabilities
-from ...capture import AttentionCall, capture
+from ...capture import AttentionCall, Site, capture
+from ...diagnostics import Seen
+from ...diagnostics.keys import BINS, NORMALISED, Keys, below, histogram, key_weights
 from ...errors import EigenlensError
 from ...sources.models import load
 from ..inputs import token_ids
 
-BINS = (-30.0, 2.0, 128)
-"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies below is in the first."""
 SCALES = (0.5, 2.0, 8.0, 32.0, 128.0)
 """Standard deviations of random scores."""
 BATCH = 8
@@ -109,57 +110,62 @@ class KeyWeights:
 
     def add(self, A: Tensor, seen: Tensor) -> None:
         """A pattern (B, H, T, S), and where a query may look."""
-        weights = A.double().sum(2) / seen.sum(2).clamp_min(1) * A.shape[3]  # (B, H, S)
-        low, high, bins = BINS
-        self.below += (weights[..., None] < self.thresholds - 1e-12).sum((0, 2))  # what rounds to a threshold is not below it
+        weights = key_weights(A, seen)  # (B, H, S)
+        for at, threshold in enumerate(self.thresholds.tolist()):
+            self.below[:, at] += below(weights, seen.any(2), threshold).sum((0, 2))
         self.least = torch.minimum(self.least, weights.amin((0, 2)))
-        logs = weights.clamp_min(10.0**low).log10().clamp(low, high)
-        self.histogram += torch.histc(logs, bins, low, high)
+        self.histogram += histogram(weights)
         self.keys += weights.shape[0] * weights.shape[2]
 
 
 @torch.no_grad()
 def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
-    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly normalised."""
+    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly normalised.
+
+    The diagnostic `keys`, shown one input at a time so that none is left out, in double precision.
+    """
     model = load(name)
     ids = token_ids(model, text, length, inputs, seed)
-    found: dict[tuple[int, str], KeyWeights] = {}
+    keys = Keys(tau=0.1)
 
     def see(call: AttentionCall) -> None:
         if call.kind != "self" or call.sinks is not None:
             raise EigenlensError(f"{name} does not only attend to its own tokens by softmax; choose another model")
-        s = call.scores().double()  # (B, H, T, S)
-        seen = (s != -torch.inf).expand_as(s)
-        patterns = {"softmax": probabilities(s)}
-        if call.mask_shape.form == "full":
-            patterns["doubly normalised"] = balanced(s)
-        for attention, A in patterns.items():
-            sums = found.setdefault((call.layer, attention), KeyWeights(call.heads, (1 / length, 0.1)))
-            sums.add(A, seen)
+        for i in range(len(call.q)):
+            one = call.of_inputs(slice(i, i + 1))
+            keys.update(Seen(replace(one, q=one.q.double(), k=one.k.double())))
 
     with capture(model.backbone, see):
         for batch in ids.split(BATCH):
             model.backbone(input_ids=batch)
-    return {"heads": _head_rows(name, found), "histogram": _histogram(name, found)}
+    return {"heads": _head_rows(name, keys, ids.numel()), "histogram": _histogram(name, keys)}
 
 
-def _head_rows(name: str, found: dict[tuple[int, str], KeyWeights]) -> list[dict[str, Any]]:
-    return [
-        {"model": name, "attention": attention, "layer": layer, "head": head, "keys": sums.keys,
-         "below 1/S": float(sums.below[head, 0]) / sums.keys, "below 0.1": float(sums.below[head, 1]) / sums.keys,
-         "least": float(sums.least[head])}
-        for (layer, attention), sums in sorted(found.items())
-        for head in range(len(sums.least))
-    ]  # fmt: skip
+def _head_rows(name: str, keys: Keys, number: int) -> list[dict[str, Any]]:
+    """A row for every head and normalisation, layer by layer; `number` keys were seen of each."""
+    finding, rows = keys.result(), []
+    sites = sorted(Site.parse(place.removesuffix("/least")) for place in keys.peaks if place.endswith("/least"))
+    for site in sites:
+        least = -keys.peaks[f"{site}/least"]  # (2, H)
+        for at, attention in sorted(enumerate(NORMALISED), key=lambda pair: pair[1]):
+            some, uniform = (finding.values(number) for number in list(keys.numbers)[3 * at : 3 * at + 2])
+            for head in range(least.shape[1]):
+                place = (site.stack, site.layer, head)
+                if place in some:
+                    rows.append(
+                        {"model": name, "attention": attention, "layer": site.layer, "head": head, "keys": number,
+                         "below 1/S": uniform[place], "below 0.1": some[place], "least": float(least[at, head])}
+                    )  # fmt: skip
+    return rows
 
 
-def _histogram(name: str, found: dict[tuple[int, str], KeyWeights]) -> list[dict[str, Any]]:
+def _histogram(name: str, keys: Keys) -> list[dict[str, Any]]:
     """The share of all keys in every bin, by the bin's middle."""
     low, high, bins = BINS
+    total = torch.stack([x for place, x in keys.sums.items() if place.endswith("/histogram")]).sum(0)  # (2, bins)
     rows = []
-    for attention in dict.fromkeys(attention for _, attention in found):
-        total = torch.stack([sums.histogram for (_, which), sums in found.items() if which == attention]).sum(0)
-        for number, share in enumerate((total / total.sum()).tolist()):
+    for attention, counts in zip(NORMALISED, total):
+        for number, share in enumerate((counts / counts.sum()).tolist() if bool(counts.any()) else ()):
             middle = low + (number + 0.5) * (high - low) / bins
             rows.append({"model": name, "attention": attention, "log10 of weight": middle, "share": share})
     return rows

@@ -8,39 +8,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...attention.relevance import evenness, head_relevance, over_tokens, relevance_map
-from ...capture import AttentionCall, capture
+from ...attention.relevance import evenness, head_relevance, relevance_map
+from ...diagnostics import Seen
+from ...diagnostics.relevance import Relevance
 from ...errors import EigenlensError
-from ...explain import anatomy, head_weights
-from ...explain.anatomy import Attend
 from ...lab import Transformer
-from ...sources.models import load
+from ...sources.models import Model, load
+from ..diagnosed import begun, subject_of, watched
 from ..inputs import batches_of
 
 
-@torch.no_grad()
-def loaded_relevance(model: nn.Module, passes: Sequence[Callable[[], Any]]) -> dict[str, Tensor]:
+def loaded_relevance(model: nn.Module | Model, passes: Sequence[Callable[[], Any]]) -> dict[str, Tensor]:
     """The relevance (layers, H) of every stack of self-attention: medians over tokens, then over the inputs of all passes.
 
-    z of a head is its pattern times its values, W_O its rows of the output projection, whichever way the family stores it.
+    The diagnostic's own result is of the first input of each call, and to a thousandth; here it is of all, and exact.
     """
-    ways = [branch.linear for stack in anatomy(model) for block in stack.blocks for stage in block.stages
-            for branch in stage.branches if branch.kind == "attention"]  # fmt: skip
-    outputs = {id(way.module): way.output for way in ways if isinstance(way, Attend)}
+    subject = subject_of(load(model, device=None), passes[0])
+    relevance = Relevance(inputs=2**31)
+    begun(relevance, subject)
     found: dict[str, dict[int, list[Tensor]]] = {}
 
-    def note(call: AttentionCall) -> None:
-        module = model.get_submodule(call.name)
+    def note(seen: Seen) -> None:
+        call = seen.call
         if call.kind != "self":
             return
-        if id(module) not in outputs:
+        values = relevance.measure(seen)  # (B, 1, H)
+        if values is None:
             raise EigenlensError(f"{call.name} attends, and where its output goes is not known; its heads cannot be weighed")
-        w_o = head_weights(module, call.heads, call.k.shape[1], outputs[id(module)]).output  # (H, E, C)
-        c = head_relevance(call.pattern() @ call.values, w_o)  # (B, H, T)
-        found.setdefault(call.site.stack, {}).setdefault(call.layer, []).append(over_tokens(c, call.query_valid))
+        found.setdefault(call.site.stack, {}).setdefault(call.layer, []).append(values[:, 0])
 
     for run in passes:
-        with capture(model, note):
+        with watched(subject, relevance, note):
             run()
     return {
         stack: torch.stack([torch.cat(layers[layer]).nanquantile(0.5, dim=0) for layer in sorted(layers)])
@@ -54,7 +52,7 @@ def catalogue_map(name: str, text: str, length: int, number: int, seed: int) -> 
     backbone: Any = model.backbone
     passes = [lambda batch=batch: backbone(**batch) for batch in batches_of(model, text, length, number, seed)]
     rows = []
-    for stack, relevance in loaded_relevance(backbone, passes).items():
+    for stack, relevance in loaded_relevance(model, passes).items():
         for layer, (shares, even) in enumerate(zip(relevance.tolist(), evenness(relevance).tolist())):
             rows += [
                 {"model": name, "stack": stack, "layer": layer, "head": head, "relevance": share, "evenness": even}

@@ -18,7 +18,7 @@ from ...sources.datasets import reviews
 from ...sources.models import Model, load
 from ...stats.geometry import mean_cosine
 from ..inputs import token_ids
-from .bound import GELU, block_steps
+from .blocks import block_steps
 
 if TYPE_CHECKING:
     from . import Scale
@@ -31,7 +31,7 @@ def pretrained(name: str, scale: Scale, seed: int) -> list[dict[str, Any]]:
     """Every block of a catalogue model of BERT's family on real text."""
     model = load(name)
     ids = token_ids(model, scale.text, scale.length, scale.inputs, seed)
-    steps = block_steps(model.backbone, lambda: model.backbone(input_ids=ids), GELU)
+    steps = block_steps(model, lambda: model.backbone(input_ids=ids))
     return [{"model": name, "state": "pretrained", "seed": seed, **step.row()} for step in steps]
 
 

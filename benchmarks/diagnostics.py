@@ -1,0 +1,126 @@
+"""What diagnostics cost: ratios to the plain forward pass, in one run.
+
+    python benchmarks/diagnostics.py whole   a study with everything, and what each room of statistics adds
+    python benchmarks/diagnostics.py each    each diagnostic on every input it is shown, and all of them together
+
+Each prints a Markdown table; `benchmarks/diagnostics.md` holds what was measured, with the command. `whole` runs plain passes
+and studies in turn, `each` plain and diagnosed batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import eigenlens as el
+from eigenlens.capture import capture_layers
+from eigenlens.diagnostics import DIAGNOSTICS, Subject
+from eigenlens.sources.forward import forward_of
+from eigenlens.sources.inputs import Request, prepare
+from eigenlens.study.diagnosing import Diagnosing
+from eigenlens.study.options import Options
+from eigenlens.study.probe import names_of, probe
+from tables import table
+
+FORMS = {
+    "spectra": ("rows", "moments", "matrices"),
+    "spectra and depth": ("rows", "moments", "matrices", "depth"),
+    "diagnostics alone": ("diagnostics",),
+    "everything": ("rows", "moments", "matrices", "depth", "diagnostics"),
+}
+
+
+def run_whole(name: str, data: str, length: int, number: int, rounds: int) -> list[dict[str, Any]]:
+    """Whole studies, eigen-analysis and probes included, beside plain passes over the same inputs before and after each."""
+    model = el.load(name)
+    request = Request((data,), length, number)
+    inputs = prepare(model, request, Path(tempfile.mkdtemp()))
+    forward, size = forward_of(model), Options(request).batch_size(length)
+
+    def plain() -> float:
+        begin = time.perf_counter()
+        with torch.no_grad():
+            for bucket in inputs.groups:
+                for _, batch in inputs.batches(bucket, size):
+                    forward(batch)
+        return time.perf_counter() - begin
+
+    plain()
+    rows = []
+    for label, only in FORMS.items():
+        passes, studies = [plain()], []
+        for _ in range(rounds):
+            studies.append(el.study(model, data, length=length, inputs=number, only=only).facts["seconds"])
+            passes.append(plain())
+        mean = sum(passes) / len(passes)
+        rows.append({
+            "model": name, "length": length, "inputs": number, "statistics": label, "plain passes, s": mean,
+            "study, s": sum(studies) / rounds, "ratio": sum(studies) / rounds / mean,
+        })  # fmt: skip
+    return rows
+
+
+def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, Any]]:
+    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in eight."""
+    model = el.load(name)
+    options = Options(Request((data,), length, number))
+    inputs = prepare(model, options.request, Path(tempfile.mkdtemp()))
+    sites = probe(model, inputs, options)
+    subject, forward, size = Subject(model, sites), forward_of(model), options.batch_size(length)
+    batches = [batch for bucket in inputs.groups for _, batch in inputs.batches(bucket, size)]
+    every = options.every_diagnosed(length)
+    rows = []
+    for label in [*DIAGNOSTICS, "all of them"]:
+        chosen = {label: {}} if label in DIAGNOSTICS else {one: {} for one in DIAGNOSTICS}
+        begin = time.perf_counter()
+        diagnosing = Diagnosing.of(subject, chosen, 1)
+        begun = time.perf_counter() - begin
+        plain = shown = probed = 0.0
+        for turn, batch in enumerate([batches[0], *batches]):
+            with torch.no_grad():
+                begin = time.perf_counter()
+                forward(batch)
+                middle = time.perf_counter()
+                diagnosing.shown(batch, 0)
+                with (
+                    diagnosing.attached(),
+                    capture_layers(subject.module, names_of(sites), diagnosing.layer, calls=diagnosing.call),
+                ):
+                    forward(batch)
+                end = time.perf_counter()
+            if turn:  # the first is a warm-up
+                plain, shown = plain + middle - begin, shown + end - middle
+        if diagnosing.that_see("probe"):
+            begin = time.perf_counter()
+            diagnosing.probe(forward, lambda _done, _total: None)
+            probed = time.perf_counter() - begin
+        ratio = shown / plain
+        rows.append({
+            "diagnostic": label, "ratio, every input": ratio, f"ratio, one in {every}": 1 + (ratio - 1) / every,
+            "once: weights and probe, s": begun + probed,
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["whole", "each"])
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--data", default="wikipedia")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=1)
+    given = parser.parse_args()
+    if given.what == "whole":
+        table(run_whole(given.model, given.data, given.length, given.inputs, given.rounds))
+    else:
+        table(run_each(given.model, given.data, given.length, given.inputs))
+
+
+if __name__ == "__main__":
+    main()

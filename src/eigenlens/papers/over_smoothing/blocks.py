@@ -1,0 +1,72 @@
+"""Every block of a post-norm encoder on every input: the diagnostic of over-smoothing, with nothing left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from ...diagnostics import SeenLayer
+from ...diagnostics.smoothing import Smoothing
+from ...errors import EigenlensError
+from ...sources.models import Model, load
+from ..diagnosed import begun, subject_of, watched
+
+
+@dataclass(frozen=True)
+class Step:
+    """One block on one input; `maps` is the cosine of its attention map, mean over heads, with that of the block before."""
+
+    layer: int
+    input: int
+    similarity_in: float  # mean cos(h_i, h_j), i ≠ j
+    similarity: float  # the same behind the block
+    distance_in: float  # d_M
+    distance: float
+    maps: float | None
+    s: float
+    root: float  # √λ, the largest of the heads
+    sigma: float  # σ₁ σ₂
+    v: float
+    gained: float
+    sharp: float
+
+    @property
+    def ratio(self) -> float:
+        return self.distance / self.distance_in if self.distance_in > 0 else 0.0
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def block_steps(model: nn.Module | Model, forward: Callable[[], Any]) -> list[Step]:
+    """Every block of a post-norm encoder on every input of one forward pass; the inputs must be without padding."""
+    subject = subject_of(load(model, device=None), forward)
+    if len(subject.stacks) != 1:
+        name = type(subject.module).__name__
+        raise EigenlensError(f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks")
+    smoothing = Smoothing(bounds=2**31)
+    begun(smoothing, subject)
+    if smoothing.refused:
+        raise EigenlensError(next(iter(smoothing.refused.values())))
+    found: list[Step] = []
+
+    def see(layer: SeenLayer) -> None:
+        block, number = smoothing.blocks[layer.site], len(found) // len(layer.inputs)
+        for i, values in enumerate(smoothing.measure(layer)[..., 0].tolist()):
+            of = dict(zip(smoothing.numbers, values))
+            if of["v"] != of["v"]:
+                raise EigenlensError("the bound is for tokens that all see each other: give inputs without padding and mask")
+            maps = of["maps"] if of["maps"] == of["maps"] else None  # the first block has none before it
+            found.append(
+                Step(
+                    number, i, of["similarity_before"], of["similarity"], of["distance_before"], of["distance"], maps,
+                    block.s, of["root"], of["sigma"], of["v"], block.gain * of["v"], of["sharp"],
+                )
+            )  # fmt: skip
+
+    with watched(subject, smoothing, see):
+        forward()
+    return found

@@ -1,0 +1,179 @@
+"""Sinks, massive activations and amplifiers of loaded decoders: on texts, and of tokens that stand first."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...attention.window import Window, WindowSettings
+from ...capture import AttentionCall, Layer, capture_layers, replaced
+from ...diagnostics import Subject
+from ...diagnostics.amplifier import Amplifier
+from ...diagnostics.sinks import Sinks
+from ...diagnostics.spikes import Spikes
+from ...errors import EigenlensError
+from ...sources.forward import forward_of
+from ...sources.models import Model, load
+from ...stats.depth import mean_interval
+from ...study.diagnosing import Diagnosing
+from ..diagnosed import subject_of
+from ..inputs import token_ids
+
+BATCH = 8
+FIRST = 4
+"""Tokens that StreamingLLM keeps."""
+
+
+def model_rows(name: str, text: str, length: int, inputs: int, window: int, long: int, few: int, tokens: int, seed: int,
+               ) -> dict[str, Any]:  # fmt: skip
+    """Everything that is measured of one decoder, as tables."""
+    model = load(name)
+    ids = token_ids(model, text, length, inputs, seed)
+    subject = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    if model.kind != "decoder":
+        raise EigenlensError(f"{name} is no decoder: sinks and spikes at the first token are claims about these")
+    sinks, spikes, rates = on_texts(subject, ids)
+    amplifier = Amplifier()
+    why = amplifier.begin(subject)
+    layers = layer_rows(name, sinks, spikes, None if why else amplifier)
+    medians = torch.tensor([row["median"] for row in layers])
+    return {
+        "layers": layers,
+        "heads": [{"model": name, **row} for row in sinks.result().rows()],
+        "summary": summary(name, ids, sinks, spikes, rates),
+        "first": {"model": name, **first_tokens(subject, ids, medians, tokens, seed, spikes)},
+        "window": window_rows(model, text, long, few, window, seed),
+    }
+
+
+def on_texts(subject: Subject, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
+    """The diagnostics over all inputs (N, T), and the sink rate of each input: share of its heads whose α₁ > ε."""
+    sinks, spikes, rates = Sinks(), Spikes(), []
+    for one in ids[:, None]:
+        parts = Diagnosing(subject, {"sinks": Sinks(), "spikes": Spikes()}, 1)
+        _run(subject, parts, one)
+        found = parts.diagnostics["sinks"].result().values("rate")
+        rates.append(mean(found.values()))
+        sinks.merge(parts.diagnostics["sinks"])  # type: ignore[arg-type]
+        spikes.merge(parts.diagnostics["spikes"])  # type: ignore[arg-type]
+    return sinks, spikes, rates
+
+
+def _run(subject: Subject, parts: Diagnosing, ids: Tensor) -> None:
+    """A forward pass over ids (B, T), shown to the diagnostics."""
+    names: dict[str, Any] = {site["name"]: site["kind"] for site in subject.sites.values()}
+    with torch.no_grad(), ExitStack() as doors:
+        doors.enter_context(parts.attached())
+        doors.enter_context(capture_layers(subject.module, names, parts.layer, calls=parts.call))
+        parts.shown({"input_ids": ids}, 0)
+        forward_of(subject.model)({"input_ids": ids})
+
+
+def layer_rows(name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None) -> list[dict[str, Any]]:
+    """One row a layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead in both."""
+    finding, strength = spikes.result(), sinks.result().layers()
+    gains = {row["layer"]: row for row in amplifier.result().rows()} if amplifier is not None else {}
+    tops: dict[int, dict[str, Any]] = {}
+    for row in amplifier.top() if amplifier is not None else ():
+        tops.setdefault(row["layer"], row)
+    steps = {row["layer"]: row["steps"] for row in spikes.steps(finding)}
+    rows = []
+    for row, sink in zip(finding.rows(), strength, strict=True):
+        layer = row["layer"]
+        counts = spikes.sums[f"{row['stack']}/{layer}/channels"]  # (2, C)
+        gain, top = gains.get(layer), tops.get(layer)
+        rows.append({
+            "model": name, "layer": layer, **{key: row[key] for key in spikes.numbers}, "steps": steps.get(layer, ""),
+            "sink rate": sink["rate"], "sink strength": sink["strength"], "largest channel": int(counts[0].argmax()),
+            "amplified channel": top and top["channel"], "λ₁": top and top["λ₁"], "λ₂": top and top["λ₂"],
+            "dominance": gain and gain["dominance"], "concentration": gain and gain["concentration"],
+            "shared": gain and gain["shared"], "channels": counts.shape[1],
+        })  # fmt: skip
+    return rows
+
+
+def summary(name: str, ids: Tensor, sinks: Sinks, spikes: Spikes, rates: list[float]) -> dict[str, Any]:
+    """The model in one row."""
+    found, magnitudes = sinks.result(), spikes.result()
+    rate, low, high = mean_interval(len(rates), sum(rates), sum(r * r for r in rates))
+    places = found.tables["Where the sinks are, over heads and inputs"][0]
+    largest = magnitudes.values("largest")
+    top = max(largest, key=lambda place: largest[place])
+    steps = spikes.steps(magnitudes)
+    return {
+        "model": name, "inputs": len(ids), "tokens": ids.shape[1], "layers": len(largest), "sink rate": rate,
+        "low": low, "high": high, "sink strength": mean(found.values("strength").values()),
+        "anywhere": mean(found.values("anywhere").values()), "sinks at the first token": places["at the first token"],
+        "spike": largest[top], "spike over median": magnitudes.values("ratio")[top],
+        "inputs with spikes": max(magnitudes.values("massive").values()),
+        "spikes at the first token": magnitudes.values("first")[top],
+        "steps up": [row["layer"] for row in steps if row["steps"] == "up"],
+        "steps down": [row["layer"] for row in steps if row["steps"] == "down"],
+    }  # fmt: skip
+
+
+def first_tokens(subject: Subject, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes) -> dict[str, Any]:
+    """How many tokens of a sample of the vocabulary have a massive activation at position 0, and how many of a text elsewhere.
+
+    Nothing comes before the first token of a decoder, so each is run alone; the median it is held against is that of the
+    same layer on texts (L,).
+    """
+    V = int(subject.model.config.vocab_size)
+    sample = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:number]
+    alone = torch.cat([massive(subject, part[:, None], medians, spikes)[:, 0] for part in sample.split(256)])
+    texts = torch.cat([massive(subject, part, medians, spikes) for part in ids.split(BATCH)])  # (N, T)
+    return {
+        "vocabulary": V, "sampled": len(sample), "spike at position 0": float(alone.double().mean()),
+        "of texts, at position 0": float(texts[:, 0].double().mean()),
+        "of texts, elsewhere": float(texts[:, 1:].double().mean()),
+    }  # fmt: skip
+
+
+def massive(subject: Subject, ids: Tensor, medians: Tensor, spikes: Spikes) -> Tensor:
+    """Which tokens of ids (B, T) have a massive activation behind some block, (B, T) bool."""
+    names: dict[str, Any] = {site["name"]: site["kind"] for site in subject.sites.values()}
+    found = torch.zeros(ids.shape, dtype=torch.bool)
+
+    def see(layer: Layer) -> None:
+        size = layer.outputs.abs().amax(2).cpu()  # (B, T)
+        bound = spikes.settings.ratio * float(medians[layer.site.layer])
+        found.logical_or_((size > spikes.settings.size) & (size >= bound))
+
+    with torch.no_grad(), capture_layers(subject.module, names, see):
+        forward_of(subject.model)({"input_ids": ids})
+    return found
+
+
+@torch.no_grad()
+def window_rows(model: Model, text: str, length: int, inputs: int, window: int, seed: int) -> list[dict[str, Any]]:
+    """Loss of the next token with all keys, with `window` keys of which 4 are the first, and with the latest alone.
+
+    Positions stay as they are. Counted are targets whose query sees less than all, those from `window` on; one row for each
+    way and input.
+    """
+    ids = token_ids(model, text, length, inputs, seed)
+    ways = {"all keys": None, f"first {FIRST} and latest": Window(WindowSettings(window - FIRST, FIRST)),
+            "latest alone": Window(WindowSettings(window, 0))}  # fmt: skip
+    rows = []
+    for way, mechanism in ways.items():
+        for at, one in enumerate(ids[:, None]):
+            loss = _loss(model, one, mechanism)[window:]
+            rows.append({"model": model.name, "keys": way, "window": window, "tokens": length, "input": at,
+                         "loss": float(loss.mean())})  # fmt: skip
+    return rows
+
+
+def _loss(model: Model, ids: Tensor, mechanism: Window | None) -> Tensor:
+    """Nats of every next token of ids (1, T), (T − 1,): entry i is that of query i."""
+
+    def attend(call: AttentionCall) -> Tensor:
+        assert mechanism is not None
+        return mechanism(call.q, call.keys, call.values, causal=True, scale=call.scale)
+
+    with replaced(model.module, attend) if mechanism is not None else ExitStack():
+        logits = forward_of(model, whole=True)({"input_ids": ids}).logits[0, :-1]
+    return torch.nn.functional.cross_entropy(logits.float(), ids[0, 1:], reduction="none")

@@ -1,0 +1,110 @@
+"""Sinks that a small model learns, with each remedy: heads that are needed at few tokens, and idle at all others.
+
+The task is a Markov chain with triggers. What follows an ordinary token depends on that token alone, so attention is of no
+use there; what follows a trigger is the token before it, which one head has to fetch. Every input begins with a token of its
+own. Under softmax an idle head has to look somewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...lab import Batch, Config, Settings, Transformer, train
+from ...run.progress import Report
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "off-by-one": {"mechanism": "off-by-one"},
+    "gate a channel (G1)": {"gate": "G1"},
+    "gate a head (G1)": {"gate": "G1-head"},
+    "head dimension 8": {"heads": 8},
+}
+"""What differs from a model of softmax and two heads of dimension 32."""
+EPSILON = 0.3
+
+
+@dataclass(frozen=True)
+class Training:
+    """The chain, the models and how long they learn."""
+
+    vocabulary: int
+    triggers: int
+    length: int
+    width: int
+    layers: int
+    heads: int
+    steps: int
+    batch: int
+    rate: float
+    seeds: int
+
+
+class Triggers:
+    """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids; guess the next one.
+
+    P is drawn once, from normal logits of deviation 2. The start token has the id `vocabulary`; after it a token is drawn
+    from all. `copied` marks the places whose next token is a copy.
+    """
+
+    def __init__(self, vocabulary: int, triggers: int, length: int, held: int = 128) -> None:
+        self.vocabulary, self.triggers, self.length = vocabulary, triggers, length
+        draw = torch.Generator().manual_seed(1234)
+        self.chain = (2 * torch.randn(vocabulary, vocabulary, generator=draw)).softmax(1)  # (V, V)
+        self._held = self._draw(held, torch.Generator().manual_seed(99))
+
+    def _draw(self, size: int, generator: torch.Generator) -> Batch:
+        x = torch.full((size, self.length + 1), self.vocabulary)
+        x[:, 1] = torch.randint(self.vocabulary, (size,), generator=generator)
+        for t in range(1, self.length):
+            drawn = torch.multinomial(self.chain[x[:, t]], 1, generator=generator)[:, 0]
+            copies = (x[:, t] < self.triggers) & (x[:, t - 1] != self.vocabulary)
+            x[:, t + 1] = torch.where(copies, x[:, t - 1], drawn)
+        return Batch(x[:, :-1], x[:, 1:])
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        return self._draw(size, torch.Generator().manual_seed((seed << 32) + step))
+
+    def held_out(self) -> Iterator[Batch]:
+        yield self._held
+
+    def config(self, **shape: Any) -> Config:
+        return Config(vocabulary=self.vocabulary + 1, length=self.length, causal=True, neighbourly=False, **shape)
+
+    def copied(self, inputs: Tensor) -> Tensor:
+        """(B, T) bool."""
+        before = torch.cat([torch.full_like(inputs[:, :1], self.vocabulary), inputs[:, :-1]], 1)
+        return (inputs < self.triggers) & (before != self.vocabulary)
+
+
+def one_run(variant: str, scale: Training, seed: int, report: Report) -> dict[str, Any]:
+    """One model trained, and its sinks on held-out inputs."""
+    task = Triggers(scale.vocabulary, scale.triggers, scale.length)
+    shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads, **VARIANTS[variant]}
+    torch.manual_seed(seed)
+    model = Transformer(task.config(**shape))
+    settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed)
+    done = train(model, task, settings, report=report, label=f"{variant}, seed {seed}")
+    return {"attention": variant, "seed": seed, "steps": done.steps, "loss": done.loss, **inside(model, task)}
+
+
+@torch.no_grad()
+def inside(model: Transformer, task: Triggers) -> dict[str, Any]:
+    """α₁ over heads and inputs: its mean, the share above ε, the largest head's; the largest activation behind a block;
+    how often copies are right."""
+    inputs, targets = task._held.inputs, task._held.targets
+    alpha = torch.cat([A[..., 0].mean(2) for A in model.patterns(inputs)], 1)  # (B, heads of all layers)
+    x, largest = model.embed(inputs), 0.0
+    for block in model.blocks:
+        x = block(x)
+        largest = max(largest, float(x.abs().max()))
+    right = model(inputs).argmax(2) == targets
+    return {
+        "sink strength": float(alpha.mean()), "sink rate": float((alpha > EPSILON).double().mean()),
+        "strongest head": float(alpha.mean(0).max()), "largest activation": largest,
+        "copies right": float(right[task.copied(inputs)].double().mean()),
+    }  # fmt: skip
