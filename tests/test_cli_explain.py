@@ -125,7 +125,7 @@ def test_on_a_terminal_patches_are_maps(monkeypatch, capsys):
 BAD = {
     "too long": ("bert", ("cat " * 100, "--against", "dog"), "102 tokens"),
     "no such token": ("llama", ("the house", "--target", "unbelievably good"), "not one token"),
-    "nothing to compare with": ("bert", ("the house",), "a second text to compare with (against)"),
+    "nothing to compare with": ("bert", ("the house",), "a second text to compare with (--against)"),
     "empty": ("bert", ("", "--against", "dog"), "empty"),
     "unknown method": ("bert", ("cat", "--against", "dog", "--methods", "relevence"), "no method 'relevence'"),
     "no method": ("bert", ("cat", "--against", "dog", "--methods", ","), "no method"),

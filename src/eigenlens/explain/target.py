@@ -86,7 +86,7 @@ def target_of(
     if logits is None:
         what = "an image" if model.kind == "vision" else "a second text"
         given = "" if target is None else f", so it has no target {target!r}"
-        raise EigenlensError(f'{model.name} has no head{given}: give {what} to compare with (against), or the target "output"')
+        raise EigenlensError(f'{model.name} has no head{given}: give {what} to compare with (--against), or the target "output"')
     if logits.ndim == 2:
         return _class(model, logits, target)
     if model.kind in {"decoder", "encoder-decoder", "audio"}:
