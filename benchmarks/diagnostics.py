@@ -66,7 +66,7 @@ def run_whole(name: str, data: str, length: int, number: int, rounds: int) -> li
 
 
 def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in eight."""
+    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in sixteen."""
     model = el.load(name)
     options = Options(Request((data,), length, number))
     inputs = prepare(model, options.request, Path(tempfile.mkdtemp()))

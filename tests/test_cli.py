@@ -146,7 +146,8 @@ def test_what_show_prints_can_be_cut_off(world):
 def test_only_what_was_asked_for_is_measured(run, world, tmp_path):
     made = run("study", world.model, world.text, "-o", tmp_path / "s", *SMALL, "--only", "rows", "--json")
     heads = strict(made.out)["heads"]
-    expected = [{k: v for k, v in head.items() if not k.startswith("matrices")} for head in world.record["heads"]]
+    places = {"stack", "layer", "head"}
+    expected = [{k: v for k, v in head.items() if k.startswith("rows") or k in places} for head in world.record["heads"]]
     assert heads == expected
     assert run("show", tmp_path / "s").code == 0
     again = run("study", world.model, world.text, "-o", tmp_path / "m", *SMALL, "--only", "matrices", "--json")
@@ -255,7 +256,7 @@ def cut(content):
 
 
 def other_format(content):
-    return content.replace(b'"format": 3', b'"format": 99')
+    return content.replace(b'"format": 4', b'"format": 99')
 
 
 def other_plan(world, tmp_path):
@@ -329,7 +330,7 @@ BAD = {
     "show an interrupted study": (lambda w, t: ("show", interrupted(t)), "was interrupted before it was finished"),
     "show another version": (
         lambda w, t: ("show", damaged(w, t, "study.json", other_format)),
-        "has format 99, and this version of eigenlens reads format 3",
+        "has format 99, and this version of eigenlens reads format 4",
     ),
     "show a flipped byte": (
         lambda w, t: ("show", damaged(w, t, "spectra.safetensors", flipped)),
@@ -341,7 +342,7 @@ BAD = {
     ),
     "show a record cut short": (lambda w, t: ("show", damaged(w, t, "study.json", cut)), r"study\.json cannot be read"),
     "show a record of nothing": (
-        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 3}')),
+        lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 4}')),
         r"is damaged: study\.json",
     ),
     "draw over a file": (lambda w, t: ("show", w.study, "--pictures", text_of(t, b"x")), "cannot be written"),

@@ -76,9 +76,16 @@ def test_as_json(explain, world, tmp_path):
 
 
 def test_a_text_from_standard_input(explain, world, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the house of\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the house of\r\n")))
     assert explain(world.llama, "-", "--no-deletion", *FEW, "-o", "e").code == 0
     assert Explanation.open(tmp_path / "e").facts["data"] == "the house of"
+
+
+def test_standard_input_that_is_no_utf8(explain, world, tmp_path, monkeypatch):
+    """In some locales Python reads such bytes as halves of characters, which no tokenizer takes."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8", "surrogateescape"))
+    done = explain(world.bert, "-", "--against", "x")
+    assert done.code == 2 and "standard input is no text in UTF-8" in done.err
 
 
 def test_a_target_by_name(explain, world, tmp_path):
@@ -143,6 +150,21 @@ def test_what_it_refuses_it_names_in_one_sentence(explain, world, tmp_path, what
     assert last.startswith("eigenlens: ") and said in last
     assert "Traceback" not in done.err
     assert not (tmp_path / "explanation").exists()
+
+
+@pytest.mark.parametrize("text", ["-5 degrees", "-oh no"])
+def test_a_text_that_begins_with_a_minus(explain, world, tmp_path, text):
+    """Taken for options it is refused with the way to give it, and that way works."""
+    done = explain(world.llama, text, "--no-deletion", *FEW)
+    told = " ".join(done.err.split())
+    assert done.code == 2 and "a text that begins with - comes last, behind --" in told.lower() and "Traceback" not in told
+    assert explain(world.llama, "--no-deletion", *FEW, "-o", "e", "--", text).code == 0
+    assert Explanation.open(tmp_path / "e").facts["data"] == text
+
+
+def test_a_limit_of_memory(explain, world):
+    done = explain(world.llama, "cat " * 100, "--gigabytes", "0.0001")
+    assert done.code == 2 and "102 tokens takes 0.000666 GB" in done.err
 
 
 def test_a_vision_model_given_text(explain):

@@ -108,7 +108,7 @@ def print_explanation(made: Any) -> None:
     from .explain.verdict import named
 
     print(made.name)
-    for note in made.facts["notes"]:
+    for note in made.notes:
         print(f"Note: {note}.")
     console = Console()
     if not console.is_terminal or console.no_color or console.color_system is None:

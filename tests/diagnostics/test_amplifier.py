@@ -1,5 +1,6 @@
 """Quadratic amplifiers: a planted neuron, and dense matrices with all their eigenvalues."""
 
+import json
 import types
 
 import pytest
@@ -37,7 +38,8 @@ def test_a_planted_neuron_is_found():
     amplifier._look("self/3", G, U, W)
     rows = amplifier.top()
     assert [row["channel"] for row in rows[:2]] == [11, 40]
-    for row, vector in zip(rows[:2], amplifier.peaks["self/3/directions"]):
+    _, vectors, _ = eigenpairs(G, U, W[[11, 40]], 64)
+    for row, vector in zip(rows[:2], vectors):
         assert abs(row["λ₁"]) / abs(row["λ₂"]) > 100
         assert abs(float(vector @ s)) > 0.999
     found = {n.name: n.mean for n in amplifier.found()}
@@ -74,7 +76,10 @@ def test_rank_one_and_nothing_are_finite():
     G, U, W = torch.zeros(M, d), torch.zeros(M, d), torch.zeros(d, M)
     empty = Amplifier()
     empty._look("self/0", G, U, W)
-    assert all(torch.isfinite(x).all() for x in empty.peaks.values())
+    finding = empty.result()
+    assert [(n.name, n.mean) for n in finding.numbers] == [("gain", 0.0)]  # 0/0 is no dominance
+    assert finding.sentence.startswith("No MLP amplifies anything") and finding.plot() is not None
+    json.dumps(finding.record(), allow_nan=False)
     G[2, 3], U[2, 3], W[1, 2] = 2.0, 3.0, 1.0
     one = Amplifier()
     one._look("self/0", G, U, W)
@@ -143,6 +148,48 @@ def test_models_without_a_gate_or_with_unknown_blocks_are_told():
     module = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
     told = Amplifier().begin(subject_of(module, {"x": torch.randn(1, 3, 8)}))
     assert "not known" in told
+
+
+def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_numbers_are_told():
+    model = small_llama()
+    mlp = model.model.layers[1].mlp
+    with torch.no_grad():
+        for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+            part.weight.mul_(1e20)
+    subject = subject_of(model, {"input_ids": torch.arange(6)[None]})
+    amplifier = Amplifier()
+    assert amplifier.begin(subject) == ""
+    G, U, W = (x.double() for x in matrices(gated(subject.block_sites()["self/1"])))
+    row = next(row for row in amplifier.top() if row["layer"] == 1)
+    theta = torch.linalg.eigvalsh(dense(G, U, W, row["channel"]))
+    assert abs(row["λ₁"]) == pytest.approx(float(theta.abs().max()), rel=1e-3)
+    json.dumps(amplifier.result().record(), allow_nan=False)
+    with torch.no_grad():
+        mlp.up_proj.weight[0, 0] = torch.inf
+    assert "self/1 are too large, or no numbers" in Amplifier().begin(subject)
+
+
+def test_two_orders_of_channels_are_never_mixed():
+    G, U, W, _ = planted()
+    one, other = Amplifier(), Amplifier()
+    one._look("self/3", G, U, W)
+    other._look("self/3", -G, 2 * U, W.flip(0))  # another order, other signs, larger numbers
+    other._look("self/4", G, U, W)
+    before = one.top()
+    one.merge(other)
+    one.merge(other)
+    assert one.top()[: len(before)] == before and {row["layer"] for row in one.top()} == {3, 4}
+    other.merge(one)
+    assert other.top()[0]["λ₁"] == pytest.approx(-2 * before[0]["λ₁"], rel=1e-6)
+
+
+def test_what_is_known_is_not_read_again(monkeypatch):
+    subject = subject_of(small_llama(), {"input_ids": torch.arange(6)[None]})
+    amplifier = Amplifier()
+    amplifier.begin(subject)
+    again = Amplifier.from_state(amplifier.state())
+    monkeypatch.setattr("eigenlens.diagnostics.amplifier.channel_norms", None)
+    assert again.begin(subject) == "" and again.result().record() == amplifier.result().record()
 
 
 def test_passes_that_are_merged_or_kept_are_one_pass():

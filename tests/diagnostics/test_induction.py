@@ -238,8 +238,10 @@ def test_a_model_without_a_tokenizer_is_probed_by_its_ids():
         assert subject.notes == {"induction": ""}
         finding = diagnostic.result()
         assert len(finding.numbers) == 2 * 4 * 4 and all(0 <= n.mean <= 1 and n.number == 3 for n in finding.numbers)
-    assert len(layout_of(load(small_llama()), 50, 2).ordinary) < 50  # fewer ids than places: drawn with repeats
-    assert probe_batch(layout_of(load(small_llama()), 50, 2), 2, 0)["input_ids"].shape == (2, 100)
+    layout = layout_of(load(small_llama()), 50, 2)
+    assert layout.block == len(layout.ordinary) < 50  # fewer ids than places: the block shrinks, and no token comes twice in it
+    batch = probe_batch(layout, 2, 0)["input_ids"]
+    assert batch.shape == (2, 2 * layout.block) and all(len(set(row.tolist())) == layout.block for row in batch)
 
 
 def seen_of(A, ids, special):

@@ -1,5 +1,7 @@
 """Keys explained away: columns summed one by one, the guarantee of the double normalisation, and real models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,15 +9,16 @@ import torch
 from diagnostics.passes import diagnosed
 from diagnostics.test_sinks import call_of
 from eigenlens import EigenlensError
+from eigenlens.capture import Site
 from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.keys import BINS, Keys, balanced_weights
 from eigenlens.papers.inputs import batches_of
 from tiny import of_catalogue, small_bert
 
 
-def found(call, **settings):
+def found(call, dear=None, **settings):
     keys = Keys(**settings)
-    keys.update(Seen(call))
+    keys.update(Seen(call, dear=dear))
     return keys.result()
 
 
@@ -64,8 +67,18 @@ def test_padding_changes_nothing():
     assert {n.name for n in padded.numbers} == set(plain.words)
 
 
-def test_only_the_first_input_of_a_call_is_normalised_twice_and_one_key_is_no_choice():
-    finding = found(call_of(torch.randn(3, 1, 4, 4)))
+def test_only_dear_inputs_are_normalised_twice_and_one_key_is_no_choice():
+    s = 3 * torch.randn(3, 1, 4, 4, dtype=torch.float64)
+    finding = found(call_of(s), dear=[1], tau=0.3)
+    expected = by_loops(s[1, 0].numpy(), 0.3)[3:]
+    names = ("balanced_below", "balanced_below_uniform", "balanced_least")
+    assert [finding.value(name, "self", 0, 0) for name in names] == pytest.approx(expected)
+    (rows,) = finding.tables.values()
+    assert [(row["normalised"], row["heads"], row["inputs"]) for row in rows] == [
+        ("softmax", 1, 3),
+        ("doubly normalised", 1, 1),
+    ]
+    assert not found(call_of(s), dear=[]).values("balanced_below")
     assert {n.name: n.number for n in finding.numbers} == {
         "below": 3, "below_uniform": 3, "least": 3, "balanced_below": 1, "balanced_below_uniform": 1, "balanced_least": 1,
     }  # fmt: skip
@@ -123,8 +136,46 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
     one, other = whole.result(), kept.result()
     assert [n.mean for n in other.numbers] == pytest.approx([n.mean for n in one.numbers], rel=1e-12)
     assert torch.equal(whole.sums["encoder/histogram"], kept.sums["encoder/histogram"])
-    assert whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 3 * 12 * 8] and BINS[2] == 128
+    assert whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 9 * 12 * 8] and BINS[2] == 128
     assert "normalised over queries first" in one.sentence and one.plot() is not None
+
+
+def test_the_sentence_compares_the_same_heads_and_inputs():
+    keys, tau = Keys(tau=0.5), 0.5
+    scores = [4 * torch.randn(4, 2, 8, 8, dtype=torch.float64) for _ in range(2)]
+    keys.update(Seen(call_of(scores[0]), dear=[0, 3]))
+    causal = replace(call_of(scores[1], causal=True), site=Site("self", 1))
+    keys.update(Seen(causal, dear=[0, 3]))
+    finding = keys.result()
+    rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])  # (inputs, heads, numbers)
+    assert (
+        f"it would be {rows[..., 3].mean():.1%} and not {rows[..., 0].mean():.1%} in the 2 heads where no" in finding.sentence
+    )
+    everything = np.mean(list(finding.values("below").values()))
+    assert finding.sentence.startswith(f"On average over heads {everything:.1%} of the keys")
+
+
+def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
+    """An input with padding beside one with a causal mask: the first has its second pattern in any batch."""
+    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
+    mask[0] = (torch.arange(5) < 3)[None, None]
+    valid = torch.ones(2, 5, dtype=torch.bool)
+    valid[0, 3:] = False
+    s = torch.randn(2, 1, 5, 5)
+    both = found(call_of(s, mask=mask, query_valid=valid))
+    alone = found(call_of(s[:1], mask=mask[:1], query_valid=valid[:1]))
+    assert both.values("balanced_least") == pytest.approx(alone.values("balanced_least")) != {}
+    assert {n.number for n in both.numbers if n.name == "balanced_below"} == {1}
+
+
+def test_where_no_key_is_explained_away_none_is_named():
+    assert found(call_of(torch.zeros(1, 3, 4, 4))).sentence == (
+        "No key gets less than 0.1 of an even share of attention in any of 3 heads."
+    )
+    one = torch.zeros(1, 1, 4, 4)
+    assert found(call_of(one)).sentence.endswith("in the only head.")
+    one[..., 0] = 50.0
+    assert found(call_of(one)).sentence.startswith("In the only head, layer 0, head 0, 75.0% of the keys")
 
 
 def test_a_threshold_out_of_range_is_refused():

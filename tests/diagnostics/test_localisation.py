@@ -183,5 +183,54 @@ def test_a_pass_in_parts_is_the_pass_whole_also_of_other_lengths():
 
 def test_near_is_a_setting():
     assert Localisation(near=1).result().settings == {"near": 1}
-    with pytest.raises(EigenlensError, match="at least 0, not -1"):
+    with pytest.raises(EigenlensError, match="at least 0 and below 2147483648, not -1"):
         Localisation(near=-1)
+    with pytest.raises(EigenlensError, match="below 2147483648, not 1000"):
+        Localisation(near=10**30)
+    looks = Localisation(near=2**31 - 1)
+    k = torch.eye(5).expand(1, 1, 5, 5)
+    looks.update(Seen(AttentionCall(Site("self", 0), "self", "attention", torch.randn(1, 1, 5, 5), k, k, 1.0)))
+    assert looks.result().values("near") and not looks.result().values("far")  # all pairs are near
+
+
+def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
+    """Two stacks of other lengths: the nearest head beside uniform attention is the farther one in tokens."""
+    looks = Localisation()
+    for stack, T, away in (("encoder", 60, 5.0), ("decoder", 4, 1.0)):
+        far = torch.tensor(places(T))
+        scores = (-60 * (far - away).abs()).float()[None, None]
+        k = torch.eye(T)[None, None]
+        looks.update(Seen(AttentionCall(Site(stack, 0), "self", "attention", scores, k, k, 1.0)))
+    finding = looks.result()
+    relative, distance = finding.values("relative"), finding.values("distance")
+    near, far = ("encoder", 0, 0), ("decoder", 0, 0)
+    assert relative[near] < relative[far] and distance[near] > distance[far]
+    assert f"the nearest is layer 0, head 0 of encoder, which looks {relative[near]:.0%} as far" in finding.sentence
+    assert f"the farthest layer 0, head 0 of decoder, {relative[far]:.0%}." in finding.sentence
+    assert "tokens" not in finding.sentence  # they may be patches
+
+
+def test_one_head_is_named_once():
+    told = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
+    assert told == "The only head, layer 0, head 0, looks 100% as far as uniform attention would."
+
+
+def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():
+    looks = Localisation()
+    k = torch.eye(5).expand(3, 2, 5, 5)
+    valid = torch.ones(3, 5, dtype=torch.bool)
+    valid[2, 1:] = False  # one token has no other to look at
+    scores = torch.randn(3, 2, 5, 5)
+    for layer in (10, 2):
+        mask = valid[:, None, None].expand(3, 1, 5, 5)
+        call = AttentionCall(Site("self", layer), "self", "attention", scores, k, k, 1.0, mask=mask, query_valid=valid)
+        looks.update(Seen(call))
+    entropies = [n for n in looks.result().numbers if n.name == "entropy"]
+    assert [(n.layer, n.head, n.number) for n in entropies] == [(2, 0, 2), (2, 1, 2), (10, 0, 2), (10, 1, 2)]
+    A = scores[:2].softmax(-1).double().numpy()
+    far = places(5)
+    for head in range(2):
+        profile = np.array([A[:, head][:, far == d].sum() for d in range(5)]) / 10
+        uniform = np.array([(far == d).sum() for d in range(5)]) / 25
+        wanted = (profile * np.log(profile)).sum() / (uniform * np.log(uniform)).sum()
+        assert entropies[head].mean == pytest.approx(wanted, rel=1e-5)

@@ -126,3 +126,39 @@ def test_the_eigenvalues_of_two_heads_are_listed_and_drawn():
         assert sum(row["real"] for row in some) == pytest.approx(finding.value("trace", *place))
         assert sum(row["imaginary"] for row in some) == pytest.approx(0, abs=1e-9)
     assert DIAGNOSTICS["qk"] is QueryKey and "imaginary" in json.dumps(finding.plot().to_dict())
+
+
+def test_what_was_known_first_stays_and_nothing_is_mixed():
+    """Of another machine, where eigenvalues come in another order."""
+    one, other = QueryKey(), QueryKey()
+    subject = subject_of(small_bert(), {"input_ids": torch.arange(1, 6)[None]})
+    one.begin(subject)
+    other.begin(subject)
+    before = {name: x.clone() for name, x in one.state().items()}
+    other.peaks = {name: x.flip(0) + 1 for name, x in other.peaks.items()}
+    other.peaks |= {name.replace("encoder/1", "encoder/2"): x for name, x in other.peaks.items() if "encoder/1" in name}
+    one.merge(other)
+    one.merge(other)
+    after = one.state()
+    assert all(torch.equal(after[name], x) for name, x in before.items())
+    new = sorted(after.keys() - before.keys())
+    assert new == ["peak|encoder/2/eigenvalues", "peak|encoder/2/numbers", "peak|encoder/2/rotary"]
+
+
+def test_one_matrix_for_all_queries_and_one_key():
+    shape = {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 16, "vocab_size": 20}
+    model = tf.GPTBigCodeModel(tf.GPTBigCodeConfig(**shape, multi_query=True)).eval()
+    _, finding = found_in(model, {"input_ids": torch.arange(6)[None]})
+    W = model.h[0].attn.c_attn.weight.detach().double().numpy()  # (32 + 8 + 8, 32)
+    for head in range(4):
+        assert_dense(finding, (*finding.stacks, 0, head), W[8 * head : 8 * head + 8].T, W[32:40].T)
+
+
+def test_one_head_is_named_once():
+    model = tf.BertModel(tf.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+                                       vocab_size=20)).eval()  # fmt: skip
+    qk, finding = found_in(model, {"input_ids": torch.arange(5)[None]})
+    assert finding.sentence.startswith("The eigenvalues of the only head's query-key matrix have a mean ")
+    assert finding.sentence.count("layer 0, head 0") == 1 and "of 1 head" not in finding.sentence
+    assert ("not above 0" in finding.sentence) == (finding.value("mean", "encoder", 0, 0) <= 0)
+    assert qk.tables(finding, {})

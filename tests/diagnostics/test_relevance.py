@@ -10,7 +10,8 @@ from torch import nn
 
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
-from eigenlens import EigenlensError
+from eigenlens.capture import capture
+from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.relevance import Relevance
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -36,16 +37,16 @@ def given_to(projection, run):
     return kept[0]
 
 
-def weighed(model, *batches, **settings):
-    relevance = Relevance(**settings)
+def weighed(model, *batches):
+    relevance = Relevance()
     subject = diagnosed(model, batches, relevance)
     return relevance.result(subject.notes["relevance"])
 
 
-def assert_first_input(finding, stack, layer, projection, run, heads, number=1):
+def assert_inputs(finding, stack, layer, projection, run, heads, inputs=None):
     given = given_to(projection, run)
     weight = projection.weight.detach().double().numpy()
-    wanted = np.mean([by_loop(given[b], weight, heads) for b in range(number)], 0)
+    wanted = np.mean([by_loop(given[b], weight, heads) for b in inputs or range(len(given))], 0)
     found = [finding.value("mean", stack, layer, head) for head in range(heads)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
@@ -55,22 +56,33 @@ def test_an_encoders_heads_are_weighed_by_their_own_projection():
     batch = {"input_ids": torch.randint(1000, 20_000, (3, 10))}
     finding = weighed(model, batch)
     dense = model.backbone.encoder.layer[3].attention.output.dense
-    assert_first_input(finding, "encoder", 3, dense, lambda: model.backbone(**batch), 12)
-    assert {number.number for number in finding.numbers} == {1}  # the first of three inputs
-    every = weighed(model, batch, inputs=5)
-    assert_first_input(every, "encoder", 3, dense, lambda: model.backbone(**batch), 12, 3)
+    assert_inputs(finding, "encoder", 3, dense, lambda: model.backbone(**batch), 12)
+    assert {number.number for number in finding.numbers} == {3}
+
+
+def test_only_dear_inputs_are_measured_wherever_they_stand():
+    model, ids = small_bert(), torch.randint(1, 50, (5, 7))
+    subject, relevance = subject_of(model, {"input_ids": ids}), Relevance()
+    relevance.begin(subject)
+    for chosen, dear in ((slice(0, 2), []), (slice(2, 5), [0, 2])):
+        with torch.no_grad(), capture(model, lambda call, dear=dear: relevance.update(Seen(call, dear=dear))):
+            model(input_ids=ids[chosen])
+    finding = relevance.result()
+    assert {number.number for number in finding.numbers} == {2}
+    dense = model.encoder.layer[1].attention.output.dense
+    assert_inputs(finding, "encoder", 1, dense, lambda: model(input_ids=ids), 4, [2, 4])
 
 
 def test_heads_that_share_values_and_cross_attention():
     model = of_catalogue("smollm2")
     batch = {"input_ids": torch.randint(100, 20_000, (2, 8))}
     projection = model.backbone.layers[20].self_attn.o_proj
-    assert_first_input(weighed(model, batch), "self", 20, projection, lambda: model.backbone(**batch), 9)
+    assert_inputs(weighed(model, batch), "self", 20, projection, lambda: model.backbone(**batch), 9)
     model = of_catalogue("flan-t5-small")
     ids = torch.randint(5, 999, (2, 7))
     batch = {"input_ids": ids, "decoder_input_ids": ids[:, :5]}
     projection = model.backbone.decoder.block[2].layer[1].EncDecAttention.o
-    assert_first_input(weighed(model, batch), "decoder.cross", 2, projection, lambda: model.backbone(**batch), 6)
+    assert_inputs(weighed(model, batch), "decoder.cross", 2, projection, lambda: model.backbone(**batch), 6)
 
 
 def test_a_picture_models_heads():
@@ -78,7 +90,7 @@ def test_a_picture_models_heads():
     batch = {"pixel_values": torch.randn(1, 3, 56, 56)}
     finding = weighed(model, batch)
     outputs = [m for name, m in model.backbone.named_modules() if name.endswith(("attention.output.dense", "o_proj"))]
-    assert_first_input(finding, "encoder", 5, outputs[5], lambda: model.backbone(**batch), 6)
+    assert_inputs(finding, "encoder", 5, outputs[5], lambda: model.backbone(**batch), 6)
 
 
 def test_the_terms_are_those_of_torchs_attention_with_one_head_at_a_time():
@@ -154,8 +166,3 @@ def test_a_family_that_is_not_known_is_told():
 def test_a_pass_in_parts_is_the_pass_whole():
     batches = [{"input_ids": torch.randint(1, 50, (2, 7))} for _ in range(3)]
     assert_parts_make_the_whole(Relevance, small_llama(), batches)
-
-
-def test_the_number_of_inputs_is_a_setting():
-    with pytest.raises(EigenlensError, match="at least 1 input of each call"):
-        Relevance(inputs=0)

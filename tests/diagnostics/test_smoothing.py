@@ -9,15 +9,14 @@ import torch
 
 from diagnostics.passes import diagnosed, show, subject_of
 from diagnostics.split import assert_parts_make_the_whole
-from eigenlens import EigenlensError
 from eigenlens.capture import capture_layers
 from eigenlens.diagnostics import Seen, SeenLayer
 from eigenlens.diagnostics.smoothing import Smoothing
 from tiny import of_catalogue, small_bert, small_llama
 
 
-def found_in(model, *batches, **settings):
-    smoothing = Smoothing(**settings)
+def found_in(model, *batches):
+    smoothing = Smoothing()
     diagnosed(model, batches, smoothing)
     return smoothing.result()
 
@@ -67,11 +66,11 @@ def test_the_numbers_are_those_of_hidden_states_and_eager_attentions(name):
             assert finding.value(number, stack, layer) == pytest.approx(value, rel=1e-4), number
     assert len(finding.values("maps")) == last and (stack, 0, None) not in finding.values("maps")
     assert bool(finding.values("v")) == (name == "minilm")
-    assert ("no bound for pre-norm blocks" in finding.sentence) == (name != "minilm")
+    assert ("no bound: it is for blocks known to be post-norm" in finding.sentence) == (name != "minilm")
 
 
 def by_hand(model, ids, layer):
-    """σ₁σ₂, √λ, v and the sharper bound of a block of a BERT on the first input, with numpy and no capture."""
+    """σ₁σ₂, √λ, v and the sharper bound of a block of a BERT on one input (1, T), with numpy and no capture."""
     states, attentions = eager(model, input_ids=ids)
     block = model.encoder.layer[layer]
     first, second = block.attention.output, block.output
@@ -108,13 +107,41 @@ def test_the_bound_is_its_definition_and_is_kept():
             block.output.LayerNorm.weight.uniform_(0.5, 2.0)
     finding = found_in(model, {"input_ids": ids})
     for layer in range(2):
-        for name, value in by_hand(model, ids, layer).items():
-            assert finding.value(name, "encoder", layer) == pytest.approx(value, rel=1e-4), name
-    counted = {number.name: number.number for number in finding.numbers}
-    assert counted["v"] == counted["bounded"] == 1 and counted["ratio"] == 3  # of the first input only
+        each = [by_hand(model, row[None], layer) for row in ids]
+        for name in each[0]:
+            wanted = np.mean([found[name] for found in each])
+            assert finding.value(name, "encoder", layer) == pytest.approx(wanted, rel=1e-4), name
+    assert {number.number for number in finding.numbers if number.name == "v"} == {3}
     assert set(finding.values("bounded").values()) == {1.0} and "kept in 100% of cases" in finding.sentence
-    every = found_in(model, {"input_ids": ids}, bounds=9)
-    assert {number.number for number in every.numbers if number.name == "v"} == {3}
+
+
+def test_only_dear_inputs_have_their_bound_computed():
+    model, ids = small_bert(), torch.randint(1, 50, (4, 8))
+
+    def of(dear):
+        subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+        smoothing.begin(subject)
+
+        def leave(layer):
+            everything = slice(None)
+            smoothing.update(SeenLayer.of(layer, everything, None, Seen(layer.calls[0]), None, dear))
+
+        names = {site["name"]: site["kind"] for site in subject.sites.values()}
+        with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
+            model(input_ids=ids)
+        return smoothing.result()
+
+    some, none = of([1, 3]), of([])
+    counted = {number.name: number.number for number in some.numbers}
+    assert counted["v"] == counted["bounded"] == 2 and counted["ratio"] == 4
+    for layer in range(2):
+        each = [by_hand(model, ids[i : i + 1], layer) for i in (1, 3)]
+        for name in each[0]:
+            wanted = np.mean([found[name] for found in each])
+            assert some.value(name, "encoder", layer) == pytest.approx(wanted, rel=1e-4), name
+    assert not none.values("v") and none.values("ratio") and none.sentence.endswith("; no bound was computed.")
+    (rows,) = none.tables.values()
+    assert {row["bound"] for row in rows} == {"no bound was computed"}
 
 
 def test_a_block_that_leaves_the_bound_is_counted():
@@ -152,7 +179,7 @@ def test_padding_does_not_count_and_has_no_bound():
     for name in ("similarity", "similarity_before", "ratio", "distance", "distance_before", "maps"):
         assert padded.values(name) == pytest.approx(alone.values(name), rel=1e-4), name
     assert alone.values("v") and not padded.values("v") and not padded.values("bounded")
-    assert "no bound for inputs with padding" in padded.sentence
+    assert "no bound: it is for inputs without padding" in padded.sentence
     (rows,) = padded.tables.values()
     assert all("padding" in row["bound"] for row in rows)
 
@@ -171,18 +198,33 @@ def test_stacks_are_apart():
     finding = found_in(model, {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
     assert set(finding.stacks) == {"encoder", "decoder"} and len(finding.values("similarity")) == 16
     assert ("decoder", 0, None) not in finding.values("maps") and len(finding.values("maps")) == 14
-    assert "in decoder" in finding.sentence and "no bound for pre-norm blocks" in finding.sentence
+    assert "in decoder" in finding.sentence and "no bound: it is for blocks known to be post-norm" in finding.sentence
     assert finding.plot().to_dict()
 
 
 def test_a_pass_in_parts_is_the_pass_whole():
     batches = [{"input_ids": torch.randint(1, 50, (2, 7))} for _ in range(3)]
     whole = assert_parts_make_the_whole(Smoothing, small_bert(), batches)
-    assert {number.number for number in whole.result().numbers if number.name == "v"} == {3}  # one of each call
+    assert {number.number for number in whole.result().numbers if number.name == "v"} == {6}
 
 
-def test_the_number_of_bounds_is_a_setting():
-    finding = found_in(small_bert(), {"input_ids": torch.randint(1, 50, (2, 7))}, bounds=0)
-    assert not finding.values("v") and finding.values("ratio")
-    with pytest.raises(EigenlensError, match="at least 0 inputs of each call, not -2"):
-        Smoothing(bounds=-2)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_post_norm_block_that_is_not_known_is_not_called_pre_norm(first):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=first)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    finding = found_in(model, {"x": torch.randn(2, 5, 8)})
+    (rows,) = finding.tables.values()
+    for told in (finding.sentence, *(row["bound"] for row in rows)):
+        assert "no bound: it is for blocks known to be post-norm" in told and "pre-norm" not in told
+
+
+def test_tokens_that_are_equal_but_for_rounding_have_no_ratio():
+    model = small_llama()
+    finding = found_in(model, {"input_ids": torch.full((2, 9), 7)})
+    assert finding.values("distance_before") and not finding.values("ratio")
+    states, _ = eager(model, input_ids=torch.full((2, 9), 7))
+    away = [np.linalg.norm(x - x.mean(1, keepdims=True)) / np.linalg.norm(x) for x in states[1:]]
+    assert 0 < max(away) < 1e-6  # there is something to divide by, and it is rounding
+    nearly = torch.full((1, 9), 7)
+    nearly[0, 4] = 8
+    assert found_in(model, {"input_ids": nearly}).values("ratio")

@@ -129,7 +129,7 @@ def test_a_picture_loses_patches_and_the_rest_keep_their_positions(family):
     assert special(model, batch, 17).tolist() == [[True] + [False] * 16] * 2
     target = target_of(model, batch, target=1)
     scores = torch.randn(2, 17)
-    fractions = (0, 0.25, 0.9, *[1] * (family == "vit"))
+    fractions = (0, 0.25, 0.9, 1)
     found = deletion_curves(model, batch, target, {"any": scores}, fractions=fractions)
     blocks = [part for part in module.modules() if type(part).__name__ in {"ViTLayer", "Dinov2Layer"}]
     assert len(blocks) == 2
@@ -137,16 +137,39 @@ def test_a_picture_loses_patches_and_the_rest_keep_their_positions(family):
         for row in range(2):
             for place, fraction in enumerate(fractions):
                 x = backbone.embeddings(batch["pixel_values"][row : row + 1])
-                x = x[:, [0, *kept(scores[row].tolist(), range(1, 17), fraction, deletion.order)]]
+                last = 15 / 16 if family == "dinov2" else 1  # a head that averages patches keeps one
+                x = x[:, [0, *kept(scores[row].tolist(), range(1, 17), min(fraction, last), deletion.order)]]
                 for block in blocks:
                     x = block(x)
                     x = x if torch.is_tensor(x) else x[0]
                 x = norm(x)
                 z = head(x[:, 0] if family == "vit" else torch.cat([x[:, 0], x[:, 1:].mean(1)], 1))[0]
                 assert float(torch.sigmoid(deletion.scores[row, place])) == pytest.approx(float(z.softmax(-1)[1]), abs=1e-5)
-    if family == "dinov2":
-        with pytest.raises(EigenlensError, match="gives no number for an input of 1 tokens"):
-            deletion_curves(model, batch, target, {"any": scores})
+
+
+@pytest.mark.parametrize("family", ["beit", "dinov3"])
+def test_a_model_with_positions_inside_its_blocks_is_named(family):
+    torch.manual_seed(0)
+    if family == "beit":
+        config = tf.BeitConfig(**VISION, num_labels=3, use_relative_position_bias=True)
+        model = load(tf.BeitForImageClassification(config).eval())
+    else:
+        model = load(tf.DINOv3ViTModel(tf.DINOv3ViTConfig(**VISION, num_register_tokens=2)).eval())
+    batch = {"pixel_values": torch.randn(1, 3, 16, 16)}
+    target = target_of(model, batch, target=1 if family == "beit" else "output")
+    tokens = 17 if family == "beit" else 19
+    with pytest.raises(EigenlensError, match=r"cannot run on an input with .* left, .* positions inside its blocks"):
+        deletion_curves(model, batch, target, {"any": torch.randn(1, tokens)})
+
+
+def test_positions_that_were_given_are_counted_anew():
+    model = catalogue("minilm")
+    batch = encode(model, "The cat sat on the mat.")
+    target, scores = target_of(model, batch, against="A kitten."), torch.randn(batch["input_ids"].shape)
+    (want, _) = deletion_curves(model, batch, target, {"any": scores}, fractions=(0, 0.5))
+    more = {**batch, "position_ids": torch.arange(scores.shape[1])[None]}
+    (found, _) = deletion_curves(model, more, target, {"any": scores}, fractions=(0, 0.5))
+    torch.testing.assert_close(found.scores, want.scores)
 
 
 @torch.no_grad()

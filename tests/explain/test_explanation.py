@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from eigenlens import EigenlensError, Explanation
 from eigenlens.explain.methods import METHODS
 from eigenlens.explain.verdict import votes
 from eigenlens.sources import catalogue
+from eigenlens.terminal import print_explanation
 from explain.handmade import handmade
 from tiny import of_catalogue, tiny_llama
 
@@ -148,7 +150,11 @@ def test_one_token_gives_numbers_throughout(mini, llama, name):
     numbers = [x for scores in found.scores.values() for x in scores]
     numbers += [x for curve in found.deletion for x in [*curve["scores"], curve["auc"]]] + [found.score]
     assert all(map(math.isfinite, numbers))
-    assert "'cat'" in found.sentence or found.read_at == 0
+    if found.read_at == 0:  # it is the token at which the target is read
+        assert found.free == [] and found.deletion == [] and found.areas() == []
+        assert found.sentence.endswith("; no token can be taken away.")
+    else:
+        assert found.free == [1] and "only 'cat' can be taken away" in found.sentence
     assert "nan" not in found.sentence + found._repr_html_().lower().replace("nano", "")
 
 
@@ -218,6 +224,119 @@ def test_its_folder_gives_it_back(found, tmp_path):
 def test_several_texts_each_have_a_folder(llama, tmp_path):
     made = el.explain(llama, ["one", "two words"], methods=["attention"], deletion=False, out=tmp_path / "all")
     assert [Explanation.open(tmp_path / "all" / str(i)).record() for i in (1, 2)] == [one.record() for one in made]
+
+
+def test_with_force_nothing_of_an_earlier_explanation_is_left(llama, tmp_path):
+    def make(text, force=True):
+        el.explain(llama, text, methods=["attention"], deletion=False, out=tmp_path / "d", force=force)
+        return {str(path.relative_to(tmp_path / "d")) for path in (tmp_path / "d").rglob("*.*")}
+
+    assert make(["one", "two", "three"], False) == {f"{i}/explanation.json" for i in (1, 2, 3)}
+    (tmp_path / "d" / "2" / "mine.txt").write_text("mine")
+    assert make("one") == {"explanation.json", "2/mine.txt"}  # what is no explanation stays
+    assert make(["one"]) == {"1/explanation.json", "2/mine.txt"}
+
+
+def test_one_text_for_all_or_one_for_each(mini):
+    few = {"methods": ["attention"], "deletion": False}
+    many = [f"{i} cats" for i in range(17)]  # more than one batch
+    listed = el.explain(mini, many, against=["An animal"], **few)
+    plain = el.explain(mini, many, against="An animal", **few)
+    assert [one.score for one in listed] == [one.score for one in plain]
+    assert listed[16].facts["against"] == "An animal"
+    for others, said in ((["a"] * 18, "17 texts and 18 to compare with"), ([], "17 texts and 0")):
+        with pytest.raises(EigenlensError, match=said):
+            el.explain(mini, many, against=others, **few)
+
+
+def test_a_module_in_training_mode_is_in_it_again(classifier, tokenizer):
+    few = {"methods": ["attention"], "deletion": False, "tokenizer": tokenizer}
+    want = el.explain(classifier, "a fine film", **few).scores
+    classifier.train()
+    classifier.classifier.eval()
+    try:
+        assert el.explain(classifier, "a fine film", **few).scores == want  # without dropout
+        assert classifier.training and classifier.bert.training and not classifier.classifier.training
+        with pytest.raises(EigenlensError):
+            el.explain(classifier, "a fine film", target="best", **few)
+        assert classifier.bert.training
+    finally:
+        classifier.eval()
+
+
+def test_where_a_model_cannot_run_on_fewer_tokens_the_methods_are_kept(classifier, tokenizer, monkeypatch):
+    def fails(_module, _args, given):
+        if given["input_ids"].shape[1] != 5:
+            raise RuntimeError("sizes must match\nand more")
+
+    hook = classifier.register_forward_pre_hook(fails, with_kwargs=True)
+    try:
+        found = el.explain(classifier, "a fine film", tokenizer=tokenizer, methods=["attention", "random"])
+    finally:
+        hook.remove()
+    assert found.methods == ["attention", "random"] and found.deletion == []
+    assert re.fullmatch(r"without deletion: .* cannot run on an input with . tokens left \(sizes must match\)", found.notes[-1])
+
+
+def test_more_memory_than_allowed_is_refused_with_the_figure(llama):
+    """Two layers of four heads, in single precision: patterns and gradients of T tokens are 2·8·T²·4 bytes."""
+    text = "cat " * 298  # and two special tokens
+    needed = 2 * 8 * 300**2 * 4 / 1e9
+    few = {"methods": ["attention"], "deletion": False}
+    with pytest.raises(EigenlensError, match=rf"300 tokens takes {needed:.3g} GB.*8 heads.*limit is 0.005 GB"):
+        el.explain(llama, text, gigabytes=0.005, **few)
+    both = el.explain(llama, [text, text, "cat"], gigabytes=0.006, **few)  # each for itself
+    together = el.explain(llama, [text, "cat"], **few)
+    np.testing.assert_allclose(both[2].scores["attention"], together[1].scores["attention"], rtol=1e-4)
+    with pytest.raises(EigenlensError, match="must be above 0"):
+        el.explain(llama, text, gigabytes=0, **few)
+
+
+def test_labels_and_notes_send_nothing_to_a_terminal(capsys):
+    found = handmade()
+    found.facts["target"]["label"] = "class \x1b]0;pwned\x07good"
+    found.facts["model"]["name"] = "mi\u202eni"
+    found.facts["notes"] = ["without \x1b[2J tokens"]
+    print_explanation(found)
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert "mi\\u202eni: class \\u001b]0;pwned\\u0007good" in out and "Note: without \\u001b[2J tokens." in out
+
+
+def test_where_areas_are_equal_nobody_wins():
+    found = handmade()
+    alike = [{**curve, "scores": [0.8, 0.2, 0.1], "auc": 0.325} for curve in found.deletion]
+    assert "alike in the order of every method (area 0.325, 0.325 at random)" in replace(found, deletion=alike).sentence
+    third = [{**curve, "method": "rollout", "auc": 0.4} for curve in found.deletion if curve["method"] == "random"]
+    two = replace(found, deletion=alike + third).sentence
+    assert "soonest in the order of relevance and gradient × input (area 0.325" in two
+    fixed = replace(found, special=[True] * 5)
+    assert fixed.sentence == "Similarity to 'a dog': cosine 0.8; no token can be taken away."
+
+
+BROKEN = {
+    "huge": (("scores", "relevance", 0), 10**400), "huge score": (("facts", "score"), -(10**400)), "notes": (("facts", "notes"), None),
+    "note": (("facts", "notes"), [1]), "data": (("facts", "data"), ["x"]), "versions": (("facts", "versions"), "x"),
+    "version": (("facts", "versions", "eigenlens"), 1), "name": (("facts", "model", "name"), {}),
+    "label": (("facts", "target", "label"), None), "nan inside": (("facts", "more"), [{"a": math.nan}]),
+    "special": (("special", 0), math.nan), "position": (("facts", "target", "position"), 99), "seconds": (("facts", "seconds"), "x"),
+    "grid of words": (("facts", "grid"), ["a", "b"]), "curve": (("deletion", 0, "method"), [1]),
+    "picture": (("facts", "picture"), 3), "length": (("facts", "length"), 10**400),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_wrong_value_anywhere_is_refused(tmp_path, what):
+    folder = handmade().save(tmp_path / "e")
+    content = json.loads((folder / "explanation.json").read_text())
+    (*path, last), bad = BROKEN[what]
+    inner = content
+    for key in path:
+        inner = inner[key]
+    inner[last] = bad
+    (folder / "explanation.json").write_text(json.dumps(content))
+    with pytest.raises(EigenlensError, match=r"explanation.* damaged|cannot be read"):
+        Explanation.open(folder)
 
 
 @pytest.mark.parametrize("what", ["missing", "foreign", "format", "short", "nan", "facts", "order", "grid"])

@@ -138,3 +138,60 @@ def test_a_projection_that_is_no_matrix_is_named():
         setattr(holder, key, part)
     with pytest.raises(EigenlensError, match="LayerNorm has no weight matrix"):
         head_weights(holder, 2, 2)
+
+
+def projected(module, x, weights):
+    """Queries, keys and values (B, heads, T, D) from the weights by head."""
+    parts = ((weights.query, weights.query_bias), (weights.key, weights.key_bias), (weights.value, weights.value_bias))
+    return [torch.einsum("btc,hcd->bhtd", x, w) + b[:, None] for w, b in parts]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shared", [True, False])
+def test_gpt_bigcode_stores_one_matrix_in_two_orders(shared):
+    """Multi-query: all queries, then one key and one value; otherwise head by head."""
+    from transformers import GPTBigCodeConfig, GPTBigCodeModel
+
+    sizes = {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 16, "vocab_size": 20}
+    model = GPTBigCodeModel(GPTBigCodeConfig(**sizes, multi_query=shared)).eval()
+    for parameter in model.parameters():
+        parameter.normal_(0, 0.3)
+    module, given = model.h[0].attn, {}
+    hook = module.register_forward_pre_hook(lambda _, args: given.setdefault("x", args[0]))
+    with capture(model) as calls:
+        model(torch.arange(6)[None])
+    hook.remove()
+    call = calls[0]
+    weights = head_weights(module, 4, call.k.shape[1], module.c_proj)
+    assert weights.group == (4 if shared else 1)
+    for ours, theirs in zip(projected(module, given["x"], weights), (call.q, call.k, call.v)):
+        assert distance(ours, theirs) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_queries_that_share_a_key_may_stand_beside_it(kv_heads):
+    """Falcon: key-value heads × [their queries, key, value]."""
+    from transformers import FalconConfig
+    from transformers.models.falcon.modeling_falcon import FalconAttention
+
+    config = FalconConfig(hidden_size=32, num_attention_heads=4, num_kv_heads=kv_heads, num_hidden_layers=1, bias=True,
+                          new_decoder_architecture=kv_heads > 1, multi_query=kv_heads == 1)  # fmt: skip
+    module, x = FalconAttention(config, layer_idx=0), torch.randn(2, 5, 32)
+    for parameter in module.parameters():
+        parameter.normal_(0, 0.3)
+    theirs = [y.transpose(1, 2) for y in module._split_heads(module.query_key_value(x))]  # (B, heads, T, D)
+    weights = head_weights(module, 4, kv_heads, module.dense)
+    for at, ours in enumerate(projected(module, x, weights)):
+        ours = ours.repeat_interleave(theirs[at].shape[1] // ours.shape[1], 1)  # Falcon repeats keys for their queries
+        assert distance(ours, theirs[at]) < 1e-5
+
+
+def test_a_number_of_heads_that_does_not_fit_is_told():
+    module = nn.Module()
+    module.c_attn, module.c_proj = nn.Linear(32, 48), nn.Linear(32, 32)  # 4 query heads share one key of width 8
+    with pytest.raises(EigenlensError, match="do not fit 4 query and 4 key-value heads"):
+        head_weights(module, 4, 4)
+    with pytest.raises(EigenlensError, match="has 48 rows, which are not those of 3 query and 2 key-value heads"):
+        head_weights(module, 3, 2)
+    assert head_weights(module, 4, 1).key.shape == (1, 32, 8)

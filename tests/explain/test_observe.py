@@ -5,18 +5,21 @@ import functools
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from torch import nn
 
 from capture.families import CAUSAL, FAMILIES, build, inputs
 from eigenlens import EigenlensError, load
-from eigenlens.explain import encode, observe, target_of
+from eigenlens.explain import encode, freeze, observe, target_of
 from eigenlens.explain.target import Target
 from explain.by_loop import eager
 from tiny import of_catalogue, small_bert, small_llama
 
 catalogue = functools.cache(of_catalogue)  # loaded once for all tests here
 
-PADDED = [(name, side) for name in FAMILIES if name != "clip" for side in ("none", "right")] + [(n, "left") for n in CAUSAL]
+PADDED = [(name, side) for name in FAMILIES if name != "clip" for side in ("none", "right")] + [
+    (n, "left") for n in sorted(CAUSAL)
+]
 
 
 def toward(direction):
@@ -163,3 +166,39 @@ def test_one_token_and_a_target_that_reads_nothing():
         observe(model, given, Target("output", "a constant", lambda _out, _: torch.ones(1)))
     with pytest.raises(EigenlensError, match="one number an input is needed"):
         observe(model, given, Target("output", "all", lambda out, _: out.last_hidden_state))
+
+
+def bart(dropout):
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in
+             (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}  # fmt: skip
+    rates = {"dropout": dropout, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    return tf.BartModel(tf.BartConfig(vocab_size=50, d_model=32, max_position_embeddings=64, **rates, **sizes)).train()
+
+
+def test_a_model_that_drops_at_random_is_refused():
+    """BART drops by a function and holds no module that does."""
+    module, batch = bart(0.3), {"input_ids": torch.randint(3, 50, (1, 6))}
+    assert not any(isinstance(part, nn.Dropout) for part in module.modules())
+    model = load(module, device=None)
+    target = target_of(model, batch, target="output")
+    with pytest.raises(EigenlensError, match=r"in training mode drops at random .*so it cannot be explained; call model.eval"):
+        observe(model, batch, target)
+    with pytest.raises(EigenlensError, match=r"drops at random .*so it cannot be frozen"):
+        freeze(module, batch)
+    assert module.training
+    without = load(bart(0.0), device=None)  # in training mode, too, but nothing is dropped
+    first, again = (observe(without, batch, target).score for _ in range(2))
+    assert torch.equal(first, again) and freeze(without.module, batch)
+
+
+def test_inference_mode_around_it_changes_nothing():
+    model, ids = load(small_llama()), torch.randint(0, 50, (1, 6))
+    want = observe(model, {"input_ids": ids}, target_of(model, {"input_ids": ids}, target=7))
+    with torch.inference_mode():
+        batch = {"input_ids": ids.clone()}
+        found = observe(model, batch, target_of(model, batch, target=7))
+        torch.testing.assert_close(found.streams[0].gradient, want.streams[0].gradient)
+        torch.testing.assert_close(found.patterns[-1].gradient, want.patterns[-1].gradient)
+        made = load(small_llama())
+        with pytest.raises(EigenlensError, match=r"was loaded in torch.inference_mode\(\), so it has no gradients"):
+            observe(made, batch, target_of(made, batch, target=7))

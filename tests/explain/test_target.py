@@ -10,7 +10,7 @@ from torch import nn
 
 from capture.families import TEXT, VISION
 from eigenlens import EigenlensError, load
-from eigenlens.explain import encode, target_of
+from eigenlens.explain import deletion_curves, encode, observe, target_of
 from eigenlens.sources.forward import forward_of
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -184,6 +184,16 @@ WRONG = [
     ("distilbert-gec", {"target": (1, 999)}, "there is no class 999; distilbert-gec has 213, counted from 0"),
     ("distilbert-gec", {"target": "1:NOUN"}, "distilbert-gec has no class 'NOUN'; it has .KEEP, .DELETE"),
     ("distilbert-gec", {"target": 5}, "gives every token a label: the target is .position, class."),
+    ("distilbert-gec", {"target": "--1:x"}, "the target is .position, class. or 'position:class', not '--1:x'"),
+    ("distilbert-gec", {"target": "²:x"}, "the target is .position, class."),
+    ("distilbert-gec", {"target": "2:²"}, "distilbert-gec has no class '²'"),
+    ("distilbert-gec", {"target": "2:" + "9" * 5000}, "distilbert-gec has no class '999"),
+    ("distilbert-gec", {"target": ("a", 1)}, "there is no token 'a'"),
+    ("stories15m", {"target": "id:99999"}, "there is no token 99999"),
+    ("stories15m", {"target": "1234"}, "give one of them, or an id as id:1234"),
+    ("stories15m", {"against": "another text"}, "leave out the other input"),
+    ("stories15m", {"target": "caf\udce9"}, "the target is no text in UTF-8: character 3"),
+    ("minilm", {"against": "caf\udce9"}, "the text to compare with is no text in UTF-8"),
 ]
 
 
@@ -232,3 +242,141 @@ def test_texts_that_cannot_be_encoded(tmp_path):
         encode(vision, str(tmp_path / "no.png"))
     empty = encode(model, ["One.", "Two, and a bit more."])
     assert empty["attention_mask"].sum(1).tolist() == [4, 9] and empty["input_ids"].shape == (2, 9)
+
+
+def test_half_characters_are_no_text():
+    with pytest.raises(EigenlensError, match=r"the text is no text in UTF-8: character 3 is .*udce9"):
+        encode(catalogue("minilm"), ["One.", "caf\udce9"])
+
+
+def test_a_token_by_its_id():
+    model, batch = load(small_llama()), {"input_ids": torch.randint(0, 50, (1, 6))}  # has no tokenizer
+    torch.testing.assert_close(score(model, batch, target="id:7")[1], score(model, batch, target=7)[1])
+    with pytest.raises(EigenlensError, match="has no tokenizer, so the target '7' cannot be found; give an id as id:1234"):
+        target_of(model, batch, target="7")
+
+
+def test_each_class_of_several_that_may_hold_stands_alone():
+    torch.manual_seed(0)
+    config = tf.BertConfig(**TEXT, num_labels=3, problem_type="multi_label_classification", initializer_range=0.5)
+    model, batch = load(tf.BertForSequenceClassification(config)), {"input_ids": torch.randint(3, 99, (4, 6))}
+    with torch.no_grad():
+        p = model.module(**batch).logits.sigmoid()
+    target, found = score(model, batch, target=1)
+    torch.testing.assert_close(found, (p[:, 1] / (1 - p[:, 1])).log())
+    assert target.unit == "log-odds"
+    with torch.no_grad():
+        again = target.of(torch.tensor([2])).score(model.module(input_ids=batch["input_ids"][2:3]), batch)
+    torch.testing.assert_close(again, found[2:3])
+
+
+def test_a_regression_has_an_output_and_no_odds():
+    assert target_of(classifier(1, ("height",)), {"input_ids": torch.randint(3, 99, (2, 6))}).unit == "output"
+
+
+@pytest.mark.parametrize("family", ["Siglip", "ViT"])
+def test_the_embedding_of_a_picture_is_its_class_token_or_the_mean_of_patches(family):
+    torch.manual_seed(0)
+    config = tf.SiglipVisionConfig(**VISION) if family == "Siglip" else tf.ViTConfig(**VISION)
+    model = load(tf.SiglipVisionModel(config) if family == "Siglip" else tf.ViTModel(config))
+    batch = {"pixel_values": torch.randn(2, 3, config.image_size, config.image_size)}
+    with torch.no_grad():
+        hidden = model.module(**batch).last_hidden_state
+    want = hidden.mean(1) if family == "Siglip" else hidden[:, 0]
+    target, found = score(model, batch, target="output")
+    torch.testing.assert_close(found, want.square().sum(1))
+    read = observe(model, batch, target).reads()
+    assert int((read > 1e-6).sum(1).min()) == (hidden.shape[1] if family == "Siglip" else 1)
+
+
+HEADS = {
+    "ElectraForPreTraining": lambda: tf.ElectraForPreTraining(tf.ElectraConfig(**TEXT, embedding_size=16)),
+    "BertForQuestionAnswering": lambda: tf.BertForQuestionAnswering(tf.BertConfig(**TEXT)),
+    "BertForPreTraining": lambda: tf.BertForPreTraining(tf.BertConfig(**TEXT)),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("tokens", [2, 5])
+@pytest.mark.parametrize("settings", [{}, {"target": 0}, {"target": "output"}, {"against": "x"}])
+def test_heads_that_are_not_understood(head, tokens, settings):
+    with pytest.raises(EigenlensError, match=f"has a head that is not understood .{head} gives .*logits"):
+        target_of(load(HEADS[head]()), {"input_ids": torch.randint(3, 99, (1, tokens))}, **settings)
+
+
+def test_labels_of_a_decoders_tokens():
+    torch.manual_seed(0)
+    model = load(tf.LlamaForTokenClassification(tf.LlamaConfig(**TEXT, num_labels=3)))
+    batch = {"input_ids": torch.randint(3, 99, (1, 6))}
+    target, found = score(model, batch, target=(2, 1))
+    with torch.no_grad():
+        p = model.module(**batch).logits[0, 2].softmax(-1)
+    torch.testing.assert_close(torch.sigmoid(found[0]), p[1])
+    assert target.kind == "class" and target.position.tolist() == [2]
+
+
+def test_what_a_model_does_not_take_is_one_sentence():
+    model = load(small_bert())
+    with pytest.raises(EigenlensError, match=r"BertModel cannot be run on this input: .*index") as raised:
+        target_of(model, {"input_ids": torch.tensor([[10**6]])}, target="output")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_classifier_with_a_decoder_feeds_it_itself():
+    torch.manual_seed(0)
+    tokenizer = catalogue("minilm").tokenizer
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in
+             (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}  # fmt: skip
+    config = tf.BartConfig(vocab_size=len(tokenizer), d_model=32, max_position_embeddings=64, eos_token_id=102, **sizes)
+    model = load(tf.BartForSequenceClassification(config), tokenizer=tokenizer)
+    batch = encode(model, "A fine day")
+    assert "decoder_input_ids" not in batch
+    with torch.no_grad():
+        p = model.module(**tokenizer("A fine day", return_tensors="pt")).logits.softmax(-1)
+    torch.testing.assert_close(torch.sigmoid(score(model, batch)[1]), p.max(-1).values)
+
+
+def test_one_text_without_a_pad_token_loses_tokens_too():
+    torch.manual_seed(0)
+    config = tf.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, num_labels=3, pad_token_id=None)
+    model, ids = load(tf.GPT2ForSequenceClassification(config)), torch.randint(3, 90, (1, 6))
+    target = target_of(model, {"input_ids": ids}, target=1)
+    scores = {"x": torch.arange(6.0)[None], "y": -torch.arange(6.0)[None]}
+    first = deletion_curves(model, {"input_ids": ids}, target, scores, torch.arange(6)[None] == 0, (0, 0.6))[0]
+    with torch.no_grad():
+        p = model.module(ids[:, :3]).logits.softmax(-1)[0, 1]
+    assert float(first.scores[0, 1].sigmoid()) == pytest.approx(float(p), abs=1e-6)
+    with pytest.raises(EigenlensError, match=r"cannot be run on this input: .*padding token"):
+        target_of(model, {"input_ids": ids.expand(2, -1)})
+
+
+def test_padding_on_the_left_does_not_count_as_tokens():
+    model = catalogue("distilbert-gec")
+    one = encode(model, "Their is a problem.")
+    padded = {name: F.pad(x, (3, 0)) for name, x in one.items()}
+    for at in (1, -2):
+        want, found = (target_of(model, batch, target=(at, None)) for batch in (one, padded))
+        assert found.label == want.label and "[PAD]" not in found.label
+        assert (found.position - want.position).tolist() == [3]
+    with pytest.raises(EigenlensError, match="there is no token 8; the shortest input has 7 tokens"):
+        target_of(model, padded, target=(8, None))
+
+
+class Wordless:
+    """A tokenizer without a vocabulary, as whisper's is in the catalogue."""
+
+    def __call__(self, text, **_):
+        return {"input_ids": []}
+
+    def convert_ids_to_tokens(self, ids):
+        return []
+
+    def __len__(self):
+        return 1
+
+
+def test_a_tokenizer_without_a_vocabulary_leaves_ids():
+    model, batch = load(small_llama(), tokenizer=Wordless()), {"input_ids": torch.randint(0, 50, (1, 6))}
+    assert target_of(model, batch, target="id:7").label == "next token 7"
+    with pytest.raises(EigenlensError, match="has no token for the target '7'; give an id as id:1234"):
+        target_of(model, batch, target="7")

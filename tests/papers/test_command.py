@@ -53,5 +53,5 @@ def test_json_is_all_there_is_on_standard_output(monkeypatch, capsys, made, tmp_
 def test_an_unknown_paper_is_one_sentence_and_nothing_runs(monkeypatch, capsys, made, tmp_path):
     code, out, err = run(monkeypatch, capsys, "small", "large", "-o", tmp_path)
     assert (code, out, made) == (2, "", [])
-    assert err.startswith("eigenlens: no paper 'large'; there are eigen-analysis, rank-collapse, hybrid, gated, ")
-    assert err.endswith(", doubly-normalised, small\n") and err.count("\n") == 1
+    assert err.startswith("eigenlens: no paper 'large'; there are eigen-analysis, rank-collapse, sinks, hybrid, gated, ")
+    assert err.endswith(", explainability, doubly-normalised, small\n") and err.count("\n") == 1

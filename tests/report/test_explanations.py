@@ -128,6 +128,8 @@ def test_it_reads_without_a_script(show, folder, made):
     shown = show(folder / "page.html", ready=False, java_script_enabled=False)
     text = shown.page.locator("#explanation0").inner_text()
     assert made.sentence in text and "Red speaks for the target" in text
+    warning = shown.page.locator(".warning").inner_text()
+    assert "need JavaScript" in warning and "heads" not in warning and "map" not in warning  # there are none
     assert shown.page.locator("#explanation0 .token:visible").count() == 3 * len(made.tokens)
     assert shown.page.locator("#explanation1 svg.patches:visible").count() == 3
     assert (
@@ -156,6 +158,17 @@ def test_headings_are_in_order_and_names_are_unique(shown):
     assert all(below - above <= 1 for above, below in zip(levels, levels[1:]))
     ids = shown.page.eval_on_selector_all("body [id]", "all => all.filter(x => !x.closest('svg')).map(x => x.id)")
     assert len(ids) == len(set(ids))
+    regions = shown.page.eval_on_selector_all("[role=region]", "all => all.map(x => x.getAttribute('aria-label'))")
+    assert len(regions) == 5 and len(regions) == len(set(regions))  # though both explanations have one name
+    assert sum("mini: similarity to 'a dog'" in region for region in regions) == 4
+
+
+def test_the_legend_tells_the_scale(shown, made):
+    """[SEP] scores more than any token that can be taken away, and has the full colour as that has."""
+    legend = shown.page.locator("#explanation0 > .quiet").first.inner_text()
+    assert "full colour is its largest score of what can be taken away" in legend
+    assert made.scores["relevance"][-1] > made.scores["relevance"][-2]
+    assert made.levels("relevance")[-2:] == [10, 10]
 
 
 def test_tokens_that_want_to_be_code_are_text(show, tmp_path):

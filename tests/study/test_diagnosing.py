@@ -105,11 +105,67 @@ def test_single_diagnostics_and_thresholds(place, llama, data):
         ({"thresholds": {"sinks": {"eps": 0.1}}}, "sinks has no setting 'eps'"),
         ({"thresholds": {"snks": {}}}, "no diagnostic 'snks'"),
         ({"diagnostics_every": 0}, "every n-th input, with n at least 1, not 0"),
+        ({"thresholds": {"sinks": 0.3}}, "the thresholds of sinks are settings by name"),
+        ({"thresholds": {"spikes": {"size": math.inf}}}, "size"),
+        ({"thresholds": {"induction": {"seed": 10**30}}}, "a seed is a whole number"),
+        ({"only": ["keys"], "thresholds": {"sinks": {"epsilon": 0.2}}}, "not among the statistics that were asked for"),
     ],
 )
 def test_bad_requests_are_refused(llama, data, options, message):
     with pytest.raises(EigenlensError, match=message):
         study(llama, data, **{**SMALL, **options})
+
+
+def test_how_inputs_are_cut_into_batches_does_not_matter(llama, data):
+    """Dear parts see inputs by their place among all, not by their place in a batch."""
+    found = [
+        study(llama, data, **{**SMALL, "batch": size}, diagnostics_every=2, only=["diagnostics"]).diagnostics for size in (3, 5)
+    ]
+    for name in DIAGNOSTICS:
+        for one, other in zip(found[0][name].numbers, found[1][name].numbers, strict=True):
+            assert (one.place, one.name, one.number) == (other.place, other.name, other.number), name
+            assert one.mean == pytest.approx(other.mean, rel=1e-4, abs=1e-6), name
+    assert {n.number for n in found[0]["relevance"].numbers} == {6}  # of 24 inputs one in 2, of these every second
+
+
+def test_half_precision(llama, data):
+    """The default study of a model in bfloat16 runs; what diagnostics find is near what they find in float32."""
+    import copy
+    from dataclasses import replace
+
+    half = replace(llama, module=copy.deepcopy(llama.module).to(torch.bfloat16))
+    one, other = (study(model, data, **SMALL, diagnostics_every=1) for model in (half, llama))
+    finite(one.record())
+    assert one.has("matrices") and one.diagnostics["amplifier"].applies
+    for place, value in one.diagnostics["sinks"].values("strength").items():
+        assert value == pytest.approx(other.diagnostics["sinks"].values("strength")[place], abs=0.02)
+
+
+def test_a_window_has_sinks_too():
+    """Where no key is seen by half of the queries, those that are seen most count."""
+    from transformers import MistralConfig, MistralModel
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = MistralConfig(vocab_size=60, intermediate_size=32, sliding_window=4, **shape)
+    ids = np.random.default_rng(0).integers(5, 60, (12, 16))
+    found = finite(study(MistralModel(config).eval(), ids, length=16, inputs=12, diagnostics_every=1).record())
+    assert all(0 < head["sinks_weight"] <= 1 for head in found["heads"])
+
+
+def test_few_token_ids_make_no_induction_heads():
+    """With fewer ids than the block has tokens, tokens would repeat inside it, and chance would look like induction."""
+    from transformers import LlamaConfig, LlamaModel
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
+    for vocabulary, applies in ((6, False), (20, True)):
+        model = LlamaModel(LlamaConfig(vocab_size=vocabulary, bos_token_id=0, eos_token_id=1, **shape)).eval()
+        ids = np.random.default_rng(0).integers(2, vocabulary, (12, 16))
+        found = study(model, ids, length=16, inputs=12, only=["induction"]).diagnostics["induction"]
+        assert found.applies == applies
+        if applies:
+            assert max(found.values("prefix").values()) < 0.14
+        else:
+            assert "too few for a block" in found.note
 
 
 def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys):
@@ -118,7 +174,7 @@ def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys)
     finite(made.record())
     print_study(made)
     printed = capsys.readouterr().out
-    assert "not applicable" in printed and "Diagnostics" in printed
+    assert "Not applicable: Quadratic amplifiers" in printed and "Diagnostics" in printed
 
 
 def test_scores_before_the_rotary_embedding_leave_the_patterns_as_they_are(llama, data, made):
@@ -160,7 +216,14 @@ def test_compare_says_what_changed(run, place, llama, data, made):
     assert finite(json.loads(run("compare", made.folder, other.folder, "--json").out))["changes"]
     alone = [study(llama, data, **SMALL, only=["sinks"]) for _ in range(2)]
     same = compare(*alone)
-    assert not same.pairs and all(row["change"] == 0 for row in same.changes())
+    assert not same.pairs and all(row["change"] == 0 and row["settings"] is None for row in same.changes())
+    strict = study(llama, data, **SMALL, only=["sinks"], thresholds={"sinks": {"epsilon": 0.9}})
+    assert "but with epsilon 0.3 and 0.9" in compare(alone[0], strict).sentence or not any(
+        row["left"] for row in same.changes() if row["number"] == "rate"
+    )
+    assert compare(alone[0], strict).changes()[0]["settings"] == "epsilon 0.3 and 0.9"
+    with pytest.raises(EigenlensError, match="nothing in common"):
+        compare(strict, study(llama, data, **SMALL, only=["keys"]))
 
 
 def test_pictures_of_every_diagnostic(made, place):
@@ -178,7 +241,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
     if name == "whisper-tiny-en":
         sound = _sound(tmp_path / "a.wav")
     made = study(
-        model, sound, inputs=4, diagnostics_every=2, only=["diagnostics", "depth"], **({} if name == "dinov2-small" else given)
+        model, sound, inputs=3, diagnostics_every=3, only=["diagnostics", "depth"], **({} if name == "dinov2-small" else given)
     )
     record = finite(made.record())
     reads_tokens, gated = model.kind not in {"vision", "audio"}, name in {"smollm2", "stories15m", "flan-t5-small"}
@@ -194,7 +257,7 @@ def _sound(path):
     import wave
 
     rate = 16_000
-    t = np.arange(130 * rate) / rate
+    t = np.arange(91 * rate) / rate
     tone = 0.3 * np.sin(2 * np.pi * (200 + 50 * np.sin(2 * np.pi * 0.5 * t)) * t)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)

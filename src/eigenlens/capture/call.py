@@ -114,7 +114,7 @@ class AttentionCall:
             shapes=self.shapes if mask is self.mask else {},  # mask shapes are found by the identity of the mask
         )
 
-    def of_inputs(self, chosen: slice) -> AttentionCall:
+    def of_inputs(self, chosen: slice | Tensor) -> AttentionCall:
         """The call of some of its inputs alone, in float32 at least: q, k, v become `(b, …)`."""
 
         def part(x: Tensor | None) -> Tensor | None:

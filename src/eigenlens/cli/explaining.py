@@ -5,23 +5,45 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ..errors import EigenlensError
 from ..terminal import print_explanation
 from .app import Device, Json, app
 
 
-@app.command()
+class TextLast(TyperCommand):
+    """A command whose text may begin with -; where it was taken for options, the error says how to give it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            told: Any = error
+            kind, hint = type(error).__name__, f"a text that begins with - comes last, behind --: {HOW}"
+            if kind == "NoSuchOption":
+                told.message = f"{told.message}; {hint}."
+            elif kind == "MissingParameter" and any(x.startswith("-") and " " in x for x in given):
+                told.message = f"{hint.capitalize()}."
+            raise
+
+
+HOW = 'eigenlens explain MODEL --against "…" -- "-5 degrees"'
+
+
+@app.command(cls=TextLast)
 def explain(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     text: Annotated[str, typer.Argument(help="The text, - for standard input, a picture for vision, a .wav file for speech.")],
     target: Annotated[
         str | None,
         typer.Option(
-            help="What is explained: a token, a class by number or name, position:class, or output (default: the likeliest)."
+            help="What is explained: a token, as text or id:NUMBER, a class by number or name, position:class, or output "
+            "(default: the likeliest)."
         ),
     ] = None,
     against: Annotated[
@@ -32,6 +54,9 @@ def explain(
         bool, typer.Option("--deletion/--no-deletion", help="Measure what becomes of the target when tokens are taken away.")
     ] = True,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the explanation.")] = Path("explanation"),
+    gigabytes: Annotated[
+        float, typer.Option(help="Most memory for attention patterns and their gradients; a text that takes more is refused.")
+    ] = 8.0,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing explanation.")] = False,
     as_json: Json = False,
@@ -46,7 +71,7 @@ def explain(
     with bar() as report:
         made = make(
             model, given, target=target, against=against, methods=names, deletion=deletion, out=out, force=force,
-            device=device, report=report,
+            gigabytes=gigabytes, device=device, report=report,
         )  # fmt: skip
         page = write(made, out=out / "explanation.html", force=force, progress=report)
     if as_json:
@@ -58,6 +83,6 @@ def explain(
 
 def _standard_input() -> str:
     try:
-        return sys.stdin.read().rstrip("\r\n")
+        return sys.stdin.buffer.read().decode("utf-8").replace("\r\n", "\n").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise EigenlensError(f"standard input is no text in UTF-8: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,12 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..capture import Site
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, Branch, Mlp
 from ..explain.frozen_parts import read_norm
 from ..explain.head_weights import linear_map
-from .diagnostic import Diagnostic
+from .constants import Constants
 from .finding import Finding, Number, place_name
 from .subject import Subject
 
@@ -38,7 +38,7 @@ class AmplifierSettings:
             raise EigenlensError(f"channels and steps are at least 2, not {self.channels} and {self.steps}")
 
 
-class Amplifier(Diagnostic):
+class Amplifier(Constants):
     """`FFN(h)_k ≈ hᵀ S_k h` where the gate's activation is near the identity, of one MLP.
 
         U_k = Σ_i Wdown[k,i] · gate_i up_iᵀ,   S_k = (U_k + U_kᵀ)/2,   ‖U_k‖²_F = w_kᵀ [(GGᵀ) ⊙ (UUᵀ)] w_k
@@ -46,13 +46,12 @@ class Amplifier(Diagnostic):
     The norm's gain, and its centring where it has one, are folded into gate and up, a scale behind the MLP into Wdown; a
     norm behind it is not. No C × C matrix is made: the norms of all C channels come from rows of the M × M Gram matrix
     (`2048 · M` numbers at once besides the C × M of Wdown, at a cost of about 3 M²C), the eigenvalues that are largest in
-    magnitude from a Krylov space of products with G, U and w_k, of a few channels only. Eigenvectors s* are kept for the top
-    channels, (channels, C).
+    magnitude from a Krylov space of products with G, U and w_k, of a few channels only. A ratio of zeros is left out.
+    Kept: the numbers and the top channels of each layer, constants of the model.
     """
 
     name = "amplifier"
     title = "Quadratic amplifiers in gated MLPs"
-    sees = "weights"
     level = "layer"
     numbers: ClassVar = {
         "gain": "largest eigenvalue |λ₁| of a channel",
@@ -70,7 +69,8 @@ class Amplifier(Diagnostic):
             if not found:
                 return "no MLP of this model has a gate"
             for site, branch in found.items():
-                self._look(site, *matrices(branch))
+                if not self.known(site):
+                    self._look(site, *matrices(branch))
         except EigenlensError as error:
             return str(error)
         return ""
@@ -78,33 +78,38 @@ class Amplifier(Diagnostic):
     def _look(self, site: str, G: Tensor, U: Tensor, W: Tensor) -> None:
         """One MLP: gate and up (M, C), down (C, M)."""
         norms = channel_norms(G, U, W)  # (C,)
+        if not bool(norms.isfinite().all()):  # products of float32 beyond its range
+            G, U, W = G.double(), U.double(), W.double()
+            norms = channel_norms(G, U, W)
+        if not bool(norms.isfinite().all()):
+            raise EigenlensError(f"the weights of the MLP of {site} are too large, or no numbers: its products are not finite")
         top = norms.topk(min(self.settings.channels, len(norms))).indices
         values, vectors, left = eigenpairs(G, U, W[top], self.settings.steps)  # (K, 2), (K, C), (K,)
         order = values[:, 0].abs().argsort(descending=True, stable=True)
         top, values, vectors, left = top[order], values[order], vectors[order], left[order]
         first, second = values[0].abs().tolist()
-        dominance = min(first / second, MOST) if second > 0 else MOST
-        middle = float(norms.median())
-        concentration = min(float(norms.max()) / middle, MOST) if middle > 0 else MOST
         shared = float((vectors[0] @ vectors[1]).abs()) if len(vectors) > 1 else 1.0
-        self.peak(f"{site}/numbers", torch.tensor([first, dominance, concentration, shared]))
+        known = (
+            first, _times(first, second), _times(float(norms.max()), float(norms.median())),
+            shared if bool((values[:2, 0] != 0).all()) else torch.nan,
+        )  # fmt: skip
         columns = (top.double(), norms[top], values[:, 0], values[:, 1], left)
-        self.peak(f"{site}/channels", torch.stack([x.double() for x in columns], 1))  # (K, 5)
-        self.peak(f"{site}/directions", vectors)
+        channels = torch.stack([x.double() for x in columns], 1)  # (K, 5)
+        self.keep(site, numbers=torch.tensor(known, dtype=torch.float64), channels=channels)
 
     def found(self) -> Iterator[Number]:
-        sites = sorted((Site.parse(name[:-8]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/numbers"))
-        for site, values in sites:
-            yield from (Number(site.stack, site.layer, None, name, x) for name, x in zip(self.numbers, values))
+        for site, values in self.of("numbers"):
+            for name, x in zip(self.numbers, values.tolist()):
+                if math.isfinite(x):
+                    yield Number(site.stack, site.layer, None, name, x)
 
     def top(self) -> list[dict[str, Any]]:
         """The top channels of every layer, the largest |λ₁| first."""
-        sites = sorted((Site.parse(name[:-9]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/channels"))
         return [
             {"stack": site.stack, "layer": site.layer, "channel": int(row[0]), "‖U‖": row[1], "λ₁": row[2], "λ₂": row[3],
              "residual": row[4]}
-            for site, rows in sites
-            for row in rows
+            for site, rows in self.of("channels")
+            for row in rows.tolist()
         ]  # fmt: skip
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
@@ -113,6 +118,8 @@ class Amplifier(Diagnostic):
     def sentence(self, finding: Finding) -> str:
         gain, dominance, concentration = (finding.values(name) for name in ("gain", "dominance", "concentration"))
         most = max(gain, key=lambda place: gain[place])
+        if not gain[most] > 0:
+            return "No MLP amplifies anything: every channel's products of gate, up and down weights are 0."
         channel = next(row["channel"] for row in self.top() if (row["stack"], row["layer"]) == most[:2])
         kind = "one direction alone" if dominance[most] > 10 else "several directions"
         return (
@@ -120,6 +127,11 @@ class Amplifier(Diagnostic):
             f"(|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times |λ₂|), and the largest channel there is "
             f"{concentration[most]:.3g} times the median one."
         )
+
+
+def _times(large: float, small: float) -> float:
+    """How many times larger, at most `MOST`; nan of two zeros."""
+    return min(large / small, MOST) if small > 0 else MOST if large > 0 else math.nan
 
 
 def gated(block: Block) -> Branch | None:

@@ -65,9 +65,13 @@ class Diagnoses(Mapping[str, Finding]):
         }
 
     def sentences(self) -> list[str]:
-        """What each diagnostic says, or why it does not apply."""
-        return [finding.sentence or f"{finding.title}: not applicable, {finding.note}" for finding in self.values() if
-                finding.sentence or finding.note]  # fmt: skip
+        """What each diagnostic says; then why others do not apply, those with one reason together."""
+        notes: dict[str, list[str]] = {}
+        for finding in self.values():
+            if finding.note:
+                notes.setdefault(finding.note, []).append(finding.title)
+        told = [f"Not applicable: {', '.join(titles)} ({note})." for note, titles in notes.items()]
+        return [finding.sentence for finding in self.values() if finding.sentence] + told
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a layer: the first number of every diagnostic, of heads the mean."""
@@ -96,7 +100,8 @@ def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
     """What changed between two models, or before and after a fine-tune: one record a number.
 
     Each has the mean over all places on both sides; where both have the same places also the mean of |change|, and the
-    place that changed most with its two values.
+    place that changed most with its two values. `settings` are thresholds in which the two differ, so that their numbers do
+    not mean the same.
     """
     rows = []
     for name in left:
@@ -113,7 +118,8 @@ def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
                 "left": _mean(one),
                 "right": _mean(other),
             }
-            row |= dict.fromkeys(("change", "most", "most_left", "most_right"))
+            row |= dict.fromkeys(("change", "most", "most_left", "most_right", "settings"))
+            row["settings"] = _other_settings(left[name], right[name])
             if one.keys() == other.keys():
                 moved = {place: abs(other[place] - value) for place, value in one.items()}
                 most = max(moved, key=lambda place: moved[place])
@@ -131,11 +137,18 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
         seen.add(row["diagnostic"])
         size = max(abs(row["left"]), abs(row["right"]))
         if size > 0 and abs(row["right"] - row["left"]) > 0.1 * size:
-            parts.append(f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to {row['right']:.3g}")
+            but = f", but with {row['settings']}" if row["settings"] else ""
+            parts.append(f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to {row['right']:.3g}{but}")
     if not rows:
         return ""
     told = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
     return f"From {left} to {right}: {told}."
+
+
+def _other_settings(left: Finding, right: Finding) -> str | None:
+    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`; None where they do not."""
+    names = [name for name in left.settings if left.settings[name] != right.settings.get(name)]
+    return ", ".join(f"{name} {left.settings[name]} and {right.settings.get(name)}" for name in names) or None
 
 
 def _mean(values: Mapping[Place, float]) -> float:

@@ -26,11 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Seen:
-    """One attention call of some inputs; the pattern is made once for all diagnostics."""
+    """One attention call of some inputs; the pattern is made once for all diagnostics.
+
+    What costs much is measured on the inputs `dear` alone: places in this batch, chosen by their place among all inputs, so
+    that it does not matter how these were cut into batches. None is all of them.
+    """
 
     call: AttentionCall
     ids: Tensor | None = None  # (B, S) the token ids of the keys, where they are tokens
     vocabulary: int | None = None
+    dear: Sequence[int] | None = None
+
+    @cached_property
+    def dear_inputs(self) -> Tensor:
+        """The inputs that dear parts are measured on, (b,), possibly none."""
+        return _places(self.dear, self.call.q)
 
     @property
     def site(self) -> str:
@@ -75,14 +85,27 @@ class SeenLayer:
     ids: Tensor | None = None  # (B, T)
     seen: Seen | None = None
     vocabulary: int | None = None
+    dear: Sequence[int] | None = None
+
+    @cached_property
+    def dear_inputs(self) -> Tensor:
+        """The inputs that dear parts are measured on, (b,), possibly none."""
+        return _places(self.dear, self.inputs)
 
     @classmethod
-    def of(cls, layer: Layer, chosen: slice, ids: Tensor | None, seen: Seen | None, vocabulary: int | None) -> SeenLayer:
+    def of(
+        cls, layer: Layer, chosen: slice, ids: Tensor | None, seen: Seen | None, vocabulary: int | None,
+        dear: Sequence[int] | None = None,
+    ) -> SeenLayer:  # fmt: skip
         """The inputs `chosen` of a captured layer, in float32 at least."""
         X, Y = (_wide(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
         there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
-        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary)
+        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, dear)
+
+
+def _places(dear: Sequence[int] | None, x: Tensor) -> Tensor:
+    return torch.arange(len(x), device=x.device) if dear is None else torch.tensor(dear, dtype=torch.long, device=x.device)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -99,11 +122,11 @@ class Diagnostic(ABC):
 
     A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a forward pass inside
     `attached`, and gives a `Finding`. What it keeps are tensors of two kinds, by name: `sums`, which `merge` adds, and
-    `peaks`, of which it takes the larger (constants of the weights among them: the larger of equal numbers is the number).
+    `peaks`, of which it takes the larger.
     A name is `site/field`.
 
     The usual diagnostic gives, from `measure`, one value for every input, number and head; the base keeps `n, Σm, Σm²` of
-    each (NaN is left out), and the result has the mean and its 95 % interval over inputs.
+    each (what is not finite is left out), and the result has the mean and its 95 % interval over inputs.
     """
 
     name: ClassVar[str]
@@ -153,7 +176,7 @@ class Diagnostic(ABC):
     def count(self, site: str, values: Tensor) -> None:
         """Add values (B, numbers, H) of some inputs."""
         values = values.double()
-        there = ~values.isnan()
+        there = values.isfinite()
         values = torch.where(there, values, 0.0)
         self.add(f"{site}/values", torch.stack([there.double(), values, values.square()], -1).sum(0))  # (numbers, H, 3)
 

@@ -27,8 +27,10 @@ class InductionSettings:
     """The probe, and for each score what a head must reach to be named.
 
     The defaults are ten times what uniform causal attention scores on the default probe (0.0138, 0.0138, 0.0138 and 0.0423,
-    `uniform_scores(50, 2)`): far above chance, and far below a head that does nothing else. Not `repeated`, the tokens come
-    only once: a control, in which the same places are looked at and there is nothing to find.
+    `uniform_scores(50, 2)`): far above chance, and far below a head that does nothing else. Where a model
+    reads less, the block shrinks and chance rises (`uniform_scores(8, 2)`: 0.083 and 0.159): raise the thresholds there.
+    Not `repeated`, the tokens come only once: a control, in which the same places are looked at and there is nothing to
+    find.
     """
 
     block: int = 50
@@ -44,6 +46,8 @@ class InductionSettings:
     def __post_init__(self) -> None:
         if self.block < LEAST:
             raise EigenlensError(f"a block of {self.block} tokens is too short; at least {LEAST}")
+        if not 0 <= self.seed < 2**63:
+            raise EigenlensError(f"a seed is a whole number from 0 to 2⁶³ − 1, not {self.seed}")
         if self.repeats < 2 or self.inputs < 1:
             raise EigenlensError(f"{self.inputs} inputs of a block {self.repeats} times: at least 1 input, 2 times")
         for name in SCORES:

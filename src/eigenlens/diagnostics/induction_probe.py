@@ -32,7 +32,10 @@ class Layout:
 
 
 def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
-    """How the probe fits a model: the block shrinks to what the model can read. A string says why there is none."""
+    """How the probe fits a model: the block shrinks to what the model can read, and to tokens that differ.
+
+    A string says why there is none.
+    """
     if model.kind not in TEXT:
         return f"a model of the kind {model.kind} reads no tokens that could be repeated"
     vocabulary = getattr(model.config, "vocab_size", None)
@@ -56,9 +59,9 @@ def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
     if room < LEAST:
         return f"the model reads {model.max_length} tokens: no room for {LEAST} tokens {repeats} times"
     ordinary = torch.tensor([i for i in range(vocabulary) if i not in special and i not in unused], dtype=torch.long)
-    if len(ordinary) < 2:
-        return f"of the {vocabulary} token ids {len(ordinary)} are ordinary ones, too few for a random block"
-    return Layout(room, repeats, tuple(before), tuple(after), start, frozenset(special), ordinary)
+    if len(ordinary) < LEAST:
+        return f"of the {vocabulary} token ids {len(ordinary)} are ordinary ones, too few for a block of {LEAST} that differ"
+    return Layout(min(room, len(ordinary)), repeats, tuple(before), tuple(after), start, frozenset(special), ordinary)
 
 
 def _config_ids(config: Any) -> list[int | None]:

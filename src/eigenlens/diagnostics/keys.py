@@ -40,9 +40,10 @@ class Keys(Diagnostic):
 
     Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are seen by more queries than
     late ones: hence S times the mean. Normalised over queries before keys, every column sums to at least 1/S, which is a
-    weight of 1/T; that pattern is made of the same scores where no mask is causal, of the first input of each call only.
+    weight of 1/T; that pattern is made of the same scores where no mask is causal, of the dear inputs of a call only.
 
-    Kept besides: the least weight over all inputs, and for each stack a histogram of log₁₀ w, (2, bins).
+    Kept besides: the least weight over all inputs, for each stack a histogram of log₁₀ w, (2, bins), and the share below tau
+    under softmax of those inputs that are normalised twice, (H, 2), so that the two can be compared.
     """
 
     name = "keys"
@@ -51,10 +52,10 @@ class Keys(Diagnostic):
     level = "head"
     numbers: ClassVar = {
         "below": "share of keys with a weight below tau",
-        "below_uniform": "share of keys whose column sums to less than 1/S",
+        "below_uniform": "share of keys with a weight below 1/T, T queries",
         "least": "least weight of a key, mean over inputs",
         "balanced_below": "share of keys below tau, doubly normalised",
-        "balanced_below_uniform": "share of columns below 1/S, doubly normalised",
+        "balanced_below_uniform": "share of keys with a weight below 1/T, doubly normalised",
         "balanced_least": "least weight of a key, doubly normalised",
     }
     Settings = KeySettings
@@ -62,18 +63,23 @@ class Keys(Diagnostic):
     @torch.no_grad()
     def update(self, seen: Seen | SeenLayer) -> None:
         assert isinstance(seen, Seen)
-        real = seen.seen_by > 0  # (B or 1, H or 1, S)
-        weights, real = real.sum(2, keepdim=True) * seen.received, real.expand_as(seen.received)
+        weights = key_weights(seen.received, seen.seen_by)
+        real = (seen.seen_by > 0).expand_as(weights)
         values = weights.new_full((len(weights), 6, weights.shape[1]), torch.nan)
         queries = seen.allowed.any(3).sum(2)  # (B or 1, H or 1)
         values[:, :3] = self._shares(weights, real, queries)
         least = torch.stack([_least(weights, real).amin(0), weights.new_full(weights.shape[1:2], torch.inf)])  # (2, H)
         spread = torch.stack([histogram(weights[real]), weights.new_zeros(BINS[2])])
-        first = seen.call.of_inputs(slice(0, 1))
-        if _rectangular(first) and first.sinks is None:
-            weights, real = balanced_weights(first)
-            values[:1, 3:] = self._shares(weights, real, queries[:1])
+        dear = seen.dear_inputs
+        allowed = seen.allowed if len(seen.allowed) == 1 else seen.allowed[dear]
+        dear = dear[_rectangular(allowed).expand(len(dear))]
+        if len(dear) and seen.call.sinks is None:
+            weights, real = balanced_weights(seen.call.of_inputs(dear))
+            values[dear, 3:] = self._shares(weights, real, queries.expand(len(values), -1)[dear])
             least[1], spread[1] = _least(weights, real).amin(0), histogram(weights[real])
+            beside = values[dear, 0]  # (b, H)
+            there = ~beside.isnan()
+            self.add(f"{seen.site}/beside", torch.stack([there.sum(0), beside.nan_to_num().sum(0)], 1))
         self.count(seen.site, values)
         self.peak(f"{seen.site}/least", -least)
         self.add(f"{seen.call.site.stack}/histogram", spread)
@@ -82,7 +88,7 @@ class Keys(Diagnostic):
         """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H); NaN of an input of fewer than 2 keys."""
         S = real.sum(2)  # (B, H)
         shares = [below(weights, real, t) for t in (self.settings.tau, 1 / queries.clamp_min(1)[..., None])]
-        found = torch.stack([*(x.sum(2) / S.clamp_min(1) for x in shares), _least(weights, real)], 1)
+        found = torch.stack([*(x.sum(2, dtype=torch.float64) / S.clamp_min(1) for x in shares), _least(weights, real)], 1)
         return found.masked_fill((S < 2)[:, None], torch.nan)
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
@@ -93,25 +99,45 @@ class Keys(Diagnostic):
                 some = [finding.values(name, stack) for name in list(self.numbers)[3 * at : 3 * at + 2]]
                 if some[0]:
                     below, uniform = (sum(values.values()) / len(values) for values in some)
-                    rows.append({"stack": stack, "normalised": normalised, "below tau": below, "below 1/S": uniform,
-                                 "least weight": float(least[at])})  # fmt: skip
+                    name = list(self.numbers)[3 * at]
+                    inputs = max(n.number for n in finding.numbers if n.name == name and n.stack == stack)
+                    rows.append({"stack": stack, "normalised": normalised, "heads": len(some[0]), "inputs": inputs,
+                                 "below tau": below, "below 1/T": uniform, "least weight": float(least[at])})  # fmt: skip
         return {"Keys explained away, over heads and inputs": rows}
 
     def sentence(self, finding: Finding) -> str:
         below = finding.values("below")
         mean, most = sum(below.values()) / len(below), max(below, key=lambda place: below[place])
-        balanced = finding.values("balanced_below")
-        beside = f"; normalised over queries first it would be {sum(balanced.values()) / len(balanced):.1%}" if balanced else ""
+        less = f"less than {self.settings.tau:g} of an even share of attention"
+        if not below[most] > 0:
+            return f"No key gets {less}" + (f" in any of {len(below)} heads." if len(below) > 1 else " in the only head.")
+        beside = self._beside(finding)
+        if len(below) == 1:
+            return f"In the only head, {place_name(most)}, {mean:.1%} of the keys get {less}{beside}."
         return (
-            f"On average over heads {mean:.1%} of the keys get less than {self.settings.tau:g} of an even share of attention"
-            f"{beside}; most in {place_name(most)}, with {below[most]:.0%}."
+            f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in {place_name(most)}, with "
+            f"{below[most]:.0%}."
+        )
+
+    def _beside(self, finding: Finding) -> str:
+        """What the double normalisation would do to the same heads and inputs."""
+        balanced = finding.values("balanced_below")
+        if not balanced:
+            return ""
+        sums = [self.sums[f"{Site(stack, layer)}/beside"][head] for stack, layer, head in balanced]  # (2,) each
+        same = [float(shares / inputs) for inputs, shares in sums]
+        heads = (
+            "" if len(balanced) == len(finding.values("below")) else f" in the {len(balanced)} heads where no mask is causal"
+        )
+        return (
+            f"; normalised over queries first it would be {sum(balanced.values()) / len(balanced):.1%} and not "
+            f"{sum(same) / len(same):.1%}{heads}, on the inputs where both were measured"
         )
 
 
-def key_weights(A: Tensor, allowed: Tensor) -> Tensor:
-    """Weights (B, H, S) float64 of the keys of a pattern (B, H, T, S), and where a query may look; 0 of padding."""
-    seen = allowed.sum(2)  # how many queries see each key
-    return A.sum(2, dtype=torch.float64) / seen.clamp_min(1) * (seen > 0).sum(2, keepdim=True)
+def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
+    """Weights (B, H, S) from what keys get on average (B, H, S), and by how many queries they are seen; 0 of padding."""
+    return received * (seen_by > 0).sum(2, keepdim=True)
 
 
 def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
@@ -119,12 +145,11 @@ def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
     B, H, T, _ = call.q.shape
     S = call.k.shape[2]
     size = max(1, PAIRS // (B * T * S))
-    real = call.valid().any(2).expand(B, H, S)
+    seen_by = call.valid().sum(2).expand(B, H, S)
     parts = [
         balanced(call.of_heads(range(h, min(h + size, H))).scores()).sum(2, dtype=torch.float64) for h in range(0, H, size)
     ]
-    queries = call.valid().any(3).sum(2)  # (B or 1, H or 1)
-    return torch.cat(parts, 1) / queries[..., None].clamp_min(1) * real.sum(2, keepdim=True), real
+    return key_weights(torch.cat(parts, 1) / seen_by.clamp_min(1), seen_by), seen_by > 0
 
 
 def below(weights: Tensor, real: Tensor, threshold: float | Tensor) -> Tensor:
@@ -138,10 +163,12 @@ def histogram(weights: Tensor) -> Tensor:
     return torch.histc(weights.clamp_min(10.0**low).log10().clamp(low, high), bins, low, high)
 
 
-def _rectangular(call: AttentionCall) -> bool:
-    """Whether every query that is no padding sees every key that is none."""
-    valid = call.valid()
-    return bool((valid == (valid.any(3, keepdim=True) & valid.any(2, keepdim=True))).all())
+def _rectangular(allowed: Tensor) -> Tensor:
+    """Of which inputs every query that is no padding sees every key that is none, (B or 1,) bool.
+
+    The call's own `mask_shape` says it of all inputs at once, so that it would matter which of them stand in a batch.
+    """
+    return (allowed == (allowed.any(3, keepdim=True) & allowed.any(2, keepdim=True))).flatten(1).all(1)
 
 
 def _least(weights: Tensor, real: Tensor) -> Tensor:

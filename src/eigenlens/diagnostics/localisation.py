@@ -4,6 +4,9 @@
 
 n_i is the number of keys that query i sees: 1/n_i is what uniform attention gives each. Tokens of a text are as far apart as
 their places, patches of a picture as in their grid, rounded to whole patches.
+
+The paper's profile ρ_t = P(A_{T,t} > 1/T), of the last query and over all distances, is not given: ρ stands here for two
+classes of distance, over all queries; what is kept over all distances is the attention itself.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ from torch import Tensor, nn
 from ..capture import Site
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer
-from .finding import Finding, Number
-from .sinks import place_name
+from .finding import Finding, Number, place_name
 from .subject import Subject
 
+FARTHEST = 2**31
+"""No two tokens are as far apart."""
 _PAIRS = 2**24  # pairs of queries and keys that are copied at once
 
 
@@ -36,8 +40,8 @@ class NearSettings:
     near: int = 2
 
     def __post_init__(self) -> None:
-        if self.near < 0:
-            raise EigenlensError(f"near is a distance of at least 0, not {self.near}")
+        if not 0 <= self.near < FARTHEST:
+            raise EigenlensError(f"near is a distance of at least 0 and below {FARTHEST}, not {self.near}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Localisation(Diagnostic):
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
         "relative": "attended distance, that of uniform attention = 1",
-        "distance": "mean attended distance in tokens",
+        "distance": "mean attended distance in tokens, or patches",
         "entropy": "entropy of the mean profile over distances, that of uniform attention = 1",
         "near": "share of near pairs that get more than uniform attention gives",
         "far": "share of far pairs that get more than uniform attention gives",
@@ -186,7 +190,8 @@ class Localisation(Diagnostic):
         none = torch.full_like(distance, torch.nan)
         values = torch.stack([distance / expected, distance, none, near.double(), far.double()], 1)
         values = values.masked_fill(~(expected > 0)[:, None], torch.nan)  # one token has no other to look at
-        profile = torch.stack([weight.sum(0), uniform.expand_as(weight).sum(0)])
+        choice = (expected > 0)[..., None]  # such inputs are not in the profiles either
+        profile = torch.stack([(x * choice).sum(0) for x in (weight, uniform.expand_as(weight))])
         return values, profile.expand(2, H, -1)
 
     def _near_and_all(self, grid: Grid, chosen: Tensor) -> Tensor:
@@ -204,25 +209,27 @@ class Localisation(Diagnostic):
 
     def found(self) -> Iterator[Number]:
         yield from super().found()
-        for name, sums in self.sums.items():
-            if name.endswith("/profile"):
-                site = Site.parse(name.removesuffix("/profile"))
-                for head, (weight, uniform) in enumerate(sums.unbind(1)):
-                    if weight.sum() > 0 and (most := float(_entropy(uniform))) > 0:
-                        yield Number(site.stack, site.layer, head, "entropy", float(_entropy(weight)) / most)
+        for site in sorted(Site.parse(name.removesuffix("/profile")) for name in self.sums if name.endswith("/profile")):
+            inputs = self.sums[f"{site}/values"][0, :, 0].tolist()  # of each head
+            for head, (weight, uniform) in enumerate(self.sums[f"{site}/profile"].unbind(1)):
+                if weight.sum() > 0 and (most := float(_entropy(uniform))) > 0:
+                    entropy = float(_entropy(weight)) / most
+                    yield Number(site.stack, site.layer, head, "entropy", entropy, number=int(inputs[head]))
 
     def sentence(self, finding: Finding) -> str:
-        relative, distance = finding.values("relative"), finding.values("distance")
+        relative = finding.values("relative")
         if not relative:
             return "No input has two tokens that a head could choose between."
         near = min(relative, key=lambda place: relative[place])
         far = max(relative, key=lambda place: relative[place])
         mean = sum(relative.values()) / len(relative)
         half = sum(value < 0.5 for value in relative.values())
+        if len(relative) == 1:
+            return f"The only head, {place_name(near)}, looks {mean:.0%} as far as uniform attention would."
         return (
             f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)} less than half as far; the "
-            f"nearest is {place_name(near)}, at {distance[near]:.2g} tokens on average, the farthest {place_name(far)}, at "
-            f"{distance[far]:.2g}."
+            f"nearest is {place_name(near)}, which looks {relative[near]:.0%} as far, the farthest {place_name(far)}, "
+            f"{relative[far]:.0%}."
         )
 
 

@@ -54,8 +54,9 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
         tooltip=["number:N", "stack:N", "layer:Q", alt.Tooltip("mean:Q", format=".4g")],
     )
     titles = [finding.words[name] for name in chosen]
+    marks = [band, line] if any(row["low"] is not None for row in rows) else [line]  # of weights there are no intervals
     return (
-        alt.layer(band, line, data=alt.Data(values=rows))
+        alt.layer(*marks, data=alt.Data(values=rows))
         .properties(width=230, height=150)
         .facet(facet=alt.Facet("number:N", sort=titles, title=None), columns=3, title=finding.title)
         .resolve_scale(y="independent")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -18,17 +18,16 @@ from ..attention.qk import localisation_penalty, spectrum
 from ..capture import Site
 from ..errors import EigenlensError
 from ..explain.truncation import projection_norm, quarter_turn
-from .diagnostic import Diagnostic
-from .finding import Finding, Number, Place
+from .constants import Constants
+from .finding import Finding, Number, Place, place_name
 from .pictures import head_map
-from .sinks import place_name
 from .subject import Subject
 
 MOST, LEAST = "most concentrated", "least concentrated"
 _KEPT = ("mean", "variance", "trace", "trace_of_square", "square", "complex", "penalty")
 
 
-class QueryKey(Diagnostic):
+class QueryKey(Constants):
     """Mean, variance and size of the eigenvalues λ of W_QK over all d = C of them, of which C − D are zero.
 
     `mean = tr W/d`; `variance` is the mean of |λ − mean|²; `concentration = |mean|/√variance`. A head that shares its keys
@@ -36,12 +35,11 @@ class QueryKey(Diagnostic):
     are of the weights before the rotation, R = I. The gain of the norm before the projections is not in it. A norm behind
     the projections leaves no such matrix, and cross-attention only one where both streams have the same width.
 
-    Kept: the numbers and the D eigenvalues of each head, which are constants of the model; `merge` keeps the first.
+    Kept: the numbers and the D eigenvalues of each head, which are constants of the model.
     """
 
     name = "qk"
     title = "Query-key eigenvalues"
-    sees = "weights"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
         "concentration": "|mean| of the eigenvalues of W_QK over their deviation",
@@ -59,7 +57,8 @@ class QueryKey(Diagnostic):
         reasons = []
         for site in subject.sites:
             try:
-                self._read(site, subject)
+                if not self.known(site):
+                    self._read(site, subject)
             except EigenlensError as error:
                 reasons.append(str(error))
         return "" if self.peaks else (reasons or ["no attention was seen"])[0]
@@ -79,24 +78,15 @@ class QueryKey(Diagnostic):
         size = found.eigenvalues.abs().amax(1, keepdim=True)
         off = (found.eigenvalues.imag.abs() > 1e-9 * size).double().mean(1)
         of_heads = (found.mean, found.variance, found.trace, found.trace_of_square, found.square, off)
-        self._keep(f"{site}/numbers", torch.stack([*of_heads, localisation_penalty(w_q, w_k)], 1))  # (H, 7)
-        self._keep(f"{site}/eigenvalues", torch.view_as_real(found.eigenvalues))  # (H, D, 2)
-        self._keep(f"{site}/rotary", w_q.new_full((1,), float(_rotary(module, w_q[0].T @ w_q[0]))))
-
-    def _keep(self, name: str, x: torch.Tensor) -> None:
-        self.peaks.setdefault(name, x.detach().double().cpu().contiguous())
-
-    def merge(self, other: Self) -> None:
-        for name, x in other.peaks.items():
-            self._keep(name, x)
-
-    def _of(self, field: str) -> list[tuple[Site, torch.Tensor]]:
-        """A field of all sites, in their order."""
-        ending = f"/{field}"
-        return sorted((Site.parse(name.removesuffix(ending)), x) for name, x in self.peaks.items() if name.endswith(ending))
+        self.keep(
+            site,
+            numbers=torch.stack([*of_heads, localisation_penalty(w_q, w_k)], 1),  # (H, 7)
+            eigenvalues=torch.view_as_real(found.eigenvalues),  # (H, D, 2)
+            rotary=w_q.new_full((1,), float(_rotary(module, w_q[0].T @ w_q[0]))),
+        )
 
     def found(self) -> Iterator[Number]:
-        for site, kept in self._of("numbers"):
+        for site, kept in self.of("numbers"):
             for name in self.numbers:
                 for head, row in enumerate(kept.tolist()):
                     of = dict(zip(_KEPT, row))
@@ -106,7 +96,7 @@ class QueryKey(Diagnostic):
                         yield Number(site.stack, site.layer, head, name, abs(of["mean"]) / math.sqrt(of["variance"]))
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
-        eigenvalues = dict(self._of("eigenvalues"))
+        eigenvalues = dict(self.of("eigenvalues"))
         rows = []
         for which, place in _extremes(finding).items():
             stack, layer, head = place
@@ -121,11 +111,16 @@ class QueryKey(Diagnostic):
         means, of = finding.values("mean"), finding.values("concentration")
         above = sum(value > 0 for value in means.values())
         told = f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean above 0"
+        if len(means) == 1:
+            told = f"The eigenvalues of the only head's query-key matrix have a mean {'' if above else 'not '}above 0"
         if ends := _extremes(finding):
             (most, least), spread = ends.values(), "of their deviation"
-            told += f"; the mean is largest beside their spread in {place_name(most)}, at {of[most]:.3g} {spread}, and "
-            told += f"smallest in {place_name(least)}, at {of[least]:.2g}"
-        turned = any(bool(x.any()) for _, x in self._of("rotary"))
+            if most == least:
+                told += f"; beside their spread the mean of {place_name(most)} is {of[most]:.3g} {spread}"
+            else:
+                told += f"; the mean is largest beside their spread in {place_name(most)}, at {of[most]:.3g} {spread}, and "
+                told += f"smallest in {place_name(least)}, at {of[least]:.2g}"
+        turned = any(bool(x.any()) for _, x in self.of("rotary"))
         return f"{told}{' (of the weights before the rotary positions turn them)' if turned else ''}."
 
     @classmethod

@@ -8,7 +8,6 @@ z is what a head gives, W_O^h its rows of the output projection; the median over
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -19,8 +18,7 @@ from ..capture import Site
 from ..errors import EigenlensError
 from ..stats.depth import mean_interval
 from .diagnostic import Diagnostic, Seen, SeenLayer
-from .finding import Finding, Number
-from .sinks import place_name
+from .finding import Finding, Number, place_name
 from .subject import Subject
 
 BINS = 1000
@@ -28,23 +26,13 @@ BINS = 1000
 _NUMBERS = 2**24  # of z W_O that are held at once
 
 
-@dataclass(frozen=True)
-class RelevanceSettings:
-    """`inputs`: of each call the first so many inputs are measured; the terms of all heads are as large as H outputs."""
-
-    inputs: int = 1
-
-    def __post_init__(self) -> None:
-        if self.inputs < 1:
-            raise EigenlensError(f"at least 1 input of each call is measured, not {self.inputs}")
-
-
 class Relevance(Diagnostic):
     """Median and mean over inputs of the median of c over tokens; heads that all count alike have 1/H.
 
-    Only the first input of each call is measured (`inputs`). Kept besides the mean: a histogram of the medians of inputs,
-    (H, 1000), whose median is the median over inputs to 0.0005. Self- and cross-attention, where the output projection is
-    known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they count alike.
+    The terms of all heads are as large as H outputs: only the dear inputs of a call are measured. Kept besides the mean: a
+    histogram of the medians of inputs, (H, 1000), whose median is the median over inputs to 0.0005. Self- and cross-attention,
+    where the output projection is known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they
+    count alike.
     """
 
     name = "relevance"
@@ -55,7 +43,6 @@ class Relevance(Diagnostic):
         "median": "share of the head in what its layer gives, median over inputs",
         "mean": "share of the head in what its layer gives, mean over inputs",
     }
-    Settings = RelevanceSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -71,16 +58,16 @@ class Relevance(Diagnostic):
         return "" if self._outputs else (reasons or ["no attention was seen"])[0]
 
     def measure(self, seen: Seen) -> Tensor | None:
-        """The median of c over the tokens of the first inputs, (b, 1, H)."""
-        if seen.site not in self._outputs:
+        """The median of c over the tokens of the dear inputs, (b, 1, H); None of none."""
+        call, dear = seen.call, seen.dear_inputs
+        if seen.site not in self._outputs or not len(dear):
             return None
-        call, first = seen.call, slice(0, self.settings.inputs)
-        v = call.v[first].repeat_interleave(call.group, 1) if call.group > 1 else call.v[first]  # (b, H, S, E)
-        z = seen.pattern[first] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
+        v = call.v[dear].repeat_interleave(call.group, 1) if call.group > 1 else call.v[dear]  # (b, H, S, E)
+        z = seen.pattern[dear] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
         w_o = self._outputs[seen.site].to(z)
         several = max(1, _NUMBERS // max(len(z) * z.shape[2] * w_o.shape[2], 1))
         sizes = [(z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3) for h in range(0, z.shape[1], several)]
-        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[first])[:, None]
+        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[dear])[:, None]
 
     @torch.no_grad()
     def update(self, seen: Seen | SeenLayer) -> None:

@@ -32,8 +32,9 @@ class Sinks(TokenCounts, Diagnostic):
     """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see it.
 
     Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is no padding. Late keys
-    under a causal mask are seen by few queries, themselves among them: only those that half of the queries see can be sinks
-    elsewhere. An input of one token has none. Uniform causal attention over 64 tokens has `α₁ = H₆₄/64 = .0741`.
+    under a causal mask are seen by few queries, themselves among them: only those that are seen by half as many queries as
+    the most seen key can be sinks elsewhere. An input of one token has none. Uniform causal attention over 64 tokens has
+    `α₁ = H₆₄/64 = .0741`.
 
     Kept besides the numbers: how many sinks there are at the front and elsewhere, over heads and inputs, and for each
     stack the counts by token id, (2, vocabulary).
@@ -78,9 +79,8 @@ class Sinks(TokenCounts, Diagnostic):
 
     @staticmethod
     def _counted(seen: Seen) -> Tensor:
-        """The keys that at least half of the queries see, (B or 1, H or 1, S)."""
-        queries = seen.allowed.any(3).sum(2)  # (B or 1, H or 1)
-        return (seen.seen_by > 0) & (2 * seen.seen_by >= queries[..., None])
+        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under a window that is fewer."""
+        return (seen.seen_by > 0) & (2 * seen.seen_by >= seen.seen_by.amax(2, keepdim=True))
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
         places = []
@@ -104,7 +104,8 @@ class Sinks(TokenCounts, Diagnostic):
         heads = sum(value >= 0.5 for value in rates.values())
         strongest = max(strengths, key=lambda place: strengths[place])
         return (
-            f"In {numbered(heads, 'head')} of {len(rates)} the first token takes more than {self.settings.epsilon:.0%} of the "
+            f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token takes more than "
+            f"{self.settings.epsilon:.0%} of the "
             f"attention in at least half of the inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); "
             f"most in {place_name(strongest)}, with {strengths[strongest]:.0%}."
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,28 +19,29 @@ from .smoothing_bound import PostNorm, Tape
 from .subject import Subject
 
 ROUNDING = 1e-6
-NO_BOUND = "no bound for pre-norm blocks"
-MASKED = "no bound for inputs with padding or a mask"
+EQUAL = 8
+"""Tokens that are this many units of rounding from their mean, beside their size, are equal."""
+OTHER = "no bound: it is for blocks known to be post-norm, of one attention and an MLP without a gate"
+MASKED = "no bound: it is for inputs without padding or a mask"
+NOT_COMPUTED = "no bound was computed"
 
 
-@dataclass(frozen=True)
-class SmoothingSettings:
-    """`bounds`: of each call the first so many inputs have their bound computed, at n³ a head."""
+class Likeness(NamedTuple):
+    """Of the tokens of each input, each (B,)."""
 
-    bounds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.bounds < 0:
-            raise EigenlensError(f"the bound is computed of at least 0 inputs of each call, not {self.bounds}")
+    alike: Tensor  # mean cosine, nan without pairs
+    apart: Tensor  # d_M
+    size: Tensor  # ‖X‖_F
 
 
 class Smoothing(Diagnostic):
     """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and behind every block.
 
     `maps` is the cosine of the block's attention map, mean over heads, with that of the block before. For post-norm blocks
-    `v` bounds `ratio = d_M behind / before`, if every token sees every other and none is padding (`smoothing_bound.py`); it
-    is computed of the first input of each call. Blocks built in another way, pre-norm ones among them, have no bound.
-    Only tokens that are no padding count; an input of one token has no pairs.
+    `v` bounds `ratio = d_M behind / before`, if every token sees every other and none is padding (`smoothing_bound.py`); at n³
+    a head it is computed of the dear inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound.
+    Only tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal but for rounding no
+    ratio.
     """
 
     name = "smoothing"
@@ -61,7 +61,6 @@ class Smoothing(Diagnostic):
         "sharp": "bound on the ratio, with the norms' gains and sharper",
         "bounded": "share of inputs whose ratio keeps the bound",
     }
-    Settings = SmoothingSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -69,7 +68,7 @@ class Smoothing(Diagnostic):
         self.refused: dict[str, str] = {}  # why a block has no bound
         self._tape: Tape = {}
         self._map: tuple[Site, Tensor] | None = None  # (B, T, T): of the block before, in the same pass
-        self._tokens: tuple[Tensor, Tensor, Tensor] | None = None  # what a block gave, its similarity and distance
+        self._tokens: tuple[Tensor, Likeness] | None = None  # what a block gave
 
     def begin(self, subject: Subject) -> str:
         try:
@@ -90,7 +89,7 @@ class Smoothing(Diagnostic):
     def attached(self, subject: Subject) -> Iterator[None]:
         with ExitStack() as hooks:
             norms = {id(block.norms[0]): block for block in self.blocks.values()}  # ALBERT has one block at all sites
-            for block in norms.values() if self.settings.bounds else ():
+            for block in norms.values():
                 hooks.enter_context(block.watched(self._tape))
             yield
         self._tape.clear()
@@ -99,26 +98,27 @@ class Smoothing(Diagnostic):
     def measure(self, seen: SeenLayer) -> Tensor:
         X, Y = seen.inputs, seen.outputs
         valid = seen.valid
-        alike, apart = self._of_tokens(X, valid)
+        alike, apart, size = self._of_tokens(X, valid)
         after = valid if Y.shape[:2] == X.shape[:2] else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
-        alike_behind, apart_behind = _likeness(Y, after)
-        self._tokens = Y, alike_behind, apart_behind
-        ratio = torch.where(apart > 0, apart_behind / apart.clamp_min(torch.finfo(apart.dtype).tiny), torch.nan)
+        alike_behind, apart_behind, _ = behind = _likeness(Y, after)
+        self._tokens = Y, behind
+        tiny, eps = torch.finfo(apart.dtype).tiny, torch.finfo(X.dtype).eps
+        ratio = torch.where(apart > EQUAL * eps * size, apart_behind / apart.clamp_min(tiny), torch.nan)
         bounds = torch.full((4, len(X)), torch.nan, dtype=torch.float64, device=X.device)
         if (found := self._bounds(seen)) is not None:
-            bounds[:, : found.shape[1]] = found
+            bounds[:, seen.dear_inputs] = found
         there = ~(ratio.isnan() | bounds[3].isnan())
         bounded = torch.where(there, (ratio <= bounds[3] * (1 + ROUNDING)).double(), torch.nan)
         numbers = (alike_behind, alike, ratio, apart_behind, apart, self._maps(seen), *bounds, bounded)
         values = torch.stack(numbers, 1)[..., None]  # (B, numbers, 1)
         return values.masked_fill((valid.sum(1) < 1)[:, None, None], torch.nan)
 
-    def _of_tokens(self, X: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    def _of_tokens(self, X: Tensor, valid: Tensor) -> Likeness:
         """Of what goes into a block: known, if it is what the block before gave."""
         if self._tokens is not None:
             known = self._tokens[0]
             if (X.data_ptr(), X.shape, X.stride(), X.dtype) == (known.data_ptr(), known.shape, known.stride(), known.dtype):
-                return self._tokens[1:]
+                return self._tokens[1]
         return _likeness(X, valid)
 
     def _maps(self, seen: SeenLayer) -> Tensor:
@@ -135,31 +135,32 @@ class Smoothing(Diagnostic):
         return map_cosine(before[1], p)
 
     def _bounds(self, seen: SeenLayer) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the first inputs, (4, b); None where there are none."""
-        block, call = self.blocks.get(seen.site), seen.seen
-        number = min(self.settings.bounds, len(seen.inputs))
-        if block is None or call is None or len(self._tape) < 2 or not number:
+        """σ₁σ₂, √λ, v and the sharper bound of the dear inputs, (4, b); None where there are none."""
+        block, call, dear = self.blocks.get(seen.site), seen.seen, seen.dear_inputs.tolist()
+        if block is None or call is None or len(self._tape) < 2 or not dear:
             return None
         T = seen.inputs.shape[1]
         given = self._tape[1][1].to(seen.outputs.dtype)  # (batch, T, C): the study may show only some inputs of it
         full = call.allowed.all(3).all(2).all(1).expand(len(seen.inputs)) & seen.valid.all(1)
-        bounds = torch.full((4, number), torch.nan, dtype=torch.float64, device=seen.inputs.device)
+        full &= call.pattern.shape[2:] == (T, T)
+        self.add(f"{seen.site}/masked", (~full[dear]).sum()[None])
+        bounds = torch.full((4, len(dear)), torch.nan, dtype=torch.float64, device=seen.inputs.device)
         rows, places = [], []
-        for i in range(number):
+        for place, i in enumerate(dear):
             same = (r for r in range(len(given)) if torch.equal(given[r], seen.outputs[i]))
-            if bool(full[i]) and call.pattern.shape[2:] == (T, T) and (row := next(same, None)) is not None:
+            if bool(full[i]) and (row := next(same, None)) is not None:
                 rows.append(row)
-                places.append(i)
+                places.append(place)
         if rows:
-            bounds[:, places] = torch.stack(block.of(call.pattern[places], rows, self._tape))
+            some = call.pattern[[dear[place] for place in places]]
+            bounds[:, places] = torch.stack(block.of(some, rows, self._tape))
         return bounds
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
         rows = []
         v, sharp, bounded = (finding.values(name) for name in ("v", "sharp", "bounded"))
         for place, ratio in finding.values("ratio").items():
-            post = f"{place[0]}/{place[1]}/post" in self.peaks
-            told = MASKED if post else NO_BOUND
+            told = self._without([str(Site(*place[:2]))])
             if place in v:
                 told = "says nothing, being above 1" if sharp[place] >= 1 else "tokens must come together"
             rows.append({
@@ -167,6 +168,12 @@ class Smoothing(Diagnostic):
                 "kept": bounded.get(place), "bound": told,
             })  # fmt: skip
         return {"What the bound says of each block": rows} if rows else {}
+
+    def _without(self, sites: Iterable[str]) -> str:
+        """Why sites have no bound, in words."""
+        post = [site for site in sites if f"{site}/post" in self.peaks]
+        masked = any(f"{site}/masked" in self.sums and bool(self.sums[f"{site}/masked"] > 0) for site in post)
+        return OTHER if not post else MASKED if masked else NOT_COMPUTED
 
     def sentence(self, finding: Finding) -> str:
         before, behind, v, bounded = (finding.values(n) for n in ("similarity_before", "similarity", "v", "bounded"))
@@ -180,7 +187,7 @@ class Smoothing(Diagnostic):
             return "No input has two tokens that could be compared."
         told = f"From the first block to the last the mean cosine of two tokens goes {', '.join(parts)}"
         if not v:
-            return f"{told}; {MASKED if self.peaks else NO_BOUND}."
+            return f"{told}; {self._without(str(Site(*place[:2])) for place in behind)}."
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[place] < 1 for place in v)
         bound = f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in {says} of {len(v)} blocks"
@@ -204,7 +211,7 @@ def map_cosine(p: Tensor, q: Tensor) -> Tensor:
     return (p * q).sum(1) / (p.norm(dim=1) * q.norm(dim=1))
 
 
-def _likeness(X: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Similarity, nan without pairs, and distance of tokens, each (B,)."""
+def _likeness(X: Tensor, valid: Tensor) -> Likeness:
     alike = torch.where(valid.sum(1) > 1, mean_cosine(X, valid), torch.nan)
-    return alike, distance(X, valid)
+    sizes = torch.linalg.vector_norm(X, dim=2, dtype=torch.float64) * valid  # (B, T)
+    return Likeness(alike, distance(X, valid), sizes.norm(dim=1))

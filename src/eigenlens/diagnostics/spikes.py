@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ class SpikeSettings:
     jump: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (self.size >= 0 and self.ratio >= 1):
+        if not (0 <= self.size < math.inf and 1 <= self.ratio < math.inf):
             raise EigenlensError(f"massive is above size ≥ 0 and ratio ≥ 1, not {self.size} and {self.ratio}")
         if not 0 < self.jump <= 1:
             raise EigenlensError(f"a jump is a share of the largest activation, above 0 and at most 1, not {self.jump}")
@@ -92,14 +93,16 @@ class Spikes(TokenCounts, Diagnostic):
         self.add(f"{seen.site}/channels", torch.stack([one.sum(0), massive.sum(0)]))
         if seen.ids is not None and seen.vocabulary is not None and bool(massive.any()) and seen.ids.shape == kept.shape:
             counts = torch.zeros(2, seen.vocabulary, dtype=torch.float64, device=Y.device)
-            ids = seen.ids.to(Y.device).gather(1, place[:, None])[:, 0]  # (B,)
-            spiking = massive.any(1)
-            counts.index_put_(((~first[spiking]).long(), ids[spiking]), counts.new_ones(()), accumulate=True)
+            some = massive.any(1)
+            carries = ((Y[some] > self.settings.size) & (Y[some] >= bound[some, None])).any(2)  # (b, T)
+            front = kept[some].to(torch.int8).argmax(1, keepdim=True)
+            later = (torch.arange(Y.shape[1], device=Y.device) != front)[carries].long()
+            counts.index_put_((later, seen.ids.to(Y.device)[some][carries]), counts.new_ones(()), accumulate=True)
             self.add(f"{Site.parse(seen.site).stack}/tokens", counts)
 
     def channels(self, stack: str) -> list[dict[str, Any]]:
         """Every channel that is the largest or massive in some input and layer, the most frequently massive first."""
-        sites = [(Site.parse(name[:-9]), x) for name, x in self.sums.items() if name.endswith("/channels")]
+        sites = [(Site.parse(name.removesuffix("/channels")), x) for name, x in self.sums.items() if name.endswith("/channels")]
         own = [x for site, x in sites if site.stack == stack]
         rows = []
         for C in {x.shape[1] for x in own}:  # stages of a model may differ in width
@@ -129,7 +132,9 @@ class Spikes(TokenCounts, Diagnostic):
         return rows
 
     def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
-        sites = sorted((Site.parse(name[:-5]), x.tolist()) for name, x in self.peaks.items() if name.endswith("/peak"))
+        sites = sorted(
+            (Site.parse(name.removesuffix("/peak")), x.tolist()) for name, x in self.peaks.items() if name.endswith("/peak")
+        )
         names = ("largest", "second", "third", "step")
         peaks = [{"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites]
         words = self.token_rows(tokens)
@@ -144,7 +149,7 @@ class Spikes(TokenCounts, Diagnostic):
     def sentence(self, finding: Finding) -> str:
         shares, largest, ratios = (finding.values(name) for name in ("massive", "largest", "ratio"))
         spiking = [place for place, share in shares.items() if share > 0]
-        top = max(largest, key=lambda place: largest[place])
+        top = max(spiking or largest, key=lambda place: largest[place])
         ratio = f", {ratios[top]:,.0f} times the median" if top in ratios else ""
         if not spiking:
             return (
@@ -159,9 +164,9 @@ class Spikes(TokenCounts, Diagnostic):
         told = " and ".join(f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers)
         moves = f"; they step {told}" if told else ""
         return (
-            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive activations, up to "
-            f"{largest[top]:,.0f}{ratio}, most often in channel {channel}, and in {front:.0%} of the inputs at the first "
-            f"token{moves}."
+            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive activations, on "
+            f"average up to {largest[top]:,.0f}{ratio}, most often in channel {channel}, and in {front:.0%} of the inputs "
+            f"at the first token{moves}."
         )
 
     @classmethod

@@ -59,11 +59,12 @@ def gradient_input(observed: Observed) -> Tensor:
 
 
 def random_scores(observed: Observed, seed: int = 0) -> Tensor:
-    """Uniform numbers, the same for every run of a seed: the control."""
-    steps = steps_of(observed)
-    T, like = sizes(steps)[source_name(steps)], observed.score
-    generator = torch.Generator().manual_seed(seed)
-    return _masked(observed, torch.rand(len(like), T, generator=generator, dtype=like.dtype).to(like.device))
+    """Uniform numbers, the same for every run of a seed: the control. An input draws for its own tokens alone."""
+    seen = _seen(observed, observed.score)  # (B, S)
+    scores = torch.zeros(seen.shape, dtype=seen.dtype)
+    for row, real in zip(scores, seen.bool().cpu()):
+        row[real] = torch.rand(int(real.sum()), generator=torch.Generator().manual_seed(seed), dtype=seen.dtype)
+    return scores.to(seen.device)
 
 
 def _last(observed: Observed) -> tuple[Step, Tensor]:

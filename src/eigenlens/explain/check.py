@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .anatomy import Block, Given
@@ -32,6 +32,19 @@ def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> No
         raise EigenlensError(
             f"{block.path} ({type(block.module).__name__}) {UNLIKE}, which gives something {error:.1e} off its own output"
         )
+
+
+def never_drops(model: nn.Module, what: str) -> None:
+    """Raise if the model would drop at random: a part in training mode with a dropout, or a rate of one, above 0."""
+    for path, part in model.named_modules():
+        rates = {name: value for name, value in vars(part).items() if "drop" in name.lower()}
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            rates["p"] = part.p
+        if part.training and any(isinstance(rate, float) and rate > 0 for rate in rates.values()):
+            raise EigenlensError(
+                f"a model in training mode drops at random ({path or type(part).__name__}), so it cannot be {what}; "
+                "call model.eval() first"
+            )
 
 
 def first_of(result: Any) -> Tensor:

@@ -87,14 +87,16 @@ def deletion_curves(
 
     `scores` (B, T) by method, of the source tokens. `keep` (B, T) bool are tokens that always stay; by default special
     tokens, the class token of a picture, and the token at which the target is read (the last one of a decoder). Of the n
-    others `round(f·n)` are taken away; of equal scores the earlier token is the more relevant one. Inputs that come out
-    the same are run once, and those of one length together, so that nothing is padded.
+    others `round(f·n)` are taken away, but of patches that a head averages the last one stays; of equal scores the earlier
+    token is the more relevant one. Inputs that come out the same are run once, and those of one length together, so that
+    nothing is padded.
     """
     _check(scores, fractions)
     removal = Removal.of(model, batch, target, next(iter(scores.values())).shape[1], keep)
+    least = removal.least()
     wanted: dict[Kept, list[tuple[str, Order, int, int]]] = {}
     for name, given in scores.items():
-        for row, order, place, kept in _kept(given, removal, fractions):
+        for row, order, place, kept in _kept(given, removal, fractions, least):
             wanted.setdefault((row, kept), []).append((name, order, row, place))
     found = {
         (name, order): torch.zeros(removal.inputs, len(fractions), dtype=torch.float64) for name in scores for order in ORDERS
@@ -106,15 +108,17 @@ def deletion_curves(
     return [Deletion(name, order, tuple(map(float, fractions)), found[name, order]) for name in scores for order in ORDERS]
 
 
-def _kept(scores: Tensor, removal: Removal, fractions: Sequence[float]) -> Iterator[tuple[int, Order, int, tuple[int, ...]]]:
-    """(input, order, place of the fraction, positions that stay) of one method."""
+def _kept(
+    scores: Tensor, removal: Removal, fractions: Sequence[float], least: int
+) -> Iterator[tuple[int, Order, int, tuple[int, ...]]]:
+    """(input, order, place of the fraction, positions that stay) of one method; `least` is how many of the free ones must."""
     for row, (always, free) in enumerate(zip(removal.always, removal.free)):
         values = scores[row].tolist()
         falling = sorted(free, key=lambda i: (-values[i], i))
         for order in ORDERS:
             ranked = falling if order == "positive" else falling[::-1]
             for place, fraction in enumerate(fractions):
-                stays = ranked[round(fraction * len(ranked)) :]
+                stays = ranked[min(round(fraction * len(ranked)), len(ranked) - least) :]
                 yield row, order, place, tuple(sorted([*always, *stays]))
 
 

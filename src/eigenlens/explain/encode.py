@@ -13,6 +13,8 @@ from ..sources import images, speech
 from ..sources.inputs import Batch
 from ..sources.models import Model
 
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForAudioClassification")
+
 
 def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[int] | None = None) -> Batch:
     """What a model is given for one text or several: `input_ids` and `attention_mask` (B, T), padded on the right.
@@ -25,6 +27,8 @@ def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[i
     torch.Size([2, 9])
     """
     texts = [text] if isinstance(text, str) else list(text)
+    for item in texts:
+        check_text(item)
     if not texts or any(not item.strip() for item in texts):
         raise EigenlensError("the text is empty; there are no tokens to explain")
     if model.kind == "module":
@@ -37,12 +41,32 @@ def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[i
         batch = {"input_features": speech.first_clips(model, texts)}
     else:
         batch = _padded(model, [_ids(model, item) for item in texts])
-    if model.kind in {"encoder-decoder", "audio"}:
+    if model.kind in {"encoder-decoder", "audio"} and not _classifies(model):
         said = torch.tensor([*_start(model), *_said(model, decoder)], device=model.device)
         batch["decoder_input_ids"] = said.expand(len(texts), -1).contiguous()
     elif decoder is not None:
         raise EigenlensError(f"{model.name} has no decoder beside an encoder, so there is nothing to put behind its start")
     return batch
+
+
+def check_text(text: str, what: str = "the text") -> None:
+    """Refuse what is no text, as bytes are that came in as halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise EigenlensError(
+            f"{what} is no text in UTF-8: character {error.start} is {text[error.start]!a}; give it in UTF-8"
+        ) from error
+
+
+def one_at_a_time(model: Model) -> bool:
+    """Whether a model takes one input at a time: a decoder with a classifier's head finds the last token by its padding."""
+    return model.kind == "decoder" and _classifies(model) and getattr(model.config, "pad_token_id", None) is None
+
+
+def _classifies(model: Model) -> bool:
+    """A classifier of whole inputs or of their tokens, which feeds its own decoder if it has one."""
+    return type(model.module).__name__.endswith(CLASSIFIERS)
 
 
 def _ids(model: Model, text: str) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,28 @@ from typing import Any
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_json
 from ..run.places import damage_told, read_result
-from .verdict import sentence, strongest
+from .verdict import in_words, sentence, strongest
 
 FORMAT = 1
 LEVELS = 10
 """Steps of colour from nothing to the largest score of a method, in either direction."""
 SAME = 1e-6
 """Scores that differ by a smaller share are equal: they are rounding, and get no colour."""
-FACTS = {"model", "data", "length", "target", "score", "notes", "versions"}
+FACTS: dict[str, Any] = {
+    "model": dict,
+    "data": str,
+    "length": int,
+    "target": dict,
+    "score": int | float,
+    "notes": list,
+    "versions": dict,
+}
 """What every explanation says of itself."""
+MORE: dict[str, Any] = {
+    "against": str | None, "inputs": int | None, "grid": list | None, "picture": str | None, "seconds": int | float | None,
+    "created": str | None,
+}  # fmt: skip
+"""What it may say."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -42,8 +57,13 @@ class Explanation:
 
     @property
     def name(self) -> str:
-        """Model and target: `smollm2: next token ' Paris'`."""
-        return f"{self.facts['model']['name']}: {self.facts['target']['label']}"
+        """Model and target: `smollm2: next token ' Paris'`; control characters of either are spelled out."""
+        return in_words(f"{self.facts['model']['name']}: {self.facts['target']['label']}")
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and why; control characters are spelled out."""
+        return [in_words(note, 1000) for note in self.facts["notes"]]
 
     @property
     def score(self) -> float:
@@ -68,9 +88,17 @@ class Explanation:
 
     @property
     def fixed(self) -> list[bool]:
-        """Tokens that are never taken away: special ones, and the one at which the target is read; none where that is all."""
+        """Tokens that colours and votes leave out: special ones, and the one at which the target is read; none where that is
+        all there are."""
         found = [special or i == self.read_at for i, special in enumerate(self.special)]
         return [False] * len(found) if all(found) else found
+
+    @property
+    def free(self) -> list[int]:
+        """Positions of the tokens that can be taken away: not special, not the one at which the target is read; where no
+        token is either, not the first, since an input has at least one."""
+        stays = [i for i, special in enumerate(self.special) if special or i == self.read_at] or [0]
+        return [i for i in range(len(self.tokens)) if i not in stays]
 
     @property
     def sentence(self) -> str:
@@ -170,24 +198,53 @@ class Explanation:
 
 def _check(found: Explanation) -> None:
     """Raises what the first use of a record without these would raise."""
-    if missing := FACTS - set(found.facts):
+    if missing := FACTS.keys() - found.facts.keys():
         raise KeyError(*sorted(missing))
+    for name, kind in {**FACTS, **MORE}.items():
+        _typed(name, found.facts.get(name), kind)
+    model, target = found.facts["model"], found.facts["target"]
+    words = {
+        "model": [model["name"], model["kind"], model["fingerprint"]],
+        "target": [target["kind"], target["label"], target["unit"]],
+        "notes": found.facts["notes"], "versions": [*found.facts["versions"].values()],
+    }  # fmt: skip
+    for name, said in words.items():
+        for word in said:
+            _typed(name, word, str)
+    _typed("the position of the target", target.get("position"), int | None)
     number = len(found.tokens)
+    if found.read_at is not None and not 0 <= found.read_at < number:
+        raise ValueError(f"the target is read at token {found.read_at} of {number}")
+    if not all(isinstance(special, bool) for special in found.special):
+        raise ValueError("special is not true or false of every token")
     if not number or not found.scores or not all(isinstance(token, str) for token in found.tokens):
         raise ValueError("tokens and methods are needed")
     if len(found.special) != number or any(len(x) != number for x in found.scores.values()):
         raise ValueError(f"not every method has {number} scores")
     for curve in found.deletion:
+        _typed("the method of a deletion curve", curve["method"], str)
         _numbers([curve["auc"], *curve["fractions"], *curve["scores"]])
         if len(curve["fractions"]) != len(curve["scores"]) or curve["order"] not in ("positive", "negative"):
             raise ValueError(f"the deletion curve of {curve['method']} is not whole")
     _numbers([found.facts["score"], *(x for scores in found.scores.values() for x in scores)])
+    _numbers([found.facts.get(name) or 0 for name in ("length", "inputs", "seconds")])
+    for size in found.facts.get("grid") or []:
+        _typed("grid", size, int)
     if found.grid is not None and (min(found.grid) < 1 or math.prod(found.grid) > number):
         raise ValueError(f"a grid of {found.grid} has more patches than there are tokens")
-    _ = found.name, found.facts["model"]["fingerprint"], found.facts["target"]["kind"], found.sentence
+    json.dumps(found.record(), allow_nan=False)  # what is printed as JSON has no NaN anywhere
+
+
+def _typed(name: str, value: Any, kind: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} is {str(value)[:40]!r}")
 
 
 def _numbers(values: list[Any]) -> None:
-    wrong = [x for x in values if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x)]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is no finite number")
+    """Finite numbers, as floats have them: an integer of hundreds of digits is none."""
+    for x in values:
+        if isinstance(x, bool) or not isinstance(x, int | float) or not abs(x) <= LARGEST:
+            raise ValueError(f"{str(x)[:40]} is no finite number")
+
+
+LARGEST = sys.float_info.max

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from .anatomy import Attend, Block, Branch, Mlp, anatomy
-from .check import first_of, same_output
+from .check import first_of, never_drops, same_output
 from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenSource, Part, Scaled
 from .head_weights import head_weights
 
@@ -146,8 +146,7 @@ def freeze(
     `forward(batch)` runs the model; by default `model(**batch)`. The output of a graph is the stream behind the stack's
     last norm, as a model without a head gives it. Memory: patterns `B·H·T²` and gates `B·T·4C` a layer.
     """
-    if any(isinstance(part, nn.Dropout) and part.training and part.p > 0 for part in model.modules()):
-        raise EigenlensError("a model in training mode drops at random, so it cannot be frozen; call model.eval() first")
+    never_drops(model, "frozen")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
         raise EigenlensError("half precision is too coarse for a frozen graph; give the model in float32: model.float()")
     stacks = anatomy(model)

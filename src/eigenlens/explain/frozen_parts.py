@@ -67,12 +67,14 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
     eps = next((float(v) for name in ("eps", "variance_epsilon") if (v := getattr(norm, name, None)) is not None), 0.0)
     gains = [torch.ones_like(x[0, 0])] if weight is None else [weight.detach(), 1 + weight.detach()]
     shift = None if bias is None else bias.detach()
+    rounding = torch.finfo(x.dtype).eps
+    rtol, atol = max(1e-4, 8 * rounding), max(1e-5, rounding) * float(want.abs().max())
     for centred in (True, False) if isinstance(norm, nn.LayerNorm) else (False, True):
         spread = x - x.mean(-1, keepdim=True) if centred else x
         sigma = (spread.square().mean(-1, keepdim=True) + eps).sqrt()
         for gain in gains:
             found = FrozenNorm(gain / sigma, centred, shift)
-            if torch.allclose(found(x), want, rtol=1e-4, atol=1e-5 * float(want.abs().max())):
+            if torch.allclose(found(x), want, rtol=rtol, atol=atol):
                 return gain, sigma, centred, shift
     raise EigenlensError(f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be frozen")
 

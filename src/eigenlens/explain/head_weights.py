@@ -17,7 +17,7 @@ OUTPUT = ("o_proj", "out_proj", "out_lin", "o", "c_proj", "Wo", "out", "dense")
 BY_PART = ("c_attn", "Wqkv", "project")
 """One matrix for all three, its rows ordered [query, key, value] × heads."""
 BY_HEAD = ("query_key_value",)
-"""One matrix for all three, its rows ordered heads × [query, key, value]."""
+"""One matrix for all three, its rows ordered key-value heads × [their queries, key, value]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,14 @@ class HeadWeights:
 
 def head_weights(module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None) -> HeadWeights:
     """The weights of the attention `module`, its `output` projection given where it stands elsewhere."""
-    q, k, v = _fused(module, heads) or tuple(linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE))
+    q, k, v = _fused(module, heads, kv_heads) or tuple(linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE))
     out, out_bias = linear_map(output if output is not None else _part(module, OUTPUT))  # (C, H·E), (C,)
+    if len(v[0]) * heads != out.shape[1] * kv_heads or len(q[0]) * kv_heads != len(k[0]) * heads:
+        sizes = f"queries {len(q[0])}, keys {len(k[0])}, values {len(v[0])}, output {out.shape[1]}"
+        raise EigenlensError(
+            f"the projections of {type(module).__name__} do not fit {heads} query and {kv_heads} key-value heads ({sizes}), "
+            "so its heads' weights are out of reach"
+        )
     return HeadWeights(
         query=_split(q[0], heads), key=_split(k[0], kv_heads), value=_split(v[0], kv_heads),
         output=out.T.reshape(heads, -1, len(out)),
@@ -85,7 +91,13 @@ def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
     return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
 
 
-def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] | None:
+def _by_part(x: Tensor, group: int, kv_heads: int, D: int) -> Tensor:
+    """Rows ordered key-value heads × [their queries, key, value] → [queries, keys, values] × heads."""
+    x = x.unflatten(0, (kv_heads, group + 2, D))
+    return torch.cat([x[:, :group].flatten(0, 2), x[:, group].flatten(0, 1), x[:, group + 1].flatten(0, 1)])
+
+
+def _fused(module: nn.Module, heads: int, kv_heads: int) -> tuple[tuple[Tensor, Tensor], ...] | None:
     for name in (*BY_PART, *BY_HEAD):
         found = getattr(module, name, None)
         if not isinstance(found, nn.Module):
@@ -93,13 +105,16 @@ def _fused(module: nn.Module, heads: int) -> tuple[tuple[Tensor, Tensor], ...] |
         weight, bias = linear_map(found)
         if isinstance(apart := getattr(module, "q_attn", None), nn.Module):  # GPT-2's cross-attention: keys and values only
             return (linear_map(apart), *zip(weight.chunk(2), bias.chunk(2)))
-        if name in BY_HEAD:
-            by_head = weight.view(heads, 3, -1, weight.shape[1])
-            weight = by_head.transpose(0, 1).flatten(0, 2)
-            bias = bias.view(heads, 3, -1).transpose(0, 1).flatten()
-        third = len(weight) // 3
         sizes = getattr(module, "sizes", None) if name == "project" else None  # the lab's, whose values may have another width
-        return tuple(zip(*(part.split(sizes or (third, third, third)) for part in (weight, bias))))
+        if sizes is None and len(weight) % (heads + 2 * kv_heads):
+            raise EigenlensError(
+                f"{name} of {type(module).__name__} has {len(weight)} rows, which are not those of {heads} query and "
+                f"{kv_heads} key-value heads, so its heads' weights are out of reach"
+            )
+        D = len(weight) // (heads + 2 * kv_heads)
+        if name in BY_HEAD or getattr(module, "multi_query", None) is False:  # GPTBigCode, which has c_attn both ways
+            weight, bias = (_by_part(part, heads // kv_heads, kv_heads, D) for part in (weight, bias))
+        return tuple(zip(*(part.split(sizes or (heads * D, kv_heads * D, kv_heads * D)) for part in (weight, bias))))
     if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):  # torch.nn.MultiheadAttention
         bias = module.in_proj_bias if isinstance(module.in_proj_bias, Tensor) else torch.zeros_like(joined[:, 0])
         return tuple(zip(joined.detach().chunk(3), bias.detach().chunk(3)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import io
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
@@ -15,15 +17,18 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from ..display import numbered
 from ..errors import EigenlensError
+from ..run.files import disk_errors
 from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Batch
 from ..sources.models import Model, load
 from ..sources.token_text import token_texts
-from .deletion import deletion_curves
+from .deletion import Deletion, deletion_curves
 from .encode import encode
 from .explanation import Explanation
+from .memory import check_memory, memory_of
 from .methods import METHODS, attribute
 from .removal import special
 from .target import Target, target_of
@@ -40,13 +45,14 @@ Wanted = int | str | tuple[int, int | str] | None
 def explain(
     model: str | Path | nn.Module | Model, text: str | Path, *, target: Wanted = ..., against: str | None = ...,
     methods: Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
-    tokenizer: Any = ..., device: str = ..., report: Report = ...,
+    gigabytes: float = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
 ) -> Explanation: ...  # fmt: skip
 @overload
 def explain(
     model: str | Path | nn.Module | Model, text: list[str] | tuple[str, ...], *, target: Wanted = ...,
     against: str | Sequence[str] | None = ..., methods: Sequence[str] | None = ..., deletion: bool = ...,
-    out: str | Path | None = ..., force: bool = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
+    out: str | Path | None = ..., force: bool = ..., gigabytes: float = ..., tokenizer: Any = ..., device: str = ...,
+    report: Report = ...,
 ) -> tuple[Explanation, ...]: ...  # fmt: skip
 def explain(
     model: str | Path | nn.Module | Model,
@@ -58,6 +64,7 @@ def explain(
     deletion: bool = True,
     out: str | Path | None = None,
     force: bool = False,
+    gigabytes: float = 8.0,
     tokenizer: Any = None,
     device: str = "cpu",
     report: Report = silent,
@@ -67,29 +74,74 @@ def explain(
     A language model is asked for its next token, a classifier for its class (`target`; None is what it chooses itself), an
     embedding model how alike the text is to `against`. For a vision model the text is the path of a picture, for a speech
     model that of a .wav file. `deletion` then takes tokens away, most and least relevant first, and measures the target
-    again. Several texts go through the model together and give a tuple. `out` is a folder for what was found; of several
-    texts each has a folder in it.
+    again; where a model cannot run on fewer tokens, a note says so. Several texts go through the model together and give a
+    tuple. `out` is a folder for what was found; of several texts each has a folder in it. A text whose attention patterns
+    and their gradients, `2·L·H·T²` numbers, take more than `gigabytes` is refused. A module in training mode is explained
+    in evaluation mode, and is in training mode again afterwards.
 
     >>> found = explain("smollm2", "The capital of France is")
     >>> found.scores["relevance"]                       # one number a token: T of them
     >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")     # two explanations
     """
-    texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
-    names = _known(methods)
-    folder = check_place(out, force, "explanation")
-    loaded = load(model, device=device, tokenizer=tokenizer)
-    found: list[Explanation] = []
-    for begin in range(0, max(len(texts), 1), TOGETHER):
-        report("texts", begin, len(texts))
-        some = texts[begin : begin + TOGETHER]
-        other = against if against is None or isinstance(against, str) else list(against)[begin : begin + TOGETHER]
-        found += _explained(loaded, some, target, other, names, deletion)
-    report("texts", len(texts), len(texts))
     several = not isinstance(text, str | Path)
+    texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
+    others = _others(against, len(texts))
+    names = _known(methods)
+    if not gigabytes > 0:
+        raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
+    folder = check_place(out, force, "explanation")
+    with _mode_kept(model):
+        loaded = load(model, device=device, tokenizer=tokenizer)
+        found: list[Explanation] = []
+        for begin in range(0, max(len(texts), 1), TOGETHER):
+            report("texts", begin, len(texts))
+            some = slice(begin, begin + TOGETHER)
+            found += _explained(
+                loaded, texts[some], target, None if others is None else others[some], names, deletion, gigabytes
+            )
+    report("texts", len(texts), len(texts))
     if folder is not None:
+        _clear(folder)
         for number, one in enumerate(found, 1):
             one.save(folder / str(number) if several else folder)
     return tuple(found) if several else found[0]
+
+
+def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str] | None:
+    """What each of the texts is compared with."""
+    if against is None:
+        return None
+    given = [str(against)] if isinstance(against, str | Path) else [str(item) for item in against]
+    if len(given) not in {1, number}:
+        raise EigenlensError(
+            f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one for each text"
+        )
+    return given * number if len(given) == 1 else given
+
+
+@contextlib.contextmanager
+def _mode_kept(model: Any) -> Iterator[None]:
+    """Puts every part of a module that was given back into the mode, training or evaluation, that it was in."""
+    modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def _clear(folder: Path) -> None:
+    """Takes away what an earlier explanation left: its file and page here and in numbered folders, and nothing else."""
+    if not folder.is_dir():
+        return
+    with disk_errors(folder):
+        numbers = [place for place in folder.iterdir() if place.name.isdecimal() and (place / "explanation.json").is_file()]
+        for place in (folder, *numbers):
+            for name in ("explanation.json", "explanation.html"):
+                (place / name).unlink(missing_ok=True)
+        for place in numbers:
+            if not any(place.iterdir()):
+                place.rmdir()
 
 
 def _known(methods: Sequence[str] | None) -> list[str] | None:
@@ -104,27 +156,42 @@ def _known(methods: Sequence[str] | None) -> list[str] | None:
 
 
 def _explained(
-    model: Model, texts: list[str], target: Wanted, against: Any, methods: list[str] | None, deletion: bool
-) -> list[Explanation]:
-    """One batch of texts."""
+    model: Model, texts: list[str], target: Wanted, against: list[str] | None, methods: list[str] | None, deletion: bool,
+    gigabytes: float,
+) -> list[Explanation]:  # fmt: skip
+    """One batch of texts, or two halves of it where the whole takes too much memory."""
     start = time.perf_counter()
     batch = encode(model, texts)
-    asked = target_of(model, batch, target=target, against=against)
+    if len(texts) > 1 and memory_of(model, batch) > gigabytes * 1e9:
+        half = len(texts) // 2
+        return [
+            one
+            for some in (slice(half), slice(half, None))
+            for one in _explained(
+                model, texts[some], target, None if against is None else against[some], methods, deletion, gigabytes
+            )
+        ]
+    check_memory(model, batch, gigabytes)
+    asked = target_of(model, batch, target=target, against=_one_for_all(against))
     scores = attribute(model, batch, asked, methods)  # method → (B, T)
     value = scores.observed.score  # (B,)
     _finite({"the target": value, **scores})
     length = next(iter(scores.values())).shape[1]
     words, grid = token_texts(model, batch, "encoder", length), _grid(model, batch, length)
     frame = special(model, batch, length)  # (B, T)
-    curves = deletion_curves(model, batch, asked, scores, frame) if deletion else []
-    _finite({f"the deletion curve of {curve.method}": curve.scores for curve in curves})
+    notes = list(scores.notes)
+    curves: list[Deletion] = []
+    try:
+        curves = deletion_curves(model, batch, asked, scores, frame) if deletion else []
+    except EigenlensError as error:  # what the methods found holds all the same
+        notes.append(f"without deletion: {error}")
     seconds = (time.perf_counter() - start) / len(texts)
     found = []
     for i, text in enumerate(texts):
         real = _real(batch, i, length)
         facts = {
             "model": {"name": model.name, "kind": model.kind, **model.facts},
-            "data": text, "against": against if isinstance(against, str | None) else against[i],
+            "data": text, "against": None if against is None else against[i],
             "length": int(real.sum()), "inputs": 1,
             "target": {
                 "kind": asked.kind, "label": _label(asked, i), "unit": asked.unit,
@@ -132,7 +199,7 @@ def _explained(
             },
             "score": float(value[i]),
             "grid": None if grid is None else list(grid), "picture": _picture(model, batch, i),
-            "notes": list(scores.notes), "seconds": round(seconds, 3), "versions": _versions(),
+            "notes": notes, "seconds": round(seconds, 3), "versions": _versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
         found.append(
@@ -148,7 +215,12 @@ def _explained(
                 ],
             )
         )  # fmt: skip
-    return found
+    return [one if one.free else replace(one, deletion=[]) for one in found]  # nothing was taken away: no curves
+
+
+def _one_for_all(against: list[str] | None) -> str | list[str] | None:
+    """One text where all are compared with the same, so that it is encoded once."""
+    return against[0] if against and len(set(against)) == 1 else against
 
 
 def _finite(numbers: dict[str, Tensor]) -> None:

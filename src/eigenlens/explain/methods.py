@@ -62,8 +62,6 @@ METHODS: dict[str, Callable[[Observed, Frozen], Tensor]] = {
 """(what was observed, the frozen stacks) → scores (B, T) of the source tokens, 0 for padding."""
 FREEZES = frozenset(name for name in METHODS if name.startswith("TensorLens"))
 """Methods that need the model frozen."""
-SIGNED = frozenset({"gradient × input", "TensorLens In+Out", "TensorLens toward the target"})
-"""Methods that also tell what speaks against the target, by scores below 0."""
 
 
 class Attributions(dict[str, Tensor]):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..capture import AttentionCall, Site, attention_names, block_paths, replaced
 from ..errors import EigenlensError
-from ..sources.forward import forward_of
 from ..sources.models import Model
+from .check import never_drops
+from .scores import run
 from .target import Target
 
 
@@ -71,6 +72,7 @@ class Observed:
         return torch.where(total > 0, norms / total.clamp_min(torch.finfo(norms.dtype).tiny), alike.to(norms))
 
 
+@torch.inference_mode(False)  # there is no backward pass in inference mode
 def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observed:
     """Run a loaded model on a batch with gradients and see what the target's score depends on.
 
@@ -80,14 +82,17 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     >>> seen = observe(model, batch, target_of(model, batch))
     >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape      # (B, H, T, S), (B, T, C), (B, T)
     """
+    never_drops(model.module, "explained")
+    if any(p.is_inference() for p in model.module.parameters()):
+        raise EigenlensError(f"{model.name} was loaded in torch.inference_mode(), so it has no gradients; load it outside")
+    batch = {name: x.clone() if isinstance(x, Tensor) and x.is_inference() else x for name, x in batch.items()}
     watch = _Watch()
 
     def attend(call: AttentionCall) -> Tensor:
         return watch.attended(call) @ call.values
 
-    forward = forward_of(model, whole=True)
     with torch.enable_grad(), replaced(model.module, attend), watch.watching(model.module):
-        score = target.score(forward(batch), batch)  # (B,)
+        score = target.score(run(model, batch), batch)  # (B,)
         total = score.sum()
     if score.ndim != 1:
         raise EigenlensError(f"the score of {target.label} has the shape {tuple(score.shape)}; one number an input is needed")

@@ -162,27 +162,40 @@ def norms(op: Operator) -> Tensor:
     return squares.sqrt().transpose(0, 1)
 
 
-def norms_of(op: Operator, weights: Tensor, probes: int = 8, seed: int = 0) -> Tensor:
+def norms_of(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> Tensor:
     """`sqrt(Σ_i w_i² ‖T_i·j·‖²_F)` for weights (B, n) of the output tokens, estimated, (B, n).
 
     The square is the mean of `‖(Tᵀ(w ⊙ g))_j‖²` over `probes` normal g (n, d), which is unbiased: `E[g gᵀ] = I`.
+    An input draws for its own tokens alone, so that the inputs beside it and padding change nothing.
     """
     return norms_with_error(op, weights, probes, seed)[0]
 
 
-def norms_with_error(op: Operator, weights: Tensor, probes: int = 8, seed: int = 0) -> tuple[Tensor, Tensor]:
+def norms_with_error(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> tuple[Tensor, Tensor]:
     """The estimate of `norms_of` and its standard error, (B, n) each: that of the mean square, over twice the root."""
     if probes < 2:
         raise EigenlensError(f"{probes} probes tell no standard error; give at least 2")
     w = op.real(_weights(op, weights)[..., None])  # (B, n, 1)
-    generator = torch.Generator().manual_seed(seed)  # of the CPU, so that every device draws the same
+    draws = _draws(op, w.dtype, seed)
     found = []
     for left in range(0, probes, op.streams):
-        drawn = [torch.randn(op.shape, generator=generator, dtype=w.dtype) for _ in range(min(op.streams, probes - left))]
+        drawn = [next(draws) for _ in range(min(op.streams, probes - left))]
         found.append(op.adjoint(w * torch.stack(drawn).to(w)).square().sum(-1))
     squares = torch.cat(found)  # (probes, B, n)
     root = squares.mean(0).sqrt()
     return root, squares.std(0) / probes**0.5 / (2 * root).clamp_min(torch.finfo(root.dtype).tiny)
+
+
+def _draws(op: Operator, dtype: torch.dtype, seed: int) -> Iterator[Tensor]:
+    """Normal directions (B, n, d) without end, 0 for padding; every input has a generator of its own, seeded alike."""
+    B, n, d = op.shape
+    real = torch.ones(B, n, dtype=torch.bool) if op.stack.valid is None else op.stack.valid.cpu()
+    generators = [torch.Generator().manual_seed(seed) for _ in range(B)]  # of the CPU, so that every device draws the same
+    while True:
+        g = torch.zeros(op.shape, dtype=dtype)
+        for row, generator in enumerate(generators):
+            g[row, real[row]] = torch.randn(int(real[row].sum()), d, generator=generator, dtype=dtype)
+        yield g
 
 
 def _weights(op: Operator, weights: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ ORDERS = {"positive": "most relevant first: low is good", "negative": "least rel
 
 
 def token_map(found: Explanation) -> alt.Chart:
-    """Methods × tokens, red for the target and blue against it, each method by its own largest score."""
+    """Methods × tokens, red for the target and blue against it, each method on its own scale (`Explanation.levels`)."""
     labels = [f"{i} {visible(token, 16)}" for i, token in enumerate(found.tokens)]
     rows = [
         {"position": i, "token": labels[i], "method": name, "shade": level / 10, "score": found.scores[name][i]}

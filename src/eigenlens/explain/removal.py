@@ -10,15 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from ..capture import AttentionCall, attention_names, block_paths, capture
+from ..display import numbered
 from ..errors import EigenlensError
 from ..sources.forward import forward_of
 from ..sources.models import Model
+from .encode import one_at_a_time
 from .target import Target
 
 Kept = tuple[int, tuple[int, ...]]
 """An input, by its row in the batch, and the positions of the tokens that are left, rising."""
-SOURCE = ("input_ids", "token_type_ids", "attention_mask")
+SOURCE = ("input_ids", "token_type_ids")
 """What has an entry for every source token of a text."""
+NUMBERED = ("attention_mask", "position_ids")
+"""What is made anew for a text that has closed up: nothing of it is padding, and its tokens are counted from the first."""
+FAILS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, StopIteration)
+"""What a model may raise that cannot run on fewer tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,7 @@ class Removal:
 
     def scores(self, wanted: Sequence[Kept], batch_size: int) -> Iterator[tuple[list[Kept], Tensor]]:
         """The target's score on inputs with the tokens that are left, some at a time: which they were, and (n,)."""
+        batch_size = 1 if one_at_a_time(self.model) else batch_size
         by_length: dict[int, list[Kept]] = {}
         for kept in wanted:
             by_length.setdefault(len(kept[1]), []).append(kept)
@@ -70,12 +77,29 @@ class Removal:
                 found = self._score(chosen)
                 if not bool(torch.isfinite(found).all()):
                     raise EigenlensError(
-                        f"{self.model.name} gives no number for an input of {len(chosen[0][1])} tokens, as a head does that "
-                        "reads the mean of patches and finds none; let the fractions end below 1"
+                        f"{self.model.name} gives no number for an input with {numbered(len(chosen[0][1]), 'token')} left"
                     )
                 yield chosen, found
 
+    def least(self) -> int:
+        """How many free tokens have to stay: one where a head averages patches, and has no number for none; else none."""
+        if self.block is None or not self.free[0]:
+            return 0
+        return int(not bool(torch.isfinite(self._score([(0, tuple(self.always[0]))])).all()))
+
     def _score(self, chosen: Sequence[Kept]) -> Tensor:
+        """(n,), of inputs with as many tokens left."""
+        try:
+            return self._run(chosen)
+        except EigenlensError:
+            raise
+        except FAILS as error:
+            positions = ", as a model does that has positions inside its blocks" if self.block is not None else ""
+            said = next(iter(str(error).splitlines()), "") or type(error).__name__
+            left = numbered(len(chosen[0][1]), "token")
+            raise EigenlensError(f"{self.model.name} cannot run on an input with {left} left{positions} ({said})") from error
+
+    def _run(self, chosen: Sequence[Kept]) -> Tensor:
         device = self.model.device
         rows = torch.tensor([row for row, _ in chosen], device=device)
         left = torch.tensor([places for _, places in chosen], device=device)  # (n, K)
@@ -102,7 +126,7 @@ class Removal:
         """The batch of these inputs with the tokens that are left; nothing is padding any more."""
         batch: dict[str, Any] = {}
         for place, (name, x) in enumerate(self.batch.items()):
-            if name == "attention_mask":
+            if name in NUMBERED:
                 continue
             mine = x[rows] if isinstance(x, Tensor) else x
             if name in SOURCE or (self.model.kind == "module" and place == 0):

@@ -10,9 +10,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import EigenlensError
+from ..sources.forward import forward_of
+from ..sources.models import Model
 
 Score = Callable[[Any, Mapping[str, Tensor]], Tensor]
 """(what the model's forward gave, the batch) → (B,)."""
+FAILS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)
+"""What a model's own code raises for inputs that it does not take."""
+OTHER_HEADS = ("ForPreTraining", "ForMultipleChoice")
+"""Heads whose logits (B, n) are no classes of the input, whatever n is."""
+
+
+def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
+    """What the whole model gives for a batch; an error of its own code in one sentence."""
+    try:
+        return forward_of(model, whole=True)(batch)
+    except FAILS as error:
+        first = (str(error).strip() or type(error).__name__).split("\n")[0][:300]
+        raise EigenlensError(f"{model.name} cannot be run on this input: {first}") from error
 
 
 def logits_of(output: Any, plain: bool = False) -> Tensor | None:
@@ -34,6 +49,42 @@ def hidden_of(output: Any) -> Tensor:
     if not isinstance(found, Tensor):
         raise EigenlensError(f"the model gave no tensor that could be explained, but {type(output).__name__}")
     return found
+
+
+def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
+    """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V); None without a head.
+
+    A head of another kind is an error: what it gives would be taken for something else.
+    """
+    logits = logits_of(output, model.kind == "module")
+    if model.kind == "module":
+        return logits
+    given = [name for name in (output if isinstance(output, Mapping) else ()) if "logit" in name]
+    if not given and logits is None:
+        return None
+    head, fits = type(model.module).__name__, False
+    if logits is not None and logits.ndim == 2:
+        fits = logits.shape[1] == getattr(model.config, "num_labels", None) and not head.endswith(OTHER_HEADS)
+    elif logits is not None:
+        tokens = batch.get("decoder_input_ids", batch.get("input_ids"))
+        fits = model.kind != "vision" and (tokens is None or tokens.shape[1] == logits.shape[1])
+    if not fits:
+        raise EigenlensError(
+            f"{model.name} has a head that is not understood ({head} gives {', '.join(given) or 'logits'}); give a model with "
+            "a head over classes, labels of tokens or a vocabulary, or the model without its head"
+        )
+    return logits
+
+
+def class_token(model: Model, batch: Mapping[str, Tensor], hidden: Tensor) -> bool:
+    """Whether the first token (B, T, C) is the embedding of a picture: there are more tokens than patches."""
+    pixels = batch.get("pixel_values")
+    if model.kind != "vision" or pixels is None or hidden.ndim != 3:
+        return False
+    patch = getattr(model.config, "patch_size", 16)
+    sides = patch if isinstance(patch, tuple | list) else (patch, patch)
+    h, w = (size // side for size, side in zip(pixels.shape[-2:], sides))
+    return hidden.shape[1] > h * w
 
 
 def pooled(output: Any, batch: Mapping[str, Tensor], first: bool = False) -> Tensor:
@@ -72,10 +123,10 @@ def token_score(chosen: Tensor) -> Score:
     return score
 
 
-def class_score(chosen: Tensor, position: Tensor | None = None) -> Score:
+def class_score(chosen: Tensor, position: Tensor | None = None, alone: bool = False) -> Score:
     """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,), of the token at `position` (B,) if given.
 
-    With one class alone it is the logit z.
+    With one class, or where each stands `alone` (several may hold, `p = sigmoid(z)`), it is the logit z_c.
     """
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -84,7 +135,7 @@ def class_score(chosen: Tensor, position: Tensor | None = None) -> Score:
         rows = torch.arange(len(z), device=z.device)
         z = z if position is None else z[rows, position]  # (B, K)
         own = z[rows, chosen]
-        if z.shape[1] == 1:
+        if alone or z.shape[1] == 1:
             return own
         return own - z.scatter(1, chosen[:, None], -torch.inf).logsumexp(1)
 

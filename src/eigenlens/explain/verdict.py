@@ -16,6 +16,8 @@ TOLD = 3
 """Tokens that the sentence names."""
 CONTROL = "random"
 """A method whose scores mean nothing: it has no vote."""
+TIE = 1e-6
+"""Areas that differ by a smaller share are equal."""
 COUNTS = ("no", "one", "two", "three")
 
 
@@ -43,6 +45,15 @@ def votes(found: Explanation, number: int = TOP) -> list[tuple[int, int]]:
     return [(i, len(ranks[i])) for i in order]
 
 
+def in_words(text: str, most: int = 200) -> str:
+    r"""A label or a note as it can be printed: spaces stay, control characters and marks of direction are spelled out.
+
+    >>> in_words("mini: class \x1b[1mgood")
+    'mini: class \\u001b[1mgood'
+    """
+    return visible(text, most).replace("␣", " ")
+
+
 def sentence(found: Explanation) -> str:
     """Such as `Next token ' Paris': log-probability -0.31; 7 of 9 methods put 'France' among …`, from the numbers."""
     return f"{_target(found)}{_tokens(found)}{_deletion(found)}."
@@ -50,19 +61,21 @@ def sentence(found: Explanation) -> str:
 
 def _target(found: Explanation) -> str:
     target = found.facts["target"]
-    label = visible(target["label"], most=200).replace("␣", " ")
-    unit = "" if label.startswith(target["unit"]) else f"{target['unit']} "
+    label, unit = in_words(target["label"]), in_words(target["unit"])
+    unit = "" if label.startswith(unit) else f"{unit} "
     return f"{label[:1].upper()}{label[1:]}: {unit}{found.score:.3g}"
 
 
 def _tokens(found: Explanation) -> str:
     voters = [name for name in found.methods if name != CONTROL]
-    free = _free(found)
+    free = found.free
+    if not free:
+        return f"; no {nouns(found).removesuffix('es' if found.grid and found.grid[0] > 1 else 's')} can be taken away"
     if not voters:
         return ""
-    if free < 2:
-        return f"; only {named(found, found.fixed.index(False))} could be taken away"
-    top = min(TOP, free)
+    if len(free) == 1:
+        return f"; only {named(found, free[0])} can be taken away"
+    top = min(TOP, len(free))
     told = votes(found, top)[:TOLD]
     if not told:
         return f"; no method finds {nouns(found)} that speak for it"
@@ -75,11 +88,6 @@ def _tokens(found: Explanation) -> str:
     return f"; {beside}{head} among the {COUNTS[top]} {nouns(found)} that matter most{more}"
 
 
-def _free(found: Explanation) -> int:
-    """How many tokens can be taken away."""
-    return sum(not fixed for fixed in found.fixed)
-
-
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -88,11 +96,15 @@ def _deletion(found: Explanation) -> str:
     """Which order of taking tokens away lowers the target's score fastest, with chance beside it."""
     areas = {row["method"]: row["positive"] for row in found.areas() if row["positive"] is not None}
     chance = areas.pop(CONTROL, None)
-    if len(areas) < 2 or _free(found) < 2:
+    if len(areas) < 2 or len(found.free) < 2:
         return ""
-    best = min(areas, key=lambda name: areas[name])
+    least, most = min(areas.values()), max(areas.values())
+    best = [name for name, area in areas.items() if area - least <= TIE * max(abs(least), abs(most))]
     beside = "" if chance is None else f", {chance:.3g} at random"
-    return f"; taking {nouns(found)} away lowers it soonest in the order of {best} (area {areas[best]:.3g}{beside})"
+    if len(best) == len(areas):
+        return f"; taking {nouns(found)} away changes it alike in the order of every method (area {least:.3g}{beside})"
+    told = _listed(best) if len(best) <= TOLD else f"{len(best)} methods alike"
+    return f"; taking {nouns(found)} away lowers it soonest in the order of {told} (area {least:.3g}{beside})"
 
 
 def nouns(found: Explanation) -> str:

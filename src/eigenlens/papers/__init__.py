@@ -27,8 +27,8 @@ from . import (
 from .claims import Claim, Reproduction
 
 RELATED = (
-    hybrid, gated, universal_approximation, mind_the_gap, rank_versus_heads, fast, qk_eigenspectrum, multiformer,
-    over_smoothing, doubly_normalised, tensorlens, induction, explainability, sinks, convex_duality,
+    sinks, hybrid, gated, tensorlens, universal_approximation, mind_the_gap, induction, rank_versus_heads, fast,
+    qk_eigenspectrum, convex_duality, multiformer, over_smoothing, explainability, doubly_normalised,
 )  # fmt: skip
 PAPERS: dict[str, Callable[..., Reproduction]] = {
     eigen_analysis.PAPER: eigen_analysis.reproduce,

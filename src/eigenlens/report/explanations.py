@@ -15,7 +15,8 @@ COLOURS = {
     "map": "Red speaks for the target, blue against it; what stands in front of a map are tokens without a place in it.",
 }
 SCALE = (
-    "Every method has its own scale: full colour is its largest score, and where it has no scores below 0, no colour its least."
+    "Every method has its own scale: full colour is its largest score of what can be taken away, and where it has no scores "
+    "below 0, no colour its least; what always stays, such as special tokens, has full colour wherever it scores more."
 )
 
 

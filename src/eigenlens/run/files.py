@@ -31,7 +31,12 @@ def write_text(path: Path, content: str) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     apart = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-    apart = {name: x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x for name, x in apart.items()}
+    seen: set[int] = set()
+    for name, x in apart.items():  # a file holds no part of a tensor, and no tensor twice
+        store = x.untyped_storage()
+        if store.nbytes() > x.numel() * x.element_size() or (x.numel() and store.data_ptr() in seen):
+            apart[name] = x.clone()
+        seen.add(store.data_ptr())
     _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part))
 
 

@@ -58,7 +58,7 @@ class MatrixProjection:
             if basis is None:
                 continue
             pooled = basis.ndim == 2
-            a = (samples.view(1, -1, samples.shape[2]) if pooled else samples) @ basis  # (h, B, m)
+            a = (samples.view(1, -1, samples.shape[2]) if pooled else samples).to(basis.dtype) @ basis  # (h, B, m)
             new = ProjectionSums(
                 number=site_sums.number * (len(samples) if pooled else 1),
                 energy=energy.sum(0, keepdim=True) if pooled else energy,

@@ -59,6 +59,8 @@ class Comparison:
         >>> compare("before", "after").changes()[0]
         {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most': 'self/3.2', …}
         """
+        if not self.studies:
+            return []
         first, *others = self.studies
         labels = labels_of(self.studies)[1:]
         return [
@@ -145,7 +147,10 @@ def compare(*studies: Study | str | Path, ranks: Sequence[int] | None = None, ce
                 single = level == "stack" and len(spaces[i].names) == len(spaces[j].names) == 1
                 angles = principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
                 pairs.append(Pair(level, rank, forward, backward, angles))
-    return Comparison(opened, centring, tuple(pairs))
+    made = Comparison(opened, centring, tuple(pairs))
+    if not pairs and not made.changes():
+        raise EigenlensError("these studies have nothing in common that could be compared: no rows, and no diagnostic")
+    return made
 
 
 def labels_of(studies: Sequence[Study]) -> list[str]:

@@ -14,6 +14,8 @@ from ..diagnostics import DIAGNOSTICS, Diagnostic, Seen, SeenLayer, Subject
 from ..stats import State
 
 Batch = Mapping[str, Tensor]
+DEAR = 2
+"""Of the inputs that diagnostics see, one in so many is shown to their dear parts."""
 
 
 class Diagnosing:
@@ -22,9 +24,12 @@ class Diagnosing:
     `calls` and `layers` see what capture sees; `shown` says which batch runs, and at which place of all inputs it begins.
     """
 
-    def __init__(self, subject: Subject, diagnostics: Mapping[str, Diagnostic], every: int) -> None:
+    def __init__(self, subject: Subject, diagnostics: Mapping[str, Diagnostic], every: int, blocks: bool = True) -> None:
         self.subject, self.every = subject, every
         self.notes = {name: why for name, diagnostic in diagnostics.items() if (why := diagnostic.begin(subject))}
+        if not blocks:
+            alone = [name for name, diagnostic in diagnostics.items() if diagnostic.sees == "layers"]
+            self.notes |= dict.fromkeys(alone, f"{subject.model.name} has no numbered blocks around its attention")
         self.diagnostics = {name: diagnostic for name, diagnostic in diagnostics.items() if name not in self.notes}
         self._batch: Batch = {}
         self._place = 0
@@ -32,12 +37,13 @@ class Diagnosing:
 
     @classmethod
     def of(
-        cls, subject: Subject, settings: Mapping[str, Mapping[str, Any]], every: int, states: Mapping[str, State] | None = None
-    ) -> Diagnosing:
-        """The diagnostics named in `settings`, from their states where a run goes on."""
+        cls, subject: Subject, settings: Mapping[str, Mapping[str, Any]], every: int,
+        states: Mapping[str, State] | None = None, blocks: bool = True,
+    ) -> Diagnosing:  # fmt: skip
+        """The diagnostics named in `settings`, from their states where a run goes on; `blocks` says if any can be seen."""
         states = states or {}
         made = {name: DIAGNOSTICS[name].from_state(states.get(name, {}), **given) for name, given in settings.items()}
-        return cls(subject, made, every)
+        return cls(subject, made, every, blocks)
 
     def state(self) -> State:
         """The states of all, each under `diagnostic NAME`."""
@@ -65,8 +71,10 @@ class Diagnosing:
         chosen = self._chosen(len(call.q))
         if chosen is None:
             return
-        seen = Seen(call.of_inputs(chosen), self._ids(call.kind, call.site.stack, call.k, chosen), self.subject.vocabulary)
-        self._seen[call.name] = seen
+        ids = self._ids(call.kind, call.site.stack, call.k, chosen)
+        seen = Seen(call.of_inputs(chosen), ids, self.subject.vocabulary, self._dear(len(call.q)))
+        if self.that_see("layers"):
+            self._seen[call.name] = seen
         for diagnostic in self.that_see("calls"):
             diagnostic.update(seen)
 
@@ -77,7 +85,7 @@ class Diagnosing:
         if chosen is not None and watching:
             own = next((self._seen.get(call.name) for call in layer.calls if call.kind == "self"), None)
             ids = self._ids("self", layer.site.stack, layer.inputs[:, None], chosen)
-            shown = SeenLayer.of(layer, chosen, ids, own, self.subject.vocabulary)
+            shown = SeenLayer.of(layer, chosen, ids, own, self.subject.vocabulary, self._dear(len(layer.inputs)))
             for diagnostic in watching:
                 diagnostic.update(shown)
         self._seen.clear()
@@ -102,6 +110,12 @@ class Diagnosing:
         """The inputs of the batch that are shown, or None."""
         first = -self._place % self.every
         return None if first >= size or not self.diagnostics else slice(first, None, self.every)
+
+    def _dear(self, size: int) -> list[int]:
+        """Which of the chosen inputs of a batch the dear parts see, by their place among all inputs."""
+        first = -self._place % self.every
+        shown = range(self._place + first, self._place + size, self.every)
+        return [i for i, place in enumerate(shown) if place // self.every % DEAR == 0]
 
     def _ids(self, kind: str, stack: str, keys: Tensor, chosen: slice) -> Tensor | None:
         """The token ids of the keys (B, …, S, D), where the batch has them."""

@@ -151,7 +151,7 @@ def _record(
     subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
 
     def diagnose(states: Mapping[str, State]) -> Diagnosing:
-        return Diagnosing.of(subject, options.diagnosed, every, states)
+        return Diagnosing.of(subject, options.diagnosed, every, states, bool(names))
 
     asks = diagnose if options.diagnosed else None
     recording = Recorder(model, inputs, options, matrix, depth, names, asks, folder / "unfinished", report).run()

@@ -48,7 +48,13 @@ class Options:
         if self.diagnostics_every is not None and self.diagnostics_every < 1:
             raise EigenlensError(f"diagnostics are of every n-th input, with n at least 1, not {self.diagnostics_every}")
         for name, settings in self.thresholds.items():
+            if not isinstance(settings, Mapping):
+                raise EigenlensError(
+                    f'the thresholds of {name} are settings by name, such as {{"epsilon": 0.2}}, not {settings!r}'
+                )
             find(name)(**settings)  # refuses what it does not know
+            if name not in self.diagnosed:
+                raise EigenlensError(f"thresholds of {name} were given, which is not among the statistics that were asked for")
 
     @property
     def columns(self) -> int:
@@ -80,11 +86,11 @@ class Options:
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
     def every_diagnosed(self, length: int) -> int:
-        """Diagnostics are measured on every n-th input: one in 8, of more than 128 tokens one in `length / 16`.
+        """Diagnostics are measured on every n-th input: one in 16, of more than 128 tokens one in `length / 8`.
 
         Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a thousand or more.
         """
-        return self.diagnostics_every or max(1, min(max(8, length // 16), self.request.inputs // self._least(length)))
+        return self.diagnostics_every or max(1, min(max(16, length // 8), self.request.inputs // self._least(length)))
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "diagnosed": self.diagnosed}

@@ -70,7 +70,8 @@ class Recorder:
     ) -> None:
         self.model, self.inputs, self.options, self.matrix = model, inputs, options, matrix
         self.form, self.depth = depth, None if depth is None else DepthMetrics(depth.sinks, depth.every)
-        self.diagnose, self.diagnosing = diagnose, None if diagnose is None else diagnose({})
+        self.diagnose = diagnose
+        self.diagnosing: Diagnosing | None = None
         self.work, self.report = work, report
         self.names = names  # of the attention modules, where blocks are to be seen
         self.size = options.batch_size(inputs.length)
@@ -83,9 +84,9 @@ class Recorder:
         if standing is not None and self.form is not None:
             state = unpack_states(standing[2], ["depth"])["depth"]
             self.depth = DepthMetrics.from_state(state, sinks=self.form.sinks, every=self.form.every)
-        if standing is not None and self.diagnose is not None:
+        if self.diagnose is not None:
             names = [f"diagnostic {name}" for name in self.options.diagnosed]
-            found = unpack_states(standing[2], names)
+            found = unpack_states({} if standing is None else standing[2], names)
             self.diagnosing = self.diagnose({name.partition(" ")[2]: state for name, state in found.items()})
         fit = self._fit(standing)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None

@@ -110,7 +110,8 @@ class KeyWeights:
 
     def add(self, A: Tensor, seen: Tensor) -> None:
         """A pattern (B, H, T, S), and where a query may look."""
-        weights = key_weights(A, seen)  # (B, H, S)
+        seen_by = seen.sum(2)
+        weights = key_weights(A.sum(2, dtype=torch.float64) / seen_by.clamp_min(1), seen_by)  # (B, H, S)
         for at, threshold in enumerate(self.thresholds.tolist()):
             self.below[:, at] += below(weights, seen.any(2), threshold).sum((0, 2))
         self.least = torch.minimum(self.least, weights.amin((0, 2)))

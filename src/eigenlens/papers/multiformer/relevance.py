@@ -21,10 +21,10 @@ from ..inputs import batches_of
 def loaded_relevance(model: nn.Module | Model, passes: Sequence[Callable[[], Any]]) -> dict[str, Tensor]:
     """The relevance (layers, H) of every stack of self-attention: medians over tokens, then over the inputs of all passes.
 
-    The diagnostic's own result is of the first input of each call, and to a thousandth; here it is of all, and exact.
+    The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here it is of all, and exact.
     """
     subject = subject_of(load(model, device=None), passes[0])
-    relevance = Relevance(inputs=2**31)
+    relevance = Relevance()
     begun(relevance, subject)
     found: dict[str, dict[int, list[Tensor]]] = {}
 

@@ -47,7 +47,7 @@ def block_steps(model: nn.Module | Model, forward: Callable[[], Any]) -> list[St
     if len(subject.stacks) != 1:
         name = type(subject.module).__name__
         raise EigenlensError(f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks")
-    smoothing = Smoothing(bounds=2**31)
+    smoothing = Smoothing()
     begun(smoothing, subject)
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))

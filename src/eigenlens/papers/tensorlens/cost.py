@@ -27,7 +27,7 @@ def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> 
         "column": lambda: op.apply(op.inputs),
         "row": lambda: op.adjoint(op.output),
         "In+Out of all tokens": lambda: in_out_of(op, weights),
-        "norms by 8 probes": lambda: norms_of(op, weights),
+        "norms by 8 probes": lambda: norms_of(op, weights, probes=8),
     }
     memory = {what: peak_bytes(call, torch.device("cpu")) for what, call in calls.items()}  # their first pass, too
     times = medians(in_rounds(calls, Pace(seconds, 3, 30, seconds)))
