@@ -10,6 +10,7 @@ and studies in turn, `each` plain and diagnosed batches.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,11 +32,12 @@ FORMS = {
     "spectra": ("rows", "moments", "matrices"),
     "spectra and depth": ("rows", "moments", "matrices", "depth"),
     "diagnostics alone": ("diagnostics",),
+    "all but spectra of whole matrices": ("rows", "moments", "depth", "diagnostics"),
     "everything": ("rows", "moments", "matrices", "depth", "diagnostics"),
 }
 
 
-def run_whole(name: str, data: str, length: int, number: int, rounds: int) -> list[dict[str, Any]]:
+def run_whole(name: str, data: str, length: int, number: int, rounds: int, form: str | None = None) -> list[dict[str, Any]]:
     """Whole studies, eigen-analysis and probes included, beside plain passes over the same inputs before and after each."""
     model = el.load(name)
     request = Request((data,), length, number)
@@ -52,7 +54,7 @@ def run_whole(name: str, data: str, length: int, number: int, rounds: int) -> li
 
     plain()
     rows = []
-    for label, only in FORMS.items():
+    for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:
         passes, studies = [plain()], []
         for _ in range(rounds):
             studies.append(el.study(model, data, length=length, inputs=number, only=only).facts["seconds"])
@@ -62,11 +64,12 @@ def run_whole(name: str, data: str, length: int, number: int, rounds: int) -> li
             "model": name, "length": length, "inputs": number, "statistics": label, "plain passes, s": mean,
             "study, s": sum(studies) / rounds, "ratio": sum(studies) / rounds / mean,
         })  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
 def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in sixteen."""
+    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in 32."""
     model = el.load(name)
     options = Options(Request((data,), length, number))
     inputs = prepare(model, options.request, Path(tempfile.mkdtemp()))
@@ -115,9 +118,10 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=list(FORMS), help="one form of `whole` alone")
     given = parser.parse_args()
     if given.what == "whole":
-        table(run_whole(given.model, given.data, given.length, given.inputs, given.rounds))
+        table(run_whole(given.model, given.data, given.length, given.inputs, given.rounds, given.only))
     else:
         table(run_each(given.model, given.data, given.length, given.inputs))
 

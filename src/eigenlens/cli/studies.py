@@ -104,7 +104,7 @@ def study(
         list[str] | None, typer.Option("--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.")
     ] = None,
     diagnostics_every: Annotated[
-        int | None, typer.Option(min=1, help="Diagnostics on every n-th input (default 16, fewer of long inputs).")
+        int | None, typer.Option(min=1, help="Diagnostics on every n-th input (default 32, fewer of long inputs).")
     ] = None,
     device: Device = "cpu",
     float64: Annotated[bool, typer.Option("--float64", help="Run the model in double precision.")] = False,

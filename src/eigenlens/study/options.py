@@ -86,11 +86,11 @@ class Options:
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
     def every_diagnosed(self, length: int) -> int:
-        """Diagnostics are measured on every n-th input: one in 16, of more than 128 tokens one in `length / 8`.
+        """Diagnostics are measured on every n-th input: one in 32, of more than 256 tokens one in `length / 8`.
 
         Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a thousand or more.
         """
-        return self.diagnostics_every or max(1, min(max(16, length // 8), self.request.inputs // self._least(length)))
+        return self.diagnostics_every or max(1, min(max(32, length // 8), self.request.inputs // self._least(length)))
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "diagnosed": self.diagnosed}
