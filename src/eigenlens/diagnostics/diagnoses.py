@@ -7,7 +7,7 @@ from typing import Any
 
 from ..display import html_view
 from ..errors import EigenlensError
-from .finding import Finding, Place
+from .finding import Finding, Place, place_label
 
 
 class Diagnoses(Mapping[str, Finding]):
@@ -123,7 +123,7 @@ def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
             if one.keys() == other.keys():
                 moved = {place: abs(other[place] - value) for place, value in one.items()}
                 most = max(moved, key=lambda place: moved[place])
-                row |= {"change": _mean(moved), "most": _named(most), "most_left": one[most], "most_right": other[most]}
+                row |= {"change": _mean(moved), "most": place_label(most), "most_left": one[most], "most_right": other[most]}
             rows.append(row)
     return rows
 
@@ -153,8 +153,3 @@ def _other_settings(left: Finding, right: Finding) -> str | None:
 
 def _mean(values: Mapping[Place, float]) -> float:
     return sum(values.values()) / len(values)
-
-
-def _named(place: Place) -> str:
-    stack, layer, head = place
-    return f"{stack}/{layer}" + ("" if head is None else f".{head}")

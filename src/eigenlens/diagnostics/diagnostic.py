@@ -122,8 +122,7 @@ class Diagnostic(ABC):
 
     A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a forward pass inside
     `attached`, and gives a `Finding`. What it keeps are tensors of two kinds, by name: `sums`, which `merge` adds, and
-    `peaks`, of which it takes the larger.
-    A name is `site/field`.
+    `peaks`, of which it takes the larger. A name is `site/field`.
 
     The usual diagnostic gives, from `measure`, one value for every input, number and head; the base keeps `n, Σm, Σm²` of
     each (what is not finite is left out), and the result has the mean and its 95 % interval over inputs.

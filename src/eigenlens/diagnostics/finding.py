@@ -19,6 +19,12 @@ def place_name(place: Place) -> str:
     return f"layer {layer}" + ("" if head is None else f", head {head}") + ("" if stack == "self" else f" of {stack}")
 
 
+def place_label(place: Place) -> str:
+    """A place in short, as sites are written: `encoder/3.5`, a layer `encoder/3`."""
+    stack, layer, head = place
+    return f"{stack}/{layer}" + ("" if head is None else f".{head}")
+
+
 @dataclass(frozen=True)
 class Number:
     """One number of one head or layer: the mean over inputs and its 95 % interval (None of a single input, or of weights)."""
@@ -76,7 +82,7 @@ class Finding:
         """One number of one place."""
         found = self.values(name)
         if (stack, layer, head) not in found:
-            raise EigenlensError(f"{self.name} has no {name} of {stack}/{layer}" + ("" if head is None else f".{head}"))
+            raise EigenlensError(f"{self.name} has no {name} of {place_label((stack, layer, head))}")
         return found[stack, layer, head]
 
     def by_place(self) -> dict[Place, dict[str, float | None]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..display import numbered
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen
-from .finding import Finding, Place
+from .finding import Finding, Place, place_label
 from .induction_probe import LEAST, Layout, layout_of, probe_batch
 from .subject import Subject
 
@@ -131,7 +131,7 @@ class Induction(Diagnostic):
             told += f"looking at what followed when the current token came before ({_listed(found, prefix)})"
         else:
             told = f"None of {heads} does induction: what followed earlier occurrences of a token gets at most "
-            told += f"{prefix[best]:.3f} of the attention ({_name(best)}), where {self.settings.prefix:g} would count"
+            told += f"{prefix[best]:.3f} of the attention ({place_label(best)}), where {self.settings.prefix:g} would count"
         if not self.settings.repeated:
             told = f"Tokens that come only once, a control: {told[0].lower()}{told[1:]}"
         if not others:
@@ -182,10 +182,6 @@ def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
     return torch.stack([x.mean(-1, dtype=torch.float64) for x in (stripe, *masses, previous)], 1)
 
 
-def _name(place: Place) -> str:
-    return f"{place[0]}/{place[1]}.{place[2]}"
-
-
 def _listed(places: Sequence[Place], values: Mapping[Place, float], most: int = 3) -> str:
-    told = ", ".join(f"{_name(place)} {values[place]:.2f}" for place in places[:most])
+    told = ", ".join(f"{place_label(place)} {values[place]:.2f}" for place in places[:most])
     return told + (f" and {len(places) - most} more" if len(places) > most else "")

@@ -22,8 +22,10 @@ class Role:
 
     def heads(self, found: Mapping[str, Finding]) -> dict[Place, float]:
         """The heads that have it, with the number that is told."""
-        finding = found.get(self.diagnostic) if self.diagnostic in found else None
-        if finding is None or not finding.applies:
+        if self.diagnostic not in found:
+            return {}
+        finding = found[self.diagnostic]
+        if not finding.applies:
             return {}
         least = self.least if self.least is not None else float(finding.settings[self.number])
         shown = finding.values(self.shown or self.number)

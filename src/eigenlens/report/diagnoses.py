@@ -14,8 +14,8 @@ def diagnosis_parts(study: Study, key: str, named: str) -> list[Part]:
     found = study.diagnostics.found
     if not found:
         return []
-    rows = study.diagnostics.rows()
-    parts = [Part(f"{key}-layers", f"Layer by layer{named}", [_overview(study)], tables=[_layers(key, rows)])]
+    layers = Table(f"{key}-by-layer", "Every layer", study.diagnostics.rows())
+    parts = [Part(f"{key}-layers", f"Layer by layer{named}", [_overview(study)], tables=[layers])]
     parts[0].notes = [f"{f.title}: not applicable, {f.note}." for f in study.diagnostics.values() if f.note]
     return parts + [_part(finding, f"{key}-{finding.name}", named) for finding in found]
 
@@ -24,10 +24,6 @@ def _overview(study: Study) -> str:
     about = study.facts["diagnostics"]
     every = f" Diagnostics saw one input in {about['every']}." if about.get("every", 1) > 1 else ""
     return f"The first number of each diagnostic, of heads the mean of the layer; each is told in full below.{every}"
-
-
-def _layers(key: str, rows: list[dict[str, object]]) -> Table:
-    return Table(f"{key}-by-layer", "Every layer", rows)
 
 
 def _part(finding: Finding, key: str, named: str) -> Part:

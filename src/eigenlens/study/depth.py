@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..diagnostics import Finding, Number
+from ..diagnostics.finding import place_label
 from ..errors import EigenlensError
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
@@ -161,6 +162,6 @@ def _gap(n: DepthNumber) -> DepthNumber:
 def _spread_sentence(finding: Finding) -> str:
     values = finding.values("all")
     least, most = min(values, key=lambda place: values[place]), max(values, key=lambda place: values[place])
-    ends = [f"{values[place]:.2f} ({place[0]}/{place[1]}.{place[2]})" for place in (least, most)]
+    ends = [f"{values[place]:.2f} ({place_label(place)})" for place in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle {middle:.2f}."
