@@ -14,6 +14,8 @@ from .errors import EigenlensError
 from .explain import Explanation, Operator, explain, freeze, operator
 from .reconstruct import Evaluation, Plan, attending, evaluate, plan, plan_blocks
 from .report import report
+from .run.cluster import Dask
+from .run.engine import Local
 from .sources.models import Model, load
 from .study import Comparison, Study, compare, study
 
@@ -22,9 +24,11 @@ __all__ = [
     "AttentionNotSeen",
     "Collapse",
     "Comparison",
+    "Dask",
     "EigenlensError",
     "Evaluation",
     "Explanation",
+    "Local",
     "Model",
     "Operator",
     "Plan",

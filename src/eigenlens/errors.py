@@ -3,3 +3,7 @@
 
 class EigenlensError(Exception):
     """Bad input or a state the user can mend. The command line prints the message and ends with exit code 2."""
+
+
+class EigenlensWarning(UserWarning):
+    """What a user should know and the work can go on with. The command line prints it as one line on standard error."""

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import EigenlensError
 from ..terminal import print_study, print_table
-from .app import Device, Force, Inputs, Json, Out, app
+from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Out, Scheduler, Workers, app, engine_of
 
 
 @app.command()
@@ -100,14 +100,19 @@ def study(
     rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
     matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
     batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
+    shard: Annotated[int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.")
     ] = None,
     diagnostics_every: Annotated[
         int | None, typer.Option(min=1, help="Diagnostics on every n-th input (default 32, fewer of long inputs).")
     ] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     float64: Annotated[bool, typer.Option("--float64", help="Run the model in double precision.")] = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    on_failure: OnFailure = "stop",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted study.")] = False,
     force: Force = False,
     as_json: Json = False,
@@ -116,8 +121,9 @@ def study(
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     made = _study(
         model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
-        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, device=device,
-        thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
+        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, shard=shard, device=device,
+        engine=engine_of(engine, workers, scheduler, on_failure), thresholds=_thresholds(setting or []),
+        diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
     )  # fmt: skip
     if as_json:
         print(json.dumps(made.record()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -194,6 +195,12 @@ class Diagnostic(ABC):
             same_shape(name, tuple(self.peaks[name].shape), tuple(x.shape))
             x = torch.maximum(self.peaks[name], x)
         self.peaks[name] = x.contiguous()
+
+    def fresh(self) -> Self:
+        """The same, as ready for a model, with nothing seen."""
+        made = copy.copy(self)
+        made.sums, made.peaks = {}, {}
+        return made
 
     def merge(self, other: Self) -> None:
         """Add what `other` has seen; `other` is left as it was."""

@@ -31,6 +31,12 @@ class Inputs:
     length: int
     make: Callable[[np.ndarray], Batch]
     facts: dict[str, Any] = field(default_factory=dict)
+    named: dict[int, str] = field(default_factory=dict)  # documents by number, where they have names
+
+    def document_names(self, chosen: np.ndarray) -> tuple[str, ...]:
+        """The documents of some inputs, in words."""
+        numbers = dict.fromkeys(self.documents[chosen].tolist())
+        return tuple(self.named.get(number, str(number)) for number in numbers)
 
     @property
     def groups(self) -> list[int]:
@@ -107,7 +113,7 @@ def _inputs(windows: Any, length: int, make: Callable[[np.ndarray], Batch], fact
         "padded": request.pad,
         **facts,
     }
-    return Inputs(buckets, documents, length, make, facts)
+    return Inputs(buckets, documents, length, make, facts, getattr(windows, "named", {}))
 
 
 def _length(model: Model, request: Request) -> int:
@@ -147,12 +153,12 @@ def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[To
         if ids.ndim == 2 and ids.shape[1] != width:
             raise EigenlensError(f"the rows of {name} have {ids.shape[1]} tokens, where {width} are asked for")
         rows = ids if ids.ndim == 2 else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
-        for row in rows:
+        for number, row in enumerate(rows):
             if len(row) and (row.min() < 0 or (vocabulary is not None and row.max() >= vocabulary)):
                 wrong = int(row.min() if row.min() < 0 else row.max())
                 raise EigenlensError(f"{name} holds the token id {wrong}, outside the vocabulary of {vocabulary}")
             document += 1
-            yield Tokens(document, np.asarray(row))
+            yield Tokens(document, np.asarray(row), f"{name}, {'row' if ids.ndim == 2 else 'run'} {number}")
 
 
 def _token_batch(

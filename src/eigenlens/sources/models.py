@@ -62,7 +62,7 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
 
     `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id (`org/name`), or an
     `nn.Module` in hand. Remote code is never run, pickled weights are read as tensors only, and weights that are missing,
-    truncated or not finite are an error.
+    truncated or not finite are an error. The device `auto` is the GPU, where there is one.
     """
     if isinstance(model, Model):
         return model
@@ -72,6 +72,8 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
         loaded = _from_place(str(model))
     if device is None:  # a module in hand stays where and as it is
         return loaded
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         loaded.module.to(device).eval()
     except (RuntimeError, AssertionError) as error:

@@ -27,6 +27,7 @@ class Piece:
 
     document: int
     text: str
+    name: str = ""
 
 
 def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[Piece]:
@@ -61,7 +62,7 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             texts = datasets.text(str(source))
             for text in _shuffled(texts, seed):
                 document += 1
-                yield Piece(document, text)
+                yield Piece(document, text, f"{source}, text {document}")
             continue
         try:
             stream = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115
@@ -70,15 +71,15 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         with stream:
             label = "standard input" if source == "-" else str(source)
             if str(source).endswith(".jsonl"):
-                for text in _json_lines(stream, label):
+                for number, text in _json_lines(stream, label):
                     document += 1
-                    yield Piece(document, text)
+                    yield Piece(document, text, f"{label}, line {number}")
                 continue
             whole = files >= MANY_FILES
             document += whole
-            for text in _sections(_characters(stream, label), section):
+            for number, text in enumerate(_sections(_characters(stream, label), section), 1):
                 document += not whole
-                yield Piece(document, text)
+                yield Piece(document, text, label if whole else f"{label}, section {number}")
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
         yield held
 
 
-def _json_lines(stream: BinaryIO, label: str) -> Iterator[str]:
+def _json_lines(stream: BinaryIO, label: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -135,4 +136,4 @@ def _json_lines(stream: BinaryIO, label: str) -> Iterator[str]:
             raise EigenlensError(f'{label}, line {number}: not a JSON object with a "text"') from error
         if not isinstance(text, str):
             raise EigenlensError(f'{label}, line {number}: "text" is no string')
-        yield text
+        yield number, text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ class Tokens:
 
     document: int
     ids: list[int] | np.ndarray
+    name: str = ""
 
 
 @dataclass
@@ -33,18 +35,21 @@ class Windows:
     lengths: np.ndarray  # (N,) tokens before the padding
     buckets: np.ndarray  # (N,) FIT or the held-out group
     documents: np.ndarray  # (N,)
+    named: dict[int, str] = field(default_factory=dict)  # documents by number
 
     def save(self, folder: Path) -> None:
         np.save(folder / "rows.npy", np.stack([self.lengths, self.buckets, self.documents]))
+        (folder / "documents.json").write_text(json.dumps(list(self.named.items())), encoding="utf-8")
 
     @classmethod
     def open(cls, folder: Path) -> Windows:
         try:
             rows = np.load(folder / "rows.npy", allow_pickle=False)
             ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+            named = {int(number): str(name) for number, name in json.loads((folder / "documents.json").read_text("utf-8"))}
+        except (OSError, ValueError, TypeError) as error:
             raise EigenlensError(f"the inputs kept in {folder} cannot be read: {error}") from error
-        return cls(ids, rows[0], rows[1], rows[2])
+        return cls(ids, rows[0], rows[1], rows[2], named)
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(np.stack([self.lengths, self.buckets]).astype(np.int64).tobytes())
@@ -55,7 +60,7 @@ class Windows:
 
 def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
     for piece in pieces:
-        yield Tokens(piece.document, tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"])
+        yield Tokens(piece.document, tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"], piece.name)
 
 
 def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
@@ -90,15 +95,18 @@ def pack(
     with open(folder / "ids.npy", "r+b") as file:  # a full disk is an error here, and would be a bus error later
         os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
     lengths, buckets, documents = (np.zeros(split.inputs, np.int64) for _ in range(3))
+    named: dict[int, str] = {}
     held: dict[int, list[int]] = {bucket: [] for bucket in split.quota}
     made, last = dict.fromkeys(split.quota, 0), dict.fromkeys(split.quota, -1)
 
-    def write(bucket: int, text: list[int], document: int) -> None:
+    def write(bucket: int, text: list[int], document: int, name: str) -> None:
         number, row = sum(made.values()), [*before, *text, *after]
         ids[number, : len(row)] = row
         if len(row) < width:
             ids[number, len(row) :] = pad
         lengths[number], buckets[number], documents[number] = len(row), bucket, document
+        if name:
+            named[document] = name
         made[bucket] += 1
 
     for piece in tokens:
@@ -110,7 +118,7 @@ def pack(
         new, last[bucket] = piece.document != last[bucket], piece.document
         if pad is not None:
             if new:
-                write(bucket, list(piece.ids[:body]), piece.document)
+                write(bucket, list(piece.ids[:body]), piece.document, piece.name)
             split.made[bucket] = made[bucket]
             continue
         buffer = held[bucket]
@@ -118,7 +126,7 @@ def pack(
         buffer += [int(i) for i in piece.ids]
         split.made[bucket] = made[bucket]
         while len(buffer) >= body and split.room(bucket, begun=True):
-            write(bucket, buffer[:body], piece.document)
+            write(bucket, buffer[:body], piece.document, piece.name)
             del buffer[:body]
             split.made[bucket] = made[bucket]
         if not split.room(bucket, begun=True):
@@ -126,7 +134,7 @@ def pack(
         split.made[bucket] = made[bucket] + len(buffer) / body
     number = sum(made.values())
     ids.flush()
-    windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number])
+    windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number], named)
     _check(windows, width, documents_seen=len(set(documents[:number].tolist())), leftover=sum(map(len, held.values())))
     return windows
 

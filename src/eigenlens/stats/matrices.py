@@ -129,6 +129,7 @@ class MatrixGram:
 
     def merge(self, other: Self) -> None:
         def join(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:
+            _same_mask(mine, theirs)
             samples = [part.sketch for part in (mine, theirs) if part.sketch.numel()]
             empty = theirs.first.new_zeros(0)
             joined = MatrixSums(**{**vars(mine), "sketch": empty}).add_(MatrixSums(**{**vars(theirs), "sketch": empty}))
@@ -191,8 +192,14 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space:
 
 
 def _copy_add(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:
-    same_shape("a site", tuple(mine.first.shape), tuple(theirs.first.shape))
+    _same_mask(mine, theirs)
     return mine.add_(theirs)
+
+
+def _same_mask(mine: MatrixSums, theirs: MatrixSums) -> None:
+    same_shape("a site", tuple(mine.first.shape), tuple(theirs.first.shape))
+    if not torch.equal(mine.valid, theirs.valid):
+        raise EigenlensError("a site was seen with two different masks; matrix spectra need one")
 
 
 def _state(sites: dict[str, MatrixSums]) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ..capture import AttentionCall, Layer, capture
 from ..diagnostics import DIAGNOSTICS, Diagnostic, Seen, SeenLayer, Subject
+from ..run.checkpoints import unpack_states
 from ..stats import State
 
 Batch = Mapping[str, Tensor]
@@ -44,6 +46,21 @@ class Diagnosing:
         states = states or {}
         made = {name: DIAGNOSTICS[name].from_state(states.get(name, {}), **given) for name, given in settings.items()}
         return cls(subject, made, every, blocks)
+
+    def fresh(self) -> Diagnosing:
+        """Those that see inputs of the study, ready for the model and with nothing seen."""
+        made = copy.copy(self)
+        made.diagnostics = {d.name: d.fresh() for d in self.that_see("calls") + self.that_see("layers")}
+        made._seen = {}
+        return made
+
+    def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add what others have seen: a state as `state` gives it, of diagnostics with these settings."""
+        parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
+        for name, given in settings.items():
+            if name in self.diagnostics:
+                mine = self.diagnostics[name]
+                mine.merge(type(mine).from_state(parts[f"diagnostic {name}"], **given))
 
     def state(self) -> State:
         """The states of all, each under `diagnostic NAME`."""

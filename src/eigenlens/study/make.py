@@ -20,10 +20,11 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from ..capture import block_paths
 from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
+from ..display import numbered
 from ..errors import EigenlensError
+from ..run.engine import Engine, choose, engaged
 from ..run.files import disk_errors, locked, read_json, write_json
 from ..run.progress import Report, silent
 from ..sources.catalogue import DEFAULT_MODEL
@@ -34,7 +35,9 @@ from ..sources.token_text import id_texts
 from ..stats import State
 from .diagnosing import Diagnosing
 from .options import STATISTICS, Options
-from .probe import DepthForm, depth_form, longest_of, matrix_form, names_of, probe
+from .passes import Pass
+from .placed import Placed
+from .probe import depth_form, longest_of, matrix_form, probe
 from .recorder import Recorder, Recording
 from .study import FILES, Study
 
@@ -57,12 +60,14 @@ def study(
     rank: int = 64,
     matrix_gigabytes: float = 4.0,
     batch: int | None = None,
+    shard: int | None = None,
     depth_every: int | None = None,
     diagnostics_every: int | None = None,
     thresholds: Mapping[str, Mapping[str, Any]] | None = None,
     float64: bool = False,
     tokenizer: Any = None,
-    device: str = "cpu",
+    device: str = "auto",
+    engine: Engine | None = None,
     resume: bool = False,
     force: bool = False,
     report: Report = silent,
@@ -75,7 +80,8 @@ def study(
     object. Metrics along depth are measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
     `thresholds` are other settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64` runs
     the model in double, also where its own code goes down to float32. A study that was killed goes on with `resume=True`
-    and ends with the same numbers.
+    and ends with the same numbers. The inputs are cut into shards of about `shard` inputs, which `engine` works on: this
+    process, or a cluster (`Dask`); the numbers do not depend on which, if the number of threads is the same.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
@@ -83,10 +89,13 @@ def study(
     folder = Path(keep.name if keep else out)  # type: ignore[arg-type]
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
+        engine = choose(engine)
         _check_place(folder, resume, force)
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
+        if engine.remote:
+            Placed.of(loaded).check_place()
         with disk_errors(Path(scratch)):
             names = data_names(data, loaded, Path(scratch))
         if float64:
@@ -95,32 +104,37 @@ def study(
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
             request, tuple(only), of, before_rope, rank,
-            matrix_gigabytes=matrix_gigabytes, batch=batch, depth_every=depth_every, diagnostics_every=diagnostics_every,
-            thresholds=dict(thresholds or {}), float64=float64,
+            matrix_gigabytes=matrix_gigabytes, batch=batch, shard=shard, depth_every=depth_every,
+            diagnostics_every=diagnostics_every, thresholds=dict(thresholds or {}), float64=float64,
         )  # fmt: skip
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()
+        identity = _identity(loaded, asked, engine.threads)
         if goes_on:
-            _check_same(unfinished, loaded, asked)
+            _check_same(unfinished, identity)
         spool = Path(scratch) / "spool"
         spool.mkdir()
         with disk_errors(spool):
             ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
+        if goes_on:
+            _check_inputs(unfinished, ready)
         sites = probe(loaded, ready, asked)
         matrix, note = matrix_form(sites, ready, asked)
         depth, no_depth = depth_form(sites, loaded, asked)
         missing = {"matrices"} if matrix is None else set()
         missing |= {"depth"} if depth is None else set()
         options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
+        stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
         if not existed:
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             _check_place(folder, resume, force)  # another process may have been here since
         if not goes_on:
+            fingerprint = ready.facts.get("fingerprint")
             del ready  # the inputs move with their folder
             try:
-                _begin(folder, spool, _identity(loaded, asked))
+                _begin(folder, spool, {**identity, "inputs_kept": fingerprint})
             except BaseException:
                 if not existed:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -128,52 +142,61 @@ def study(
             ready = prepare(loaded, request, unfinished, resume=True)
         with disk_errors(unfinished):
             notes = [text for text in (note, no_depth) if text]
-            _record(folder, loaded, ready, options, matrix, depth, sites, notes, report)
+            stage = Pass(Placed.of(loaded, device, float64), options, sites, depth, engine.threads)
+            _record(folder, stage, ready, matrix, notes, engine, report)
         shutil.rmtree(unfinished)
     made = Study.open(folder)
     return Study(folder, made.facts, keep)
 
 
 def _record(
-    folder: Path,
-    model: Model,
-    inputs: Inputs,
-    options: Options,
-    matrix: str | None,
-    depth: DepthForm | None,
-    sites: dict[str, Any],
-    notes: list[str],
-    report: Report,
+    folder: Path, stage: Pass, inputs: Inputs, matrix: str | None, notes: list[str], engine: Engine, report: Report
 ) -> None:
     begin = time.perf_counter()
-    named = names_of(sites)
-    names = named if block_paths(named) and (depth is not None or options.diagnosed) else {}
+    model, options, sites, depth = stage.placed.model, stage.options, stage.sites, stage.depth
     subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
 
     def diagnose(states: Mapping[str, State]) -> Diagnosing:
-        return Diagnosing.of(subject, options.diagnosed, every, states, bool(names))
+        return Diagnosing.of(subject, options.diagnosed, every, states, bool(stage.names))
 
     asks = diagnose if options.diagnosed else None
-    recording = Recorder(model, inputs, options, matrix, depth, names, asks, folder / "unfinished", report).run()
+    recording = Recorder(stage, inputs, matrix, asks, engine, folder / "unfinished", report).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
         notes.append(f"the data gave {got} inputs where {asked} were asked for")
     if recording.depth is not None and not recording.depth.sums:
         notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
+    if recording.failed:
+        notes.append(_partial(recording.failed))
     facts = {
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
         "length": inputs.length,
         "inputs": got,
-        "options": {**options.record(), "matrices_by": matrix, "depth_by": depth.record() if depth else None},
+        "options": {
+            **options.record(),
+            "matrices_by": matrix,
+            "depth_by": depth.record() if depth else None,
+            "threads": engine.threads,
+        },
         "sites": sites,
         "diagnostics": _diagnosed(recording, model, every),
         "notes": notes,
+        "partial": recording.failed,
         "seconds": round(time.perf_counter() - begin, 2),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
     Study.write(folder, facts, recording)
+
+
+def _partial(failed: list[dict[str, Any]]) -> str:
+    lost, first = sum(failure["inputs"] for failure in failed), failed[0]
+    documents = ", ".join(first["documents"][:5]) + (" and others" if len(first["documents"]) > 5 else "")
+    return (
+        f"the study is partial: {numbered(len(failed), 'shard')} with {numbered(lost, 'input')} failed, the first of them "
+        f"(documents {documents}) with: {first['error']}"
+    )
 
 
 def _diagnosed(recording: Recording, model: Model, every: int) -> dict[str, Any]:
@@ -225,9 +248,16 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
     raise EigenlensError(f"{folder} exists and is not a study; name another folder")
 
 
-def _check_same(unfinished: Path, model: Model, options: Options) -> None:
+def _check_inputs(unfinished: Path, inputs: Inputs) -> None:
+    """Inputs that changed on disk would change the numbers without a word."""
+    if read_json(unfinished / "request.json").get("inputs_kept") != inputs.facts.get("fingerprint"):
+        raise EigenlensError(f"the inputs kept in {unfinished} are not as they were written; begin anew with --force")
+
+
+def _check_same(unfinished: Path, now: dict[str, Any]) -> None:
     stored = read_json(unfinished / "request.json")
-    now = _identity(model, options)
+    if not isinstance(stored, dict):
+        raise EigenlensError(f"{unfinished / 'request.json'} is damaged; begin anew with --force")
     for key, value in now.items():
         if stored.get(key) != value:
             raise EigenlensError(
@@ -236,13 +266,13 @@ def _check_same(unfinished: Path, model: Model, options: Options) -> None:
             )
 
 
-def _identity(model: Model, options: Options) -> dict[str, Any]:
+def _identity(model: Model, options: Options, threads: int) -> dict[str, Any]:
     """What must not change between the parts of a study, as JSON gives it back."""
     record = options.record()
     request = record.pop("request")
     request["data"] = [Path(name).name for name in request["data"]]
     facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": versions()["eigenlens"]}
-    return json.loads(json.dumps({**facts, **request, **record, "threads": torch.get_num_threads()}))
+    return json.loads(json.dumps({**facts, **request, **record, "threads": threads}))
 
 
 def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ class Options:
     oversample: int = 16
     matrix_gigabytes: float = 4.0
     batch: int | None = None
+    shard: int | None = None
     depth_every: int | None = None
     diagnostics_every: int | None = None
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -41,8 +42,9 @@ class Options:
             raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
         if self.of not in ("scores", "pattern"):
             raise EigenlensError(f"a study is of scores or of the pattern, not of {self.of!r}")
-        if self.rank < 1 or self.oversample < 0 or self.matrix_gigabytes < 0 or (self.batch or 1) < 1:
-            raise EigenlensError("the rank and the batch must be at least 1, oversampling and memory not negative")
+        sizes = [size for size in (self.rank, self.batch, self.shard) if size is not None]
+        if min(sizes) < 1 or self.oversample < 0 or self.matrix_gigabytes < 0:
+            raise EigenlensError("the rank, the batch and the shard must be at least 1, oversampling and memory not negative")
         if self.depth_every is not None and self.depth_every < 1:
             raise EigenlensError(f"metrics along depth are of every n-th input, with n at least 1, not {self.depth_every}")
         if self.diagnostics_every is not None and self.diagnostics_every < 1:
@@ -64,6 +66,10 @@ class Options:
     def batch_size(self, length: int) -> int:
         """Inputs in a batch: about 4,096 tokens."""
         return self.batch or max(1, 4096 // length)
+
+    def shard_size(self, length: int) -> int:
+        """Inputs in a shard, but for the rest of its last document: about 16,384 tokens."""
+        return self.shard or max(1, 16384 // length)
 
     def every(self, length: int) -> int:
         """Metrics along depth are measured on every n-th input: on all of them they would cost more than the model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from ..capture import AttentionCall, block_paths, capture
 from ..errors import EigenlensError
+from ..run.shards import copies
 from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
 from ..sources.models import Model
@@ -55,11 +57,13 @@ def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Optio
     fit = inputs.number(FIT)
     exact = fit <= 2 * options.columns
     pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
-    needed = 4 * pairs * (fit if exact else 2 * options.columns)
+    shards = math.ceil((fit - options.columns) / options.shard_size(inputs.length))
+    kept = fit if exact else options.columns * (1 + copies(max(shards, 1) + 1))  # Ω, and Y as often as the fold holds it
+    needed = 4 * pairs * kept
     if needed > options.matrix_gigabytes * 1e9:
         why = (
             f"matrix spectra would hold {needed / 1e9:.1f} GB (4 bytes × {pairs:,} pairs of all heads × "
-            f"{fit if exact else 2 * options.columns}), over the limit of {options.matrix_gigabytes:g} GB"
+            f"{kept}), over the limit of {options.matrix_gigabytes:g} GB"
         )
         if options.only == ("matrices",):
             raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..capture import AttentionCall, Layer, capture, capture_layers
+from ..errors import EigenlensError
+from ..run.checkpoints import Checkpoints, pack_states, unpack_states
+from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
-from ..run.local import Checkpoints, pack_states, run_stage, unpack_states
 from ..run.progress import Report
+from ..run.shards import Folded, Shard, cut, trunks
 from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
-from ..sources.models import Model
 from ..sources.split import FIT
-from ..spectra.bases import Energies, Key, Place
 from ..spectra.matrices import MatrixAnalysis
 from ..spectra.rows import RowAnalysis
 from ..spectra.spectrum import Spectrum
-from ..stats import (
-    DepthMetrics,
-    MatrixGram,
-    MatrixProjection,
-    MatrixSketch,
-    QueryKeyMoments,
-    RowMoments,
-    State,
-    Statistic,
-)
+from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
 from .diagnosing import Diagnosing
-from .options import Options
-from .probe import DepthForm
+from .groups import Group, pack_groups, unpack_groups
+from .passes import Pass, Stretch
 
-Group = dict[str, dict[Key, Energies]]
-"""What one group of held-out documents showed, by analysis."""
+Trunks = list[list[Shard]]
+PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
 
 
 @dataclass
@@ -51,216 +41,237 @@ class Recording:
     matrices: MatrixAnalysis | None
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
     diagnosing: Diagnosing | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)  # shards that are missing
 
 
 class Recorder:
-    """Runs the stages pilot, fit, held-out groups; can be killed at any moment and goes on from the last checkpoint."""
+    """Runs the stages pilot, fit, held; can be killed at any moment and goes on from the last checkpoint.
+
+    `stage` is what all stages have in common, `matrix` how matrix spectra are to be had.
+    """
 
     def __init__(
         self,
-        model: Model,
+        stage: Pass,
         inputs: Inputs,
-        options: Options,
         matrix: str | None,
-        depth: DepthForm | None,
-        names: Mapping[str, Any],
         diagnose: Callable[[Mapping[str, State]], Diagnosing] | None,
+        engine: Engine,
         work: Path,
         report: Report,
     ) -> None:
-        self.model, self.inputs, self.options, self.matrix = model, inputs, options, matrix
-        self.form, self.depth = depth, None if depth is None else DepthMetrics(depth.sinks, depth.every)
-        self.diagnose = diagnose
+        self.stage, self.inputs, self.matrix, self.diagnose = stage, inputs, matrix, diagnose
+        self.options = stage.options
+        self.engine, self.work, self.report = engine, work, report
         self.diagnosing: Diagnosing | None = None
-        self.work, self.report = work, report
-        self.names = names  # of the attention modules, where blocks are to be seen
-        self.size = options.batch_size(inputs.length)
+        self.depth: DepthMetrics | None = None
+        self.batch = self.options.batch_size(inputs.length)
         self.checkpoints = Checkpoints(work)
         self.total = len(inputs.buckets)
+        self.failed: list[dict[str, Any]] = []
         self._ahead: dict[str, Callable[[], State]] = {}  # files that the next checkpoint needs, written only if there is one
+        self._built_on: list[str] = []
 
     def run(self) -> Recording:
-        standing = self.checkpoints.load()
-        if standing is not None and self.form is not None:
-            state = unpack_states(standing[2], ["depth"])["depth"]
-            self.depth = DepthMetrics.from_state(state, sinks=self.form.sinks, every=self.form.every)
+        where, state = self.checkpoints.load() or ({"stage": "start", "failed": []}, {})
+        self.failed = list(where["failed"])
+        if self.stage.depth is not None:
+            sums = {f"depth:{name}": x for name, x in unpack_states(state, ["all"])["all"].items()}
+            restored = self.stage.statistics(sums)["depth"]
+            assert isinstance(restored, DepthMetrics)
+            self.depth = restored
         if self.diagnose is not None:
             names = [f"diagnostic {name}" for name in self.options.diagnosed]
-            found = unpack_states({} if standing is None else standing[2], names)
-            self.diagnosing = self.diagnose({name.partition(" ")[2]: state for name, state in found.items()})
-        fit = self._fit(standing)
+            found = unpack_states(state, names)
+            self.diagnosing = self.diagnose({name.partition(" ")[2]: part for name, part in found.items()})
+            self.stage = replace(self.stage, _own=self.diagnosing)
+        fit = self._fit(where, state)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
         matrices = None
         if "matrices" in fit:
             saved = not self._ahead  # what the bases are made from is on disk, and needs no place in memory
             matrices = MatrixAnalysis(fit["matrices"], self.options.rank, release=saved)  # type: ignore[arg-type]
-        held, groups = self._held(standing, rows, matrices)
+        held, groups = self._held(where, state, rows, matrices)
         if self.diagnosing is not None:
-            self.diagnosing.probe(forward_of(self.model), lambda done, total: self.report("probes", done, total))
+            forward = forward_of(self.stage.placed.model)
+            self.diagnosing.probe(forward, lambda done, total: self.report("probes", done, total))
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
         spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
-        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing)
+        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed)
 
-    def _pass(
+    def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> Trunks:
+        """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the first of this one."""
+        chosen = np.flatnonzero(self.inputs.buckets == bucket)[start:stop]
+        shards = []
+        for a, b in cut(self.inputs.documents[chosen], size):
+            first = before + start + a  # its place among all inputs, which is its number too
+            content = partial(self._content, first, chosen[a:b])
+            shards.append(Shard(first, b - a, self.inputs.document_names(chosen[a:b]), content))
+        return trunks(shards)
+
+    def _content(self, first: int, chosen: np.ndarray) -> Stretch:
+        steps = range(0, len(chosen), self.batch)
+        return Stretch(first, tuple(self.inputs.make(chosen[i : i + self.batch]) for i in steps))
+
+    def _fold(
         self,
-        stage: str,
-        bucket: int,
-        stop: int,
-        done: int,
+        name: str,
+        job: Pass,
+        parts: Trunks,
         before: int,
-        statistics: Mapping[str, Statistic],
-        extra: State,
+        begun: Folded[State] | None,
+        take: Callable[[int, State | None], None],
+        kept: Callable[[], State],
     ) -> None:
-        """Inputs `done` to `stop` of a bucket through the model, into `statistics`; `before` inputs ran in other buckets."""
-        place = before + done  # of the next batch's first input among all inputs of the study
+        """Every trunk of a stage to `take`, in order; `kept` is what a checkpoint then needs beside what all stages share."""
+        what = "held-out inputs" if name == "held" else "fit inputs"
 
-        own = self.diagnosing  # sees the model's own patterns, behind the rotary embedding
-        together = not self.options.before_rope
+        def progress(done: int) -> None:
+            self.report(what, before + done, self.total)
 
-        def sink(call: AttentionCall) -> None:
-            for statistic in statistics.values():
-                statistic.update(call)
+        for folded in self.engine.fold(job, parts, begun, progress):
+            missing = [failure.record() for failure in folded.failed]
+            if folded.whole:
+                self.failed += missing
+                missing = []
+                self._take_shared(folded.state)
+                take(folded.trunk, folded.state)
+            if self.checkpoints.due():
+                at = {"trunk": folded.trunk, "shards": folded.shards, "whole": folded.whole}
+                opened = {} if folded.whole or folded.state is None else folded.state
+                state = {**kept(), **{f"open {name}": x for name, x in opened.items()}}
+                self._save({"stage": name, **at, "failed": self.failed + missing}, state)
 
-        def see(call: AttentionCall) -> None:
-            if own is not None:
-                own.call(call)
-            if together:
-                sink(call)
-
-        def measure(layer: Layer) -> None:
-            if self.depth is not None:
-                self.depth.update(layer, place)
-            if own is not None:
-                own.layer(layer)
-
-        run = forward_of(self.model)
-
-        def forward(batch: Mapping[str, Tensor]) -> None:
-            if own is not None:
-                own.shown(batch, place)
-            run(batch)
-
-        def after(done: int) -> None:
-            nonlocal place
-            place = before + done
-            self.report("held-out inputs" if bucket != FIT else "fit inputs", before + done, self.total)
-            if done < stop and self.checkpoints.due():
-                self._save(stage, done, {**pack_states(statistics), **extra})
-
-        if done >= stop:
+    def _take_shared(self, state: State | None) -> None:
+        """What all stages add to: metrics along depth and diagnostics."""
+        if state is None:
             return
-        with torch.no_grad(), ExitStack() as doors:
-            if own is not None:
-                doors.enter_context(own.attached())
-            if not together:
-                doors.enter_context(capture(self.model.backbone, sink, before_rope=True))
-            if self.names:
-                doors.enter_context(capture_layers(self.model.backbone, self.names, measure, calls=see))
-            elif together or own is not None:
-                doors.enter_context(capture(self.model.backbone, see))
-            run_stage(forward, self.inputs.batches(bucket, self.size, done, stop), done, after)
+        if self.depth is not None:
+            more = self.stage.statistics(state)["depth"]
+            assert isinstance(more, DepthMetrics)
+            self.depth.merge(more)
+        if self.diagnosing is not None:
+            self.diagnosing.take(state, self.stage.diagnosed)
 
-    def _save(self, stage: str, done: int, state: State) -> None:
-        """A checkpoint, after the files it builds on: what the pilot found, and from the held-out stages on the whole fit."""
+    def _save(self, where: dict[str, Any], state: State) -> None:
+        """A checkpoint, after the files it builds on: what the pilot found, and from the held-out stage on the whole fit."""
         for name, content in self._ahead.items():
             write_tensors(self.work / name, content())
+            self._built_on.append(name)
         self._ahead.clear()
-        depth = {} if self.depth is None else {f"depth:{name}": x for name, x in self.depth.state().items()}
+        depth = {} if self.depth is None else {f"all:{name}": x for name, x in self.depth.state().items()}
         diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
-        self.checkpoints.save(stage, done, {**state, **depth, **diagnostics})
+        self.checkpoints.save(where, {**state, **depth, **diagnostics}, self._built_on)
 
-    def _fit(self, standing: tuple[str, int, State] | None) -> dict[str, Statistic]:
-        number, columns, of = self.inputs.number(FIT), self.options.columns, self.options.of
-        fitted, pilot_file = self.work / "fit.safetensors", self.work / "pilot.safetensors"
-        stage, done, state = standing or ("start", 0, {})
-        statistics: dict[str, Statistic] = {}
-        tests = read_tensors(pilot_file) if self.matrix == "sketch" and stage not in {"start", "pilot"} else {}
-        if stage.startswith("held"):
-            stage, done, state = "fitted", number, read_tensors(fitted)
-        parts = unpack_states(state, self.options.only)
-        if "rows" in self.options.only:
-            statistics["rows"] = RowMoments.from_state(parts["rows"], of=of)
-        if "moments" in self.options.only:
-            statistics["moments"] = QueryKeyMoments.from_state(parts["moments"])
-        if self.matrix is not None:
-            saved = parts["matrices"]
-            statistics["matrices"] = (
-                MatrixSketch.from_state(saved, tests=tests, of=of)
-                if tests
-                else MatrixGram.from_state(saved, of=of, most=number)
-            )
-        if self.matrix == "sketch" and not tests:
-            self._pass("pilot", FIT, columns, done, 0, statistics, {})
-            pilot = statistics["matrices"]
+    def _fit(self, where: dict[str, Any], state: State) -> dict[str, Statistic]:
+        number, columns, stage = self.inputs.number(FIT), self.options.columns, where["stage"]
+        sketched = self.matrix == "sketch"
+        samples = replace(self.stage, matrices="samples" if self.matrix else None, most=columns if sketched else number)
+        if sketched and stage in {"fit", "held"}:
+            self._built_on.append(PILOT)
+            tests = read_tensors(self.work / PILOT)
+            job = replace(self.stage, matrices="sketch", against=tests)
+        else:
+            job = samples
+        if stage == "held":
+            self._built_on.append(FITTED)
+            state = read_tensors(self.work / FITTED)
+        fit = _without_depth(job.statistics(state))
+
+        def take(_: int, found: State | None) -> None:
+            if found is not None:
+                merged(fit, _without_depth(job.statistics(found)))
+
+        def kept() -> State:
+            return pack_states(fit)
+
+        if sketched and stage in {"start", "pilot"}:
+            parts = self._trunks(FIT, 0, columns, 0, self.batch)
+            self._fold("pilot", job, parts, 0, begun_at(where, state, "pilot"), take, kept)
+            pilot = fit["matrices"]
             assert isinstance(pilot, MatrixGram)
-            statistics["matrices"] = sketch = MatrixSketch.from_pilot(pilot)
-            self._ahead[pilot_file.name] = lambda: sketch.tests
-            done = columns
-        if stage != "fitted":
-            self._pass("fit", FIT, number, done, 0, statistics, {})
-            self._ahead[fitted.name] = lambda: pack_states(statistics)
-            if self.checkpoints.due() or self.checkpoints.path.is_file():  # a long run: on disk before the bases take its place
-                self._save("held 0", 0, {})
-        return statistics
+            fit["matrices"] = sketch = MatrixSketch.from_pilot(pilot)
+            job = replace(self.stage, matrices="sketch", against=sketch.tests)
+            self._ahead[PILOT] = lambda: sketch.tests
+        if stage != "held":
+            first = columns if sketched else 0
+            parts = self._trunks(FIT, first, number, 0, self.options.shard_size(self.inputs.length))
+            self._fold("fit", job, parts, first, begun_at(where, state, "fit"), take, kept)
+            if not fit_seen(fit, self.depth):
+                raise EigenlensError("every shard of the fit inputs failed; there is nothing to study")
+            self._ahead[FITTED] = lambda: pack_states(fit)
+            if self.checkpoints.due() or self.checkpoints.any:  # a long run: on disk before the bases take its place
+                self._save({"stage": "held", "trunk": -1, "shards": 0, "whole": True, "failed": self.failed}, {})
+        return fit
 
     def _held(
-        self, standing: tuple[str, int, State] | None, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
+        self, where: dict[str, Any], state: State, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
     ) -> tuple[dict[str, Statistic], list[Group]]:
-        stage, done, state = standing if standing is not None and standing[0].startswith("held") else ("held 0", 0, {})
-        first, of = int(stage.split()[1]), self.options.of
-        parts = unpack_states(state, ["total rows", "total moments", "rows", "moments", "matrices", "energies"])
-        total: dict[str, Statistic] = {}
-        if rows is not None:
-            total["rows"] = RowMoments.from_state(parts["total rows"], of=of)
-        if "moments" in self.options.only:
-            total["moments"] = QueryKeyMoments.from_state(parts["total moments"])
-        groups = _unpack_energies(parts["energies"])
         bases = matrices.projection_bases if matrices is not None else {}
-        buckets = self.inputs.groups[1:]
-        before = self.inputs.number(FIT) + sum(self.inputs.number(bucket) for bucket in buckets[:first])
-        for index in range(first, len(buckets)):
-            group: dict[str, Statistic] = {}
-            if rows is not None:
-                group["rows"] = RowMoments.from_state(parts["rows"], of=of)
-            if "moments" in self.options.only:
-                group["moments"] = QueryKeyMoments.from_state(parts["moments"])
-            if matrices is not None:
-                group["matrices"] = MatrixProjection.from_state(parts["matrices"], bases=bases, of=of)
-            bucket, number = buckets[index], self.inputs.number(buckets[index])
-            kept = {**_pack_totals(total), **_pack_energies(groups)}
-            self._pass(f"held {index}", bucket, number, done, before, group, kept)
-            analyses = {"rows": rows, "matrices": matrices}
-            groups.append({name: a.energies(group[name].result()) for name, a in analyses.items() if a is not None})
-            for name, statistic in total.items():
-                statistic.merge(group[name])
-            parts, done, before = {name: {} for name in parts}, 0, before + number
-            if self.checkpoints.due():
-                self._save(f"held {index + 1}", 0, {**_pack_totals(total), **_pack_energies(groups)})
+        job = replace(self.stage, matrices="projection" if matrices is not None else None, against=bases)
+        mine = state if where["stage"] == "held" else {}
+        stored = unpack_states(mine, ["energies"])["energies"]
+        groups = unpack_groups(stored)
+        total = _without_depth(replace(job, matrices=None).statistics(_named(mine, "total ")))
+        group = _without_depth(job.statistics(_named(mine, "group ")))
+        parts: Trunks = []
+        last: set[int] = set()  # the trunks that end a group
+        before, fit = 0, self.inputs.number(FIT)
+        for bucket in self.inputs.groups[1:]:
+            number = self.inputs.number(bucket)
+            parts += self._trunks(bucket, 0, number, fit + before, self.options.shard_size(self.inputs.length))
+            last.add(len(parts) - 1)
+            before += number
+
+        def take(trunk: int, found: State | None) -> None:
+            nonlocal group
+            if found is not None:
+                merged(group, _without_depth(job.statistics(found)))
+            if trunk in last:
+                analyses = {"rows": rows, "matrices": matrices}
+                if any(statistic.state() for statistic in group.values()):
+                    groups.append({name: a.energies(group[name].result()) for name, a in analyses.items() if a is not None})
+                merged(total, group)
+                group = _without_depth(job.statistics())
+
+        def kept() -> State:
+            return {
+                **{f"total {name}": x for name, x in pack_states(total).items()},
+                **{f"group {name}": x for name, x in pack_states(group).items()},
+                **pack_groups(groups),
+            }
+
+        self._fold("held", job, parts, fit, begun_at(where, state, "held"), take, kept)
+        if not groups and (rows is not None or matrices is not None):
+            raise EigenlensError("every shard of the held-out inputs failed; there is nothing to measure the bases on")
         return total, groups
 
 
-def _pack_totals(total: Mapping[str, Statistic]) -> State:
-    return pack_states({f"total {name}": statistic for name, statistic in total.items()})
+def begun_at(where: Mapping[str, Any], state: State, stage: str) -> Folded[State] | None:
+    """Where an earlier run stopped in this stage."""
+    if where["stage"] != stage or where["trunk"] < 0:
+        return None
+    return Folded(where["trunk"], where["shards"], where["whole"], _named(state, "open ") or None)
 
 
-def _pack_energies(groups: list[Group]) -> State:
-    state: State = {}
-    for index, group in enumerate(groups):
-        for analysis, found in group.items():
-            for (place, centring), energies in found.items():
-                layer = "" if place.layer is None else place.layer
-                name = f"energies:{index}|{analysis}|{place.level}|{place.stack}|{layer}|{centring}"
-                state[f"{name}|energy"], state[f"{name}|total"] = energies.energy, energies.total
-    return state
+def merged(mine: dict[str, Statistic], more: Mapping[str, Statistic]) -> None:
+    """Merge statistics by name; where there is nothing yet, take what comes."""
+    for name in mine.keys() & more.keys():
+        if mine[name].state():
+            mine[name].merge(more[name])
+        else:
+            mine[name] = more[name]
 
 
-def _unpack_energies(state: State) -> list[Group]:
-    groups: dict[int, Group] = {}
-    for name, energy in state.items():
-        index, analysis, level, stack, layer, centring, what = name.split("|")
-        if what == "energy":
-            place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
-            total = state[name.removesuffix("energy") + "total"]
-            groups.setdefault(int(index), {}).setdefault(analysis, {})[place, centring] = Energies(energy, total)  # type: ignore[index]
-    return [groups[index] for index in sorted(groups)]
+def fit_seen(fit: Mapping[str, Statistic], depth: DepthMetrics | None) -> bool:
+    """Whether any shard came through, as far as the statistics can tell."""
+    return not fit or any(statistic.state() for statistic in fit.values()) or bool(depth is not None and depth.sums)
+
+
+def _named(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
+
+
+def _without_depth(statistics: dict[str, Statistic]) -> dict[str, Statistic]:
+    return {name: statistic for name, statistic in statistics.items() if name != "depth"}

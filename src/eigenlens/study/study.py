@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..diagnostics import Diagnoses, Finding, find
 from ..errors import EigenlensError
+from ..run.checkpoints import unpack_states
 from ..run.files import read_json, read_tensors, sha256, write_json, write_tensors
-from ..run.local import unpack_states
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix

@@ -1,0 +1,342 @@
+"""The Dask engine: shards and merges as tasks of a cluster, started here or joined."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from .engine import IN_FORCE, OnFailure, before, checked, remaining
+from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
+
+S = TypeVar("S")
+RETRIES = 1
+"""A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
+PATIENCE = 60
+"""Seconds to wait for the first worker, and for a scheduler to answer."""
+
+
+class Dask:
+    """Workers of a Dask cluster: `workers` processes of this machine, or those of the `scheduler` at an address.
+
+    A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each worker loads the model
+    once and computes with `threads` threads, one shard at a time. Trunks are folded by the workers too; this process gets
+    whole trunks only, a bounded number of shards is under way, and lost work is done again. Used alone for one call, or as
+    a context for all calls inside it, which then share the cluster and its loaded models:
+
+    >>> with Dask(workers=4):
+    ...     study("minilm", "book.txt", "s1")
+    """
+
+    remote = True
+
+    def __init__(
+        self, workers: int | None = None, scheduler: str | None = None, threads: int = 1, on_failure: OnFailure = "stop"
+    ) -> None:
+        if (workers is None) == (scheduler is None):
+            raise EigenlensError("a Dask engine needs a number of workers to start here, or the address of a scheduler to join")
+        if workers is not None and workers < 1:
+            raise EigenlensError(f"a cluster needs at least 1 worker, not {workers}")
+        if threads < 1:
+            raise EigenlensError(f"a worker needs at least 1 thread, not {threads}")
+        self.workers, self.scheduler, self.threads = workers, scheduler, threads
+        self.on_failure = checked(on_failure)
+        self._client: Any = None
+        self._depth = 0
+
+    def __enter__(self) -> Dask:
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(self.running())
+        mark = IN_FORCE.set(self)
+        self._stack.callback(lambda: IN_FORCE.reset(mark))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The cluster is up while the outermost of these lasts."""
+        self._depth += 1
+        try:
+            if self._client is not None:
+                yield
+                return
+            with contextlib.ExitStack() as stack:
+                self._client = stack.enter_context(self._connected())
+                try:
+                    yield
+                finally:
+                    self._client = None
+        finally:
+            self._depth -= 1
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            import dask
+            from distributed import Client, LocalCluster
+        except ImportError as error:
+            raise EigenlensError("the engine dask is not installed; install it with: pip install 'eigenlens[dask]'") from error
+        settings: dict[str, Any] = {
+            "distributed.logging.distributed": "error",
+            "distributed.admin.large-graph-warning-threshold": "1TB",
+        }
+        with dask.config.set(settings), _quiet(), contextlib.ExitStack() as stack:
+            try:
+                if self.scheduler is None:
+                    here = LocalCluster(self.workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+                    client = Client(stack.enter_context(here))
+                else:
+                    client = Client(self.scheduler, timeout=PATIENCE / 6)
+            except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
+                where = f"the scheduler at {self.scheduler}" if self.scheduler else "a cluster of this machine"
+                raise EigenlensError(f"{where} could not be reached: {_first_line(error)}") from error
+            stack.callback(_close, client)
+            try:
+                client.wait_for_workers(1, timeout=PATIENCE)
+            except (TimeoutError, OSError) as error:
+                raise EigenlensError(f"no worker has joined {self._place} in {PATIENCE} seconds; start some") from error
+            yield client
+
+    @property
+    def _place(self) -> str:
+        return f"the scheduler at {self.scheduler}" if self.scheduler else "the cluster of this machine"
+
+    def fold(
+        self, job: Job[S], trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None = None, progress: Tick | None = None
+    ) -> Iterator[Folded[S]]:
+        if self._client is None:
+            raise EigenlensError("the Dask engine is not running; use it with `with`, or give it to the call as its engine")
+        with _Fold(self, self._client, job, before(trunks, begun), progress) as fold:
+            for number, shards, at in remaining(trunks, begun):
+                while fold.full(len(shards)):
+                    yield fold.next()
+                fold.submit(number, shards, at)
+            while fold.trunks:
+                yield fold.next()
+
+
+@dataclass
+class _Trunk:
+    """A trunk under way."""
+
+    number: int
+    shards: Sequence[Shard]  # those that are still to be folded in
+    futures: list[Any]  # of these
+    start: Any  # the state that an earlier run got to, or None
+    failed: tuple[Failure, ...]
+    whole: Any = None  # the future of all of them folded
+
+
+@dataclass
+class _Fold:
+    """One fold of a job over trunks, as tasks."""
+
+    engine: Dask
+    client: Any
+    job: Job[Any]
+    done: int
+    progress: Tick | None
+    trunks: deque[_Trunk] = field(default_factory=deque)
+    inside: dict[int, int] = field(default_factory=dict)  # shard → inputs done, of those under way
+
+    def __enter__(self) -> _Fold:
+        self.name = f"eigenlens-{uuid.uuid4().hex[:12]}"
+        self.held = self._submit(_hold, self.job, what="job")
+        self.client.subscribe_topic(self.name, self._hear)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with contextlib.suppress(Exception):
+            self.client.unsubscribe_topic(self.name)
+        futures = [future for trunk in self.trunks for future in (*trunk.futures, trunk.whole)]
+        if futures:
+            with contextlib.suppress(Exception):
+                self.client.cancel(futures, force=True)
+        self.trunks.clear()
+        del self.held
+
+    def _submit(self, function: Any, *args: Any, what: str, **options: Any) -> Any:
+        try:
+            return self.client.submit(function, *args, key=f"{self.name}-{what}-{uuid.uuid4().hex[:8]}", pure=False, **options)
+        except EigenlensError:
+            raise
+        except Exception as error:
+            if self.client.status != "running":
+                raise self._lost() from error
+            raise EigenlensError(f"the work cannot be sent to {self.engine._place}: {_first_line(error)}") from error
+
+    def full(self, more: int) -> bool:
+        """Whether so many shards more would be too many under way: each waits in the memory of some worker."""
+        under_way = sum(len(trunk.futures) for trunk in self.trunks)
+        return bool(self.trunks) and under_way + more > 2 * self._slots() + FAN
+
+    def _slots(self) -> int:
+        try:
+            return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        except Exception:
+            return 1
+
+    def submit(self, number: int, shards: Sequence[Shard], at: Folded[Any]) -> None:
+        left = shards[at.shards :]
+        futures = []
+        for shard in left:
+            task = (self.held, shard.number, shard.content(), self.name)
+            futures.append(self._submit(_run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number))
+        start = None if at.state is None else self._submit(_hold, _packed(at.state), what="begun")
+        trunk = _Trunk(number, left, futures, start, at.failed)
+        self._fold(trunk)
+        self.trunks.append(trunk)
+
+    def _fold(self, trunk: _Trunk) -> None:
+        """One merge after the other, in the order of the shards."""
+        parts = [*([] if trunk.start is None else [trunk.start]), *trunk.futures]
+        whole = parts[0] if parts else None
+        for part in parts[1:]:
+            whole = self._submit(_merge, self.held, whole, part, what=f"merge-{trunk.number}", priority=1)
+        trunk.whole = whole
+
+    def next(self) -> Folded[Any]:
+        """The first trunk under way, when it is whole."""
+        from distributed import wait
+
+        trunk = self.trunks[0]
+        while trunk.whole is not None:
+            with contextlib.suppress(TimeoutError):
+                wait(trunk.whole, timeout=1)
+            self._show()
+            status = trunk.whole.status
+            if status == "finished":
+                break
+            if status in {"cancelled", "lost"} or self.client.status not in {"running", "connecting"}:
+                raise self._lost()
+            if status == "error":
+                self._judge(trunk)
+        try:
+            state = None if trunk.whole is None else _unpacked(trunk.whole.result())
+        except Exception as error:
+            raise self._lost() from error
+        self.trunks.popleft()
+        self.done += sum(shard.size for shard in trunk.shards)
+        for shard in trunk.shards:
+            self.inside.pop(shard.number, None)
+        self._show()
+        return Folded(trunk.number, len(trunk.shards), True, state, trunk.failed)
+
+    def _judge(self, trunk: _Trunk) -> None:
+        """What failed: single shards, which are named, or everything."""
+        failed = {i: future.exception() for i, future in enumerate(trunk.futures) if future.status == "error"}
+        if not failed or self.held.status == "error":
+            error = self.held.exception() if self.held.status == "error" else trunk.whole.exception()
+            raise EigenlensError(f"the workers of {self.engine._place} cannot do this work: {_told(error)}") from error
+        if self.engine.on_failure == "stop":
+            first = min(failed)
+            raise stopped(trunk.shards[first], _told(failed[first])) from failed[first]
+        trunk.failed += tuple(Failure.of(trunk.shards[i], _told(error)) for i, error in failed.items())
+        kept = [i for i in range(len(trunk.futures)) if i not in failed]
+        self.done += sum(trunk.shards[i].size for i in failed)
+        trunk.shards, trunk.futures = [trunk.shards[i] for i in kept], [trunk.futures[i] for i in kept]
+        self._fold(trunk)
+
+    def _lost(self) -> EigenlensError:
+        return EigenlensError(
+            f"{self.engine._place} is lost; what was merged is kept where the work has a folder: the same command "
+            "with --resume goes on from there"
+        )
+
+    def _hear(self, event: tuple[Any, dict[str, int]]) -> None:
+        """From a worker: so many inputs of a shard are done."""
+        _, said = event
+        self.inside[said["shard"]] = said["done"]
+
+    def _show(self) -> None:
+        if self.progress is not None:
+            under_way = {shard.number: shard.size for trunk in self.trunks for shard in trunk.shards}
+            inside = {number: min(done, under_way[number]) for number, done in list(self.inside.items()) if number in under_way}
+            self.progress(self.done + sum(inside.values()))
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""A worker may have several threads; a model runs in one of them."""
+
+
+def _hold(content: Any) -> Any:
+    """A task whose result others need. The scheduler keeps what it is made from, so it outlives the loss of all workers."""
+    return content
+
+
+def _run(job: Job[Any], number: int, content: Any, topic: str) -> Any:
+    """The task of a shard."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    with _ONE_AT_A_TIME:
+        torch.set_num_threads(job.threads)
+        return _packed(job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done})))
+
+
+def _merge(job: Job[Any], mine: Any, theirs: Any) -> Any:
+    """The task of a merge; its inputs may be needed again, and stay as they are."""
+    torch.set_num_threads(job.threads)
+    return _packed(job.merge(_unpacked(mine), _unpacked(theirs)))
+
+
+def _packed(state: Any) -> Any:
+    """Tensors as arrays, which travel without being copied."""
+    if isinstance(state, dict) and any(isinstance(x, Tensor) for x in state.values()):
+        return {name: x.detach().cpu().numpy() if isinstance(x, Tensor) else x for name, x in state.items()}
+    return state
+
+
+def _unpacked(state: Any) -> Any:
+    """Tensors in memory of their own."""
+    import numpy as np
+
+    if isinstance(state, dict) and any(isinstance(x, np.ndarray) for x in state.values()):
+        return {name: torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x for name, x in state.items()}
+    return state
+
+
+def _told(error: BaseException) -> BaseException | str:
+    """An error of a task in words: Dask tells the death of a worker in three lines."""
+    if type(error).__name__ == "KilledWorker":
+        times = getattr(error, "allowed_failures", 3)
+        return f"its worker died each of the {times + 1} times that it was tried"
+    return error
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(Exception):
+        client.close(timeout=5)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What Dask says of lost connections is told in one sentence of ours."""
+    import logging
+
+    names = ("distributed", "distributed.client", "distributed.core", "distributed.scheduler", "distributed.comm", "tornado")
+    levels = {name: logging.getLogger(name).level for name in names}
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="distributed")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

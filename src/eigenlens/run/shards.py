@@ -1,0 +1,118 @@
+"""A long computation over inputs, cut into shards that any process can work on, and the tree their results are merged in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ..display import numbered
+from ..errors import EigenlensError
+
+S = TypeVar("S")
+FAN = 8
+"""Shards in a trunk. Shards are folded in order into trunks, trunks in order into the total, whoever works on them."""
+
+Tick = Callable[[int], None]
+"""Called with the number of inputs that are done."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some inputs: whole documents, unless one of them is longer than two shards. `content` makes what the job runs on."""
+
+    number: int
+    size: int
+    documents: tuple[str, ...]
+    content: Callable[[], Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        """`shard 3 (64 inputs of the documents a.txt, b.txt)`."""
+        named = ", ".join(self.documents[:5]) + (f" and {len(self.documents) - 5} more" if len(self.documents) > 5 else "")
+        of = f" of the document{'s' if len(self.documents) > 1 else ''} {named}" if self.documents else ""
+        return f"shard {self.number} ({numbered(self.size, 'input')}{of})"
+
+
+class Job(Protocol[S]):
+    """What is done with every shard. It travels to other processes: it holds no model, but says where one is found."""
+
+    threads: int
+
+    def run(self, content: Any, tick: Tick) -> S:
+        """The state of one shard."""
+
+    def merge(self, mine: S, theirs: S) -> S:
+        """Both in one; `mine` may be changed and is not used again, `theirs` is left as it was."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A shard that always failed, and how."""
+
+    shard: int
+    inputs: int
+    documents: tuple[str, ...]
+    error: str
+
+    @classmethod
+    def of(cls, shard: Shard, error: BaseException | str) -> Failure:
+        return cls(shard.number, shard.size, shard.documents, _words(error))
+
+    def record(self) -> dict[str, Any]:
+        return {"shard": self.shard, "inputs": self.inputs, "documents": list(self.documents), "error": self.error}
+
+
+@dataclass
+class Folded(Generic[S]):
+    """How far a trunk is folded: `shards` of its shards are in `state`, but for those that `failed`.
+
+    `state` is None where all of them failed.
+    """
+
+    trunk: int
+    shards: int
+    whole: bool
+    state: S | None
+    failed: tuple[Failure, ...] = ()
+
+
+def stopped(shard: Shard, error: BaseException | str) -> EigenlensError:
+    """What is said when a shard fails and the run ends there."""
+    return EigenlensError(f"{shard} failed: {_words(error)}")
+
+
+def cut(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
+    """Runs `(start, stop)` of about `size` inputs (N,), each at the end of a document.
+
+    A run is longer than `size` by the rest of its last document, if that is no more than `size` again; else it is cut inside.
+    """
+    ends = np.flatnonzero(np.diff(documents)) + 1
+    runs, start, number = [], 0, len(documents)
+    while start < number:
+        stop = min(start + size, number)
+        later = ends[np.searchsorted(ends, stop) :][:1] if stop < number else ends[:0]
+        if stop < number:
+            end = int(later[0]) if len(later) else number
+            stop = end if end <= start + 2 * size else stop
+        runs.append((start, stop))
+        start = stop
+    return runs
+
+
+def trunks(shards: Sequence[Shard]) -> list[list[Shard]]:
+    """The shards in trunks of `FAN`."""
+    return [list(shards[first : first + FAN]) for first in range(0, len(shards), FAN)]
+
+
+def copies(shards: int) -> int:
+    """How many states a process holds at most while it folds so many shards: total, open trunk, and the shard that runs."""
+    return min(shards, 1) + (shards > 1) + (shards > FAN)
+
+
+def _words(error: BaseException | str) -> str:
+    if isinstance(error, str | EigenlensError):
+        return str(error)
+    first = str(error).strip().split("\n")[0][:300]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,32 @@
+"""What groups of held-out documents showed, and how a checkpoint keeps it."""
+
+from __future__ import annotations
+
+from ..spectra.bases import Energies, Key, Place
+from ..stats import State
+
+Group = dict[str, dict[Key, Energies]]
+"""What one group of held-out documents showed, by analysis."""
+
+
+def pack_groups(groups: list[Group]) -> State:
+    state: State = {}
+    for index, group in enumerate(groups):
+        for analysis, found in group.items():
+            for (place, centring), energies in found.items():
+                layer = "" if place.layer is None else place.layer
+                name = f"energies:{index}|{analysis}|{place.level}|{place.stack}|{layer}|{centring}"
+                state[f"{name}|energy"], state[f"{name}|total"] = energies.energy, energies.total
+    return state
+
+
+def unpack_groups(state: State) -> list[Group]:
+    """From a state whose names have lost `energies:`."""
+    groups: dict[int, Group] = {}
+    for name, energy in state.items():
+        index, analysis, level, stack, layer, centring, what = name.split("|")
+        if what == "energy":
+            place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
+            total = state[name.removesuffix("energy") + "total"]
+            groups.setdefault(int(index), {}).setdefault(analysis, {})[place, centring] = Energies(energy, total)  # type: ignore[index]
+    return [groups[index] for index in sorted(groups)]
