@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from ..errors import EigenlensError
+from .arrays import as_arrays, as_tensors
 from .engine import IN_FORCE, OnFailure, before, checked, remaining
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
 
@@ -193,7 +193,7 @@ class _Fold:
         for shard in left:
             task = (self.held, shard.number, shard.content(), self.name)
             futures.append(self._submit(_run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number))
-        start = None if at.state is None else self._submit(_hold, _packed(at.state), what="begun")
+        start = None if at.state is None else self._submit(_hold, as_arrays(at.state), what="begun")
         trunk = _Trunk(number, left, futures, start, at.failed)
         self._fold(trunk)
         self.trunks.append(trunk)
@@ -223,7 +223,7 @@ class _Fold:
             if status == "error":
                 self._judge(trunk)
         try:
-            state = None if trunk.whole is None else _unpacked(trunk.whole.result())
+            state = None if trunk.whole is None else as_tensors(trunk.whole.result(), own=True)
         except Exception as error:
             raise self._lost() from error
         self.trunks.popleft()
@@ -282,29 +282,13 @@ def _run(job: Job[Any], number: int, content: Any, topic: str) -> Any:
     worker = get_worker()
     with _ONE_AT_A_TIME:
         torch.set_num_threads(job.threads)
-        return _packed(job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done})))
+        return as_arrays(job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done})))
 
 
 def _merge(job: Job[Any], mine: Any, theirs: Any) -> Any:
     """The task of a merge; its inputs may be needed again, and stay as they are."""
     torch.set_num_threads(job.threads)
-    return _packed(job.merge(_unpacked(mine), _unpacked(theirs)))
-
-
-def _packed(state: Any) -> Any:
-    """Tensors as arrays, which travel without being copied."""
-    if isinstance(state, dict) and any(isinstance(x, Tensor) for x in state.values()):
-        return {name: x.detach().cpu().numpy() if isinstance(x, Tensor) else x for name, x in state.items()}
-    return state
-
-
-def _unpacked(state: Any) -> Any:
-    """Tensors in memory of their own."""
-    import numpy as np
-
-    if isinstance(state, dict) and any(isinstance(x, np.ndarray) for x in state.values()):
-        return {name: torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x for name, x in state.items()}
-    return state
+    return as_arrays(job.merge(as_tensors(mine, own=True), as_tensors(theirs)))
 
 
 def _told(error: BaseException) -> BaseException | str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 Report = Callable[[str, int, int], None]
 """Called with what is being done, how many inputs are done, and how many there are."""
@@ -13,28 +15,40 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """No progress shown."""
 
 
+@dataclass
+class Rate:
+    """Inputs a second and the time left, since the first word of each thing that is done."""
+
+    clock: Callable[[], float] = time.monotonic
+    _first: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def words(self, what: str, done: int, total: int) -> str:
+        """`12.5 a second, 1:20 left`; empty where nothing can be said yet."""
+        now = self.clock()
+        begin, before = self._first.setdefault(what, (now, done))
+        if now <= begin or done <= before:
+            return ""
+        rate = (done - before) / (now - begin)
+        left = round((total - done) / rate)
+        clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}" if left >= 3600 else f"{left // 60}:{left % 60:02}"
+        return f"{rate:.3g} a second, {clock} left"
+
+
 @contextlib.contextmanager
 def bar() -> Iterator[Report]:
     """A bar with rate and time left; plain lines at every tenth where standard error is no terminal."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console, rate = Console(stderr=True), Rate()
     if not console.is_terminal:
         last: dict[str, int] = {}
 
         def line(what: str, done: int, total: int) -> None:
-            tenth = 10 * done // max(total, 1)
+            tenth, words = 10 * done // max(total, 1), rate.words(what, done, total)
             if last.get(what) != tenth:
                 last[what] = tenth
-                console.print(f"{what}: {done} of {total}", highlight=False)
+                console.print(f"{what}: {done} of {total}{f' ({words})' if words else ''}", highlight=False)
 
         yield line
         return
@@ -43,12 +57,12 @@ def bar() -> Iterator[Report]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=None)
+        task = progress.add_task("starting", total=None, rate="")
 
         def report(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
+            progress.update(task, description=what, completed=done, total=total, rate=rate.words(what, done, total))
 
         yield report

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..capture import AttentionCall, Layer, block_paths, capture, capture_layers
 from ..diagnostics import DIAGNOSTICS, Subject
+from ..run.arrays import as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
 from ..sources.forward import forward_of
@@ -45,7 +46,10 @@ class Pass:
     _own: Diagnosing | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_own": None}
+        return {**vars(self), "_own": None, "against": as_arrays(self.against)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "against": as_tensors(state["against"])})
 
     @property
     def names(self) -> dict[str, Any]:
