@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -99,6 +100,9 @@ def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.showwarning = _told
+    log = logging.getLogger("eigenlens")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler())
     try:
         app()
     except EigenlensError as error:

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import EigenlensError
 from ..terminal import print_claims, print_collapse
-from .app import Device, Json, app
+from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 
 
 @app.command()
@@ -27,7 +27,11 @@ def collapse(
     float64: Annotated[bool, typer.Option("--float64", help="Run everything in double precision.")] = False,
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
     seed: Annotated[int, typer.Option(help="Order of the documents.")] = 0,
-    device: Device = "cpu",
+    device: Device = "auto",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    on_failure: OnFailure = "stop",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
     as_json: Json = False,
@@ -44,6 +48,7 @@ def collapse(
             made = make(
                 model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=names,
                 float64=float64, pad=pad, seed=seed, device=device, resume=resume, force=force, report=report,
+                engine=engine_of(engine, workers, scheduler, on_failure),
             )  # fmt: skip
     except KeyboardInterrupt:
         raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
@@ -63,6 +68,10 @@ def reproduce(
         "reproduction"
     ),
     seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    on_failure: OnFailure = "stop",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing reproduction.")] = False,
     as_json: Json = False,
@@ -70,20 +79,25 @@ def reproduce(
     """Print the claims of papers: what was published, what is measured here, and the verdict."""
     from ..papers import PAPERS, paper
     from ..papers.pictures import draw
+    from ..run.engine import engaged
     from ..run.progress import bar
 
     chosen = {name: paper(name) for name in papers or PAPERS}
     records = []
-    for name, run in chosen.items():
-        try:
-            with bar() as report:
-                done = run(quick, out / name, seed, report, resume=resume, force=force)
-        except KeyboardInterrupt:
-            raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
-        drawn = draw(done, out / name / "pictures")
-        records.append({**done.record(), "pictures": [str(path) for path in drawn]})
-        if not as_json:
-            print_claims(done)
-            print(f"Everything is in {out / name}, the picture is {drawn[0]}.")
+    working = engine_of(engine, workers, scheduler, on_failure)
+    with engaged(working):  # one cluster for all papers
+        for name, run in chosen.items():
+            try:
+                with bar() as report:
+                    done = run(quick, out / name, seed, report, resume=resume, force=force)
+            except KeyboardInterrupt:
+                raise EigenlensError(
+                    "interrupted; the same command with --resume goes on after the last finished part"
+                ) from None
+            drawn = draw(done, out / name / "pictures")
+            records.append({**done.record(), "pictures": [str(path) for path in drawn]})
+            if not as_json:
+                print_claims(done)
+                print(f"Everything is in {out / name}, the picture is {drawn[0]}.")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import EigenlensError
 from ..terminal import print_plan, print_table
-from .app import Device, Json, app
+from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 
 
 @app.command()
@@ -78,6 +78,10 @@ def evaluate(
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A folder for what was found (default: none).")] = None,
     device: Device = "cpu",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    on_failure: OnFailure = "stop",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing evaluation.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -91,6 +95,7 @@ def evaluate(
         found = measure(
             model, data or None, plan=plan, attention=attention, settings=settings_of(setting or []), inputs=inputs,
             length=length, pad=pad, out=out, force=force, device=device, report=report,
+            engine=engine_of(engine, workers, scheduler, on_failure),
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.record()))

@@ -99,6 +99,7 @@ def study(
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
     rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
     matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
+    memory: Annotated[float | None, typer.Option(help="Most gigabytes the study may take (default: what is free).")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")] = None,
     setting: Annotated[
@@ -121,8 +122,8 @@ def study(
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     made = _study(
         model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
-        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, batch=batch, shard=shard, device=device,
-        engine=engine_of(engine, workers, scheduler, on_failure), thresholds=_thresholds(setting or []),
+        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
+        shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure), thresholds=_thresholds(setting or []),
         diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
     )  # fmt: skip
     if as_json:

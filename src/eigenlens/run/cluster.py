@@ -8,6 +8,7 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +24,10 @@ RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
 PATIENCE = 60
 """Seconds to wait for the first worker, and for a scheduler to answer."""
+
+
+class Unfit(EigenlensError):
+    """A worker that cannot do any of the work: never a fault of the shard."""
 
 
 class Dask:
@@ -49,6 +54,7 @@ class Dask:
         if threads < 1:
             raise EigenlensError(f"a worker needs at least 1 thread, not {threads}")
         self.workers, self.scheduler, self.threads = workers, scheduler, threads
+        self.here = workers or 0
         self.on_failure = checked(on_failure)
         self._client: Any = None
         self._depth = 0
@@ -131,11 +137,13 @@ class _Trunk:
     """A trunk under way."""
 
     number: int
+    size: int  # all shards of it
     shards: Sequence[Shard]  # those that are still to be folded in
     futures: list[Any]  # of these
     start: Any  # the state that an earlier run got to, or None
     failed: tuple[Failure, ...]
     whole: Any = None  # the future of all of them folded
+    again: bool = False  # whether a merge that lost its workers has been tried again
 
 
 @dataclass
@@ -157,12 +165,13 @@ class _Fold:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        with contextlib.suppress(Exception):
-            self.client.unsubscribe_topic(self.name)
-        futures = [future for trunk in self.trunks for future in (*trunk.futures, trunk.whole)]
-        if futures:
+        futures = [future for trunk in self.trunks for future in (*trunk.futures, trunk.whole) if future is not None]
+        if self.client.status == "running":  # what a lost scheduler is told would wait for it to come back
             with contextlib.suppress(Exception):
-                self.client.cancel(futures, force=True)
+                self.client.unsubscribe_topic(self.name)
+            if futures:
+                with contextlib.suppress(Exception):
+                    self.client.cancel(futures, force=True)
         self.trunks.clear()
         del self.held
 
@@ -189,14 +198,17 @@ class _Fold:
 
     def submit(self, number: int, shards: Sequence[Shard], at: Folded[Any]) -> None:
         left = shards[at.shards :]
-        futures = []
-        for shard in left:
-            task = (self.held, shard.number, shard.content(), self.name)
-            futures.append(self._submit(_run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number))
+        futures = [self._shard(shard) for shard in left]
         start = None if at.state is None else self._submit(_hold, as_arrays(at.state), what="begun")
-        trunk = _Trunk(number, left, futures, start, at.failed)
+        trunk = _Trunk(number, len(shards), left, futures, start, at.failed)
         self._fold(trunk)
         self.trunks.append(trunk)
+
+    def _shard(self, shard: Shard) -> Any:
+        from .. import __version__
+
+        task = (self.held, shard.number, shard.content(), self.name, __version__)
+        return self._submit(_run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number)
 
     def _fold(self, trunk: _Trunk) -> None:
         """One merge after the other, in the order of the shards."""
@@ -208,20 +220,12 @@ class _Fold:
 
     def next(self) -> Folded[Any]:
         """The first trunk under way, when it is whole."""
-        from distributed import wait
-
         trunk = self.trunks[0]
         while trunk.whole is not None:
-            with contextlib.suppress(TimeoutError):
-                wait(trunk.whole, timeout=1)
-            self._show()
-            status = trunk.whole.status
-            if status == "finished":
+            self._settled([trunk.whole])
+            if trunk.whole.status == "finished":
                 break
-            if status in {"cancelled", "lost"} or self.client.status not in {"running", "connecting"}:
-                raise self._lost()
-            if status == "error":
-                self._judge(trunk)
+            self._judge(trunk)
         try:
             state = None if trunk.whole is None else as_tensors(trunk.whole.result(), own=True)
         except Exception as error:
@@ -231,14 +235,42 @@ class _Fold:
         for shard in trunk.shards:
             self.inside.pop(shard.number, None)
         self._show()
-        return Folded(trunk.number, len(trunk.shards), True, state, trunk.failed)
+        return Folded(trunk.number, trunk.size, True, state, trunk.failed)
+
+    def _settled(self, futures: Sequence[Any]) -> None:
+        """Wait until each is finished or has failed. What a dead worker had is computed again; a scheduler does not return."""
+        from distributed import wait
+
+        while any(future.status not in {"finished", "error"} for future in futures):
+            try:
+                wait(futures, timeout=1)
+            except TimeoutError:
+                pass
+            except CancelledError as error:
+                raise self._lost() from error
+            self._show()
+            if self.client.status not in {"running", "connecting"}:
+                raise self._lost()
 
     def _judge(self, trunk: _Trunk) -> None:
         """What failed: single shards, which are named, or everything."""
         failed = {i: future.exception() for i, future in enumerate(trunk.futures) if future.status == "error"}
+        for error in failed.values():
+            if isinstance(error, Unfit):
+                raise error
+        if not failed and not trunk.again:  # a merge on a worker that died, or the news of a shard is still on its way
+            trunk.again = True
+            self._fold(trunk)
+            return
         if not failed or self.held.status == "error":
             error = self.held.exception() if self.held.status == "error" else trunk.whole.exception()
             raise EigenlensError(f"the workers of {self.engine._place} cannot do this work: {_told(error)}") from error
+        if killed := [i for i, error in failed.items() if _death(error)]:
+            guilty = self._alone(trunk, killed)
+            failed = {i: error for i, error in failed.items() if i in guilty or i not in killed}
+            if not failed:
+                self._fold(trunk)
+                return
         if self.engine.on_failure == "stop":
             first = min(failed)
             raise stopped(trunk.shards[first], _told(failed[first])) from failed[first]
@@ -247,6 +279,21 @@ class _Fold:
         self.done += sum(trunk.shards[i].size for i in failed)
         trunk.shards, trunk.futures = [trunk.shards[i] for i in kept], [trunk.futures[i] for i in kept]
         self._fold(trunk)
+
+    def _alone(self, trunk: _Trunk, suspects: Sequence[int]) -> set[int]:
+        """Which of these shards kill their worker: Dask suspects every one that waited on a worker that died.
+
+        When all else is done each of them runs by itself. One that passes may be lost again with the worker of the next;
+        if Dask then gives it up, it is looked at once more.
+        """
+        self._settled([future for other in self.trunks for future in (*other.futures, other.whole) if future is not None])
+        guilty = set()
+        for i in suspects:
+            trunk.futures[i] = self._shard(trunk.shards[i])
+            self._settled([trunk.futures[i]])
+            if trunk.futures[i].status == "error":
+                guilty.add(i)
+        return guilty
 
     def _lost(self) -> EigenlensError:
         return EigenlensError(
@@ -275,11 +322,18 @@ def _hold(content: Any) -> Any:
     return content
 
 
-def _run(job: Job[Any], number: int, content: Any, topic: str) -> Any:
+def _run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
     """The task of a shard."""
     from distributed import get_worker
 
+    from .. import __version__
+
     worker = get_worker()
+    if version != __version__:
+        raise Unfit(
+            f"the worker at {worker.address} has eigenlens {__version__}, and this run is of {version}; "
+            "install the same everywhere"
+        )
     with _ONE_AT_A_TIME:
         torch.set_num_threads(job.threads)
         return as_arrays(job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done})))
@@ -293,10 +347,14 @@ def _merge(job: Job[Any], mine: Any, theirs: Any) -> Any:
 
 def _told(error: BaseException) -> BaseException | str:
     """An error of a task in words: Dask tells the death of a worker in three lines."""
-    if type(error).__name__ == "KilledWorker":
+    if _death(error):
         times = getattr(error, "allowed_failures", 3)
-        return f"its worker died each of the {times + 1} times that it was tried"
+        return f"its worker died each of the {times + 1} times that it was tried alone"
     return error
+
+
+def _death(error: BaseException) -> bool:
+    return type(error).__name__ == "KilledWorker"
 
 
 def _close(client: Any) -> None:

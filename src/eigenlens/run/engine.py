@@ -22,6 +22,8 @@ class Engine(Protocol):
 
     remote: bool
     """Whether other processes do the work, which then load the model themselves."""
+    here: int
+    """Processes that it starts on this machine."""
     on_failure: OnFailure
 
     @property
@@ -45,7 +47,7 @@ class Engine(Protocol):
 class Local:
     """This process, one shard after the other."""
 
-    remote = False
+    remote, here = False, 0
 
     def __init__(self, on_failure: OnFailure = "stop") -> None:
         self.on_failure = checked(on_failure)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from .files import disk_errors, read_json, write_json
+from .files import disk_errors, locked, read_json, write_json
 
 
 class Parts:
@@ -22,33 +23,53 @@ class Parts:
         self.folder, self.request = folder, request or {}
 
     @classmethod
+    @contextmanager
+    def held(
+        cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
+    ) -> Iterator[Parts]:
+        """As `begin`, and the folder is this process's until the end: a second one is refused."""
+        if folder.is_file():
+            raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            yield cls.begin(folder, request, resume, force, what)
+
+    @classmethod
     def begin(
         cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
     ) -> Parts:
         """A folder for this request: a new one, or one of the same request to go on with; `what` names the kind of run."""
         request = json.loads(json.dumps(request))  # as a run that goes on will find it
-        mark = folder / f"{what.replace(' ', '-')}-request.json"
-        if folder.is_file():
-            raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
-        if folder.is_dir() and any(folder.iterdir()):
-            if not mark.is_file():
-                raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
-            if resume:
-                if (stored := read_json(mark)) != request:
-                    changed = [key for key in request if stored.get(key) != request[key]]
-                    raise EigenlensError(
-                        f"the {what} in {folder} was begun with another {', '.join(changed)}; "
-                        "resume with the same, or begin anew with --force"
-                    )
-            elif force:
-                shutil.rmtree(folder)
-            else:
-                raise EigenlensError(f"{folder} already holds a {what}; go on with --resume or begin anew with --force")
+        cls.check(folder, request, resume, force, what)
+        mark = _mark(folder, what)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            if force and not resume:
+                _empty(folder)  # the folder itself may be locked, and stays
         if not mark.is_file():
             write_json(mark, request)
         return cls(folder, request)
+
+    @staticmethod
+    def check(folder: Path, request: dict[str, Any], resume: bool, force: bool, what: str) -> None:
+        """Refuse a folder that cannot be had for this request; nothing is changed."""
+        mark = _mark(folder, what)
+        if folder.is_file():
+            raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
+        if not folder.is_dir() or not any(folder.iterdir()):
+            return
+        if not mark.is_file():
+            raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
+        if not resume and not force:
+            raise EigenlensError(f"{folder} already holds a {what}; go on with --resume or begin anew with --force")
+        asked = json.loads(json.dumps(request))
+        if resume and (stored := read_json(mark)) != asked:
+            changed = [key for key in asked if stored.get(key) != asked[key]]
+            raise EigenlensError(
+                f"the {what} in {folder} was begun with another {', '.join(changed)}; "
+                "resume with the same, or begin anew with --force"
+            )
 
     def has(self, name: str) -> bool:
         return (self.folder / f"{name}.json").is_file()
@@ -66,3 +87,15 @@ class Parts:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, content)
+
+
+def _mark(folder: Path, what: str) -> Path:
+    return folder / f"{what.replace(' ', '-')}-request.json"
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

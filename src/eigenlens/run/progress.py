@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,11 @@ Report = Callable[[str, int, int], None]
 
 def silent(_what: str, _done: int, _total: int) -> None:
     """No progress shown."""
+
+
+def say(text: str) -> None:
+    """One line that a command prints on standard error, and a notebook does not."""
+    logging.getLogger("eigenlens").info(text)
 
 
 @dataclass

@@ -22,11 +22,12 @@ from torch import Tensor, nn
 
 from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
-from ..display import numbered
 from ..errors import EigenlensError
 from ..run.engine import Engine, choose, engaged
 from ..run.files import disk_errors, locked, read_json, write_json
-from ..run.progress import Report, silent
+from ..run.memory import free
+from ..run.progress import Report, say, silent
+from ..run.whole import lost
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
@@ -34,6 +35,7 @@ from ..sources.models import Model, load
 from ..sources.token_text import id_texts
 from ..stats import State
 from .diagnosing import Diagnosing
+from .memory import study_memory
 from .options import STATISTICS, Options
 from .passes import Pass
 from .placed import Placed
@@ -59,6 +61,7 @@ def study(
     pad: bool = False,
     rank: int = 64,
     matrix_gigabytes: float = 4.0,
+    memory_gigabytes: float | None = None,
     batch: int | None = None,
     shard: int | None = None,
     depth_every: int | None = None,
@@ -124,6 +127,9 @@ def study(
         missing = {"matrices"} if matrix is None else set()
         missing |= {"depth"} if depth is None else set()
         options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
+        memory = study_memory(loaded, ready, sites, options, matrix, engine.here)
+        say(memory.sentence(room := free(loaded.device)))
+        memory.check(room, None if memory_gigabytes is None else int(memory_gigabytes * 1e9))
         stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
         if not existed:
             with disk_errors(folder):
@@ -167,7 +173,7 @@ def _record(
     if recording.depth is not None and not recording.depth.sums:
         notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
     if recording.failed:
-        notes.append(_partial(recording.failed))
+        notes.append(lost("the study", recording.failed))
     facts = {
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
@@ -188,15 +194,6 @@ def _record(
         "versions": versions(),
     }
     Study.write(folder, facts, recording)
-
-
-def _partial(failed: list[dict[str, Any]]) -> str:
-    lost, first = sum(failure["inputs"] for failure in failed), failed[0]
-    documents = ", ".join(first["documents"][:5]) + (" and others" if len(first["documents"]) > 5 else "")
-    return (
-        f"the study is partial: {numbered(len(failed), 'shard')} with {numbered(lost, 'input')} failed, the first of them "
-        f"(documents {documents}) with: {first['error']}"
-    )
 
 
 def _diagnosed(recording: Recording, model: Model, every: int) -> dict[str, Any]:

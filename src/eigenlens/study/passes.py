@@ -31,6 +31,11 @@ class Stretch:
     batches: tuple[Mapping[str, Tensor], ...]
 
 
+def moved(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+    """A batch on a device; what is no tensor stays as it is."""
+    return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+
 @dataclass
 class Pass:
     """What a stage of a study does with every shard; `against` are the tests of a sketch or the bases of a projection."""
@@ -148,7 +153,7 @@ class _Viewing:
                 doors.enter_context(capture(model.backbone, self._see))
             for batch in content.batches:
                 self.place = content.first + done
-                there = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+                there = moved(batch, model.device)
                 if self.own is not None:
                     self.own.shown(there, self.place)
                 run(there)

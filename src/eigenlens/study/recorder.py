@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..run.checkpoints import Checkpoints, pack_states, unpack_states
 from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
 from ..run.progress import Report
-from ..run.shards import Folded, Shard, cut, trunks
+from ..run.shards import Folded, Shard, trunks
 from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
 from ..sources.split import FIT
@@ -25,7 +24,8 @@ from ..spectra.spectrum import Spectrum
 from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
 from .diagnosing import Diagnosing
 from .groups import Group, pack_groups, unpack_groups
-from .passes import Pass, Stretch
+from .passes import Pass
+from .stretches import stretches
 
 Trunks = list[list[Shard]]
 PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
@@ -103,16 +103,7 @@ class Recorder:
     def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> Trunks:
         """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the first of this one."""
         chosen = np.flatnonzero(self.inputs.buckets == bucket)[start:stop]
-        shards = []
-        for a, b in cut(self.inputs.documents[chosen], size):
-            first = before + start + a  # its place among all inputs, which is its number too
-            content = partial(self._content, first, chosen[a:b])
-            shards.append(Shard(first, b - a, self.inputs.document_names(chosen[a:b]), content))
-        return trunks(shards)
-
-    def _content(self, first: int, chosen: np.ndarray) -> Stretch:
-        steps = range(0, len(chosen), self.batch)
-        return Stretch(first, tuple(self.inputs.make(chosen[i : i + self.batch]) for i in steps))
+        return trunks(stretches(self.inputs, chosen, size, self.batch, before + start))
 
     def _fold(
         self,
@@ -199,11 +190,15 @@ class Recorder:
             parts = self._trunks(FIT, first, number, 0, self.options.shard_size(self.inputs.length))
             self._fold("fit", job, parts, first, begun_at(where, state, "fit"), take, kept)
             if not fit_seen(fit, self.depth):
-                raise EigenlensError("every shard of the fit inputs failed; there is nothing to study")
+                raise self._nothing("fit")
             self._ahead[FITTED] = lambda: pack_states(fit)
             if self.checkpoints.due() or self.checkpoints.any:  # a long run: on disk before the bases take its place
                 self._save({"stage": "held", "trunk": -1, "shards": 0, "whole": True, "failed": self.failed}, {})
         return fit
+
+    def _nothing(self, which: str) -> EigenlensError:
+        error = f", the last of them with: {self.failed[-1]['error']}" if self.failed else ""
+        return EigenlensError(f"every shard of the {which} inputs failed{error}")
 
     def _held(
         self, where: dict[str, Any], state: State, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
@@ -244,7 +239,7 @@ class Recorder:
 
         self._fold("held", job, parts, fit, begun_at(where, state, "held"), take, kept)
         if not groups and (rows is not None or matrices is not None):
-            raise EigenlensError("every shard of the held-out inputs failed; there is nothing to measure the bases on")
+            raise self._nothing("held-out")
         return total, groups
 
 

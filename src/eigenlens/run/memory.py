@@ -1,0 +1,107 @@
+"""How much memory a process may still take, and how much it has taken."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+ROOT = Path("/")
+
+
+def free(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
+    """Bytes that this process may still take on `device`: of a GPU what its driver says, otherwise the least of
+
+    - what the machine has left (`MemAvailable`, without swap),
+    - what every control group above the process leaves it, in a container or a job of a cluster,
+    - what its address space may still grow by (`ulimit -v`).
+
+    `root` is where `/proc` and `/sys` are looked for.
+    """
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return max(0, min([_machine(root), *_groups(root), *_address_space(root)]))
+
+
+def resident(root: Path = ROOT) -> int:
+    """Bytes of this process that are in memory now."""
+    return _status("VmRSS", root) or _most()
+
+
+def peak(root: Path = ROOT) -> int:
+    """The most bytes of this process that ever were in memory.
+
+    Not `ru_maxrss`, which a process takes over from the one that started it.
+    """
+    return _status("VmHWM", root) or _most()
+
+
+def _machine(root: Path) -> int:
+    left = _fields(root / "proc/meminfo").get("MemAvailable")
+    if left is not None:
+        return left
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _groups(root: Path) -> Iterator[int]:
+    """What each control group with a limit leaves: version 2 (`0::/path`), and the memory controller of version 1."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            names, tops = ("memory.max", "memory.current"), ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+        elif "memory" in controllers.split(","):
+            names, tops = ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("sys/fs/cgroup/memory",)
+        else:
+            continue
+        for top in tops:
+            inner = Path(path.lstrip("/"))
+            for part in (inner, *inner.parents):  # a container may see its own group as the top: what is not there is skipped
+                limit, used = (_number(root / top / part / name) for name in names)
+                if limit is not None and used is not None:
+                    yield limit - used + _cached(root / top / part / "memory.stat")
+
+
+def _cached(path: Path) -> int:
+    """File pages that count as used and are given back when memory is short."""
+    counts = dict(line.split(maxsplit=1) for line in _text(path).splitlines() if " " in line)
+    return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
+
+
+def _address_space(root: Path) -> Iterator[int]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield limit - _status("VmSize", root)
+
+
+def _status(name: str, root: Path) -> int:
+    return _fields(root / "proc/self/status").get(name, 0)
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Lines `Name:   123 kB` as bytes."""
+    parts = (line.replace(":", " ").split() for line in _text(path).splitlines())
+    return {part[0]: int(part[1]) * 1024 for part in parts if len(part) == 3 and part[2] == "kB" and part[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is no file, or no limit (`max`)."""
+    content = _text(path).strip()
+    return int(content) if content.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _most() -> int:
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
