@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import threading
 import uuid
 import warnings
@@ -22,6 +23,7 @@ from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
 S = TypeVar("S")
 RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
+UNGUARDED = 'a script that starts workers is read again by each of them: put what it does below if __name__ == "__main__":'
 PATIENCE = 60
 """Seconds to wait for the first worker, and for a scheduler to answer."""
 
@@ -57,34 +59,32 @@ class Dask:
         self.here = workers or 0
         self.on_failure = checked(on_failure)
         self._client: Any = None
-        self._depth = 0
+        self._entered: list[contextlib.ExitStack] = []
+        if workers and getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise SystemExit(f"eigenlens: {UNGUARDED}")
 
     def __enter__(self) -> Dask:
-        self._stack = contextlib.ExitStack()
-        self._stack.enter_context(self.running())
+        stack = contextlib.ExitStack()
+        stack.enter_context(self.running())
         mark = IN_FORCE.set(self)
-        self._stack.callback(lambda: IN_FORCE.reset(mark))
+        stack.callback(lambda: IN_FORCE.reset(mark))
+        self._entered.append(stack)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stack.close()
+        self._entered.pop().close()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """The cluster is up while the outermost of these lasts."""
-        self._depth += 1
-        try:
-            if self._client is not None:
+        if self._client is not None:
+            yield
+            return
+        with self._connected() as self._client:
+            try:
                 yield
-                return
-            with contextlib.ExitStack() as stack:
-                self._client = stack.enter_context(self._connected())
-                try:
-                    yield
-                finally:
-                    self._client = None
-        finally:
-            self._depth -= 1
+            finally:
+                self._client = None
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -100,13 +100,16 @@ class Dask:
         with dask.config.set(settings), _quiet(), contextlib.ExitStack() as stack:
             try:
                 if self.scheduler is None:
-                    here = LocalCluster(self.workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+                    here = LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
                     client = Client(stack.enter_context(here))
                 else:
                     client = Client(self.scheduler, timeout=PATIENCE / 6)
             except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
-                where = f"the scheduler at {self.scheduler}" if self.scheduler else "a cluster of this machine"
-                raise EigenlensError(f"{where} could not be reached: {_first_line(error)}") from error
+                if self.scheduler:
+                    where = f"the scheduler at {self.scheduler}"
+                    raise EigenlensError(f"{where} could not be reached: {_first_line(error)}") from error
+                hint = f" ({UNGUARDED})" if "Nanny" in str(error) else ""
+                raise EigenlensError(f"the workers could not be started: {_first_line(error)}{hint}") from error
             stack.callback(_close, client)
             try:
                 client.wait_for_workers(1, timeout=PATIENCE)

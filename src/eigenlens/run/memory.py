@@ -50,6 +50,8 @@ def _machine(root: Path) -> int:
 
 def _groups(root: Path) -> Iterator[int]:
     """What each control group with a limit leaves: version 2 (`0::/path`), and the memory controller of version 1."""
+    names: tuple[str, str]
+    tops: tuple[str, ...]
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

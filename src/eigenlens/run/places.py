@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..errors import EigenlensError
 from .files import read_json
 
@@ -31,24 +33,48 @@ def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
     return folder
 
 
-def read_result(folder: str | Path, kind: str, form: int, made_by: str) -> dict[str, Any]:
-    """The content of a result's JSON file; a folder without it, or with another format, is refused with the reason."""
+def read_result(folder: str | Path, kind: str, form: int | None, made_by: str) -> dict[str, Any]:
+    """The content of a result's JSON file; a folder without it, or with another format, is refused with the reason.
+
+    `form` is the format that is read; None of a result whose file says none.
+    """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
         raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {made_by}")
-    content = read_json(path)
+    try:
+        content = read_json(path)
+    except RecursionError as error:
+        raise EigenlensError(f"{path} cannot be read: its lists are nested too deeply; make it anew") from error
+    if form is None and not isinstance(content, dict):
+        raise EigenlensError(f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew")
     found = content.get("format") if isinstance(content, dict) else None
-    if found != form:
+    if not isinstance(content, dict) or found != form or isinstance(found, bool):
         raise EigenlensError(
-            f"the {kind} in {folder} has format {found}, and this version of eigenlens reads format {form}; make it anew"
+            f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens reads format {form}; "
+            "make it anew"
         )
     return content
 
 
 @contextmanager
-def damage_told(folder: str | Path, kind: str) -> Iterator[None]:
-    """What a result's JSON file lacks or has too much, as one sentence."""
+def damage_told(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
+    """What a file of a result lacks, has too much or has in another form, as one sentence.
+
+    For the code that turns a file into a result, and for nothing else: there, what fails is the file's fault.
+    """
     try:
         yield
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise EigenlensError(f"the {kind} in {folder} is damaged: {error!r} in {kind}.json; make it anew") from error
+    except torch.OutOfMemoryError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+        where = file or f"{kind}.json"
+        raise EigenlensError(f"the {kind} in {folder} is damaged: {_said(error)} in {where}; make it anew") from error
+
+
+def _said(error: Exception) -> str:
+    """An exception in one line: its kind and the first of what it says."""
+    return f"{type(error).__name__} ({_short(error)})"
+
+
+def _short(value: Any) -> str:
+    return " ".join(str(value).split())[:200]

@@ -15,7 +15,14 @@ S = TypeVar("S")
 
 
 class Refused(EigenlensError):
-    """The work itself says why it cannot be done: the model does not allow it, or no shard of it came through."""
+    """The work itself says why it cannot be done: the model or its inputs do not allow it, or no shard came through.
+
+    `reason` is that alone, without the shard at which it was said.
+    """
+
+    def __init__(self, told: str, reason: str | None = None) -> None:
+        super().__init__(told)
+        self.reason = reason or told
 
 
 @dataclass
@@ -29,7 +36,7 @@ class Whole(Generic[S]):
 def folded(engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None) -> Whole[S]:
     """Shards into trunks and trunks into one, always in the same tree.
 
-    Where the engine stops at a shard because the job has something to say of it, that alone is said.
+    Where the engine stops at a shard, it is `Refused` what the job has a sentence for, such as a model that it is not for.
     """
     total: S | None = None
     failed: list[dict[str, Any]] = []
@@ -41,7 +48,7 @@ def folded(engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick 
                     total = part.state if total is None else job.merge(total, part.state)
     except EigenlensError as error:
         if isinstance(error.__cause__, EigenlensError):
-            raise Refused(str(error.__cause__)) from error
+            raise Refused(str(error), str(error.__cause__)) from error
         raise
     if total is None:
         raise Refused(failed[0]["error"])

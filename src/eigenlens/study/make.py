@@ -178,7 +178,7 @@ def _record(
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
         "length": inputs.length,
-        "inputs": got,
+        "inputs": got - sum(failure["inputs"] for failure in recording.failed),
         "options": {
             **options.record(),
             "matrices_by": matrix,

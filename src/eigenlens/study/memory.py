@@ -103,20 +103,18 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
     batch = batch_of(model.backbone, sites, options, inputs, matrix)
     rows, moments = Rows.of(sites, options), _moments(sites, options)
     matrices = Matrices.of(sites, options, matrix, inputs.number(FIT), item)
-    moments_of = {
+    analysed = rows.sums + rows.finished + rows.bases + rows.passing
+    standing, all_held = matrices.kept + matrices.bases, 1 + held  # the total, and what is being folded
+    when = {
         "fit inputs run": (rows.sums * fit, moments * fit, matrices.fit(fit), batch.run),
-        "bases are made": (rows.sums + rows.finished + rows.bases + rows.passing, moments, matrices.kept, 0),
-        "matrix bases are made": (rows.sums + rows.bases, moments, matrices.kept + matrices.bases + matrices.passing, 0),
-        "held-out inputs run": (
-            rows.sums * (2 + held) + rows.bases, moments * (2 + held), matrices.kept + matrices.bases, batch.run,
-        ),
-        "a group is measured": (
-            rows.sums * 3 + rows.finished + rows.bases + rows.passing, moments * 3, matrices.kept + matrices.bases, 0,
-        ),
-        "the study is written": (rows.sums * 2, moments * 2, matrices.kept + matrices.bases + matrices.written, 0),
-    }  # fmt: skip
+        "bases are made": (analysed, moments, matrices.kept, 0),
+        "matrix bases are made": (rows.sums + rows.bases, moments, standing + matrices.passing, 0),
+        "held-out inputs run": (rows.sums * (1 + all_held) + rows.bases, moments * (1 + all_held), standing, batch.run),
+        "a group is measured": (rows.sums * all_held + analysed, moments * (1 + all_held), standing, 0),
+        "the study is written": (rows.sums * 2, moments * 2, standing + matrices.written, 0),
+    }
     found = []
-    for moment, (of_rows, of_moments, of_matrices, of_batch) in moments_of.items():
+    for moment, (of_rows, of_moments, of_matrices, of_batch) in when.items():
         parts = {
             "model": weights,
             "rows": of_rows,

@@ -52,13 +52,14 @@ class Placed:
         if self._model is None:
             assert self.place is not None
             key = (self.place, self.device, self.double)
-            if key not in _HERE:
+            known = _HERE.get(key)
+            if known is None or known.facts.get("fingerprint") != self.fingerprint:
                 _HERE.clear()
                 loaded = load(self.place, device=self.device)
-                _HERE[key] = replace(loaded, module=in_double(loaded.module)) if self.double else loaded
-            self._model = _HERE[key]
-            if self._model.facts.get("fingerprint") != self.fingerprint:
-                raise EigenlensError(f"{self.place} has other weights here than where the run was begun")
+                if loaded.facts.get("fingerprint") != self.fingerprint:
+                    raise EigenlensError(f"{self.place} has other weights here than where the run was begun")
+                known = _HERE[key] = replace(loaded, module=in_double(loaded.module)) if self.double else loaded
+            self._model = known
         return self._model
 
     @contextlib.contextmanager

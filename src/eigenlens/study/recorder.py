@@ -183,13 +183,15 @@ class Recorder:
             pilot = fit["matrices"]
             assert isinstance(pilot, MatrixGram)
             fit["matrices"] = sketch = MatrixSketch.from_pilot(pilot)
+            if self.failed and not sketch.tests:  # a sketch tests all inputs against the first ones
+                raise self._nothing("first fit")
             job = replace(self.stage, matrices="sketch", against=sketch.tests)
             self._ahead[PILOT] = lambda: sketch.tests
         if stage != "held":
             first = columns if sketched else 0
             parts = self._trunks(FIT, first, number, 0, self.options.shard_size(self.inputs.length))
             self._fold("fit", job, parts, first, begun_at(where, state, "fit"), take, kept)
-            if not fit_seen(fit, self.depth):
+            if sum(failure["inputs"] for failure in self.failed) == number:
                 raise self._nothing("fit")
             self._ahead[FITTED] = lambda: pack_states(fit)
             if self.checkpoints.due() or self.checkpoints.any:  # a long run: on disk before the bases take its place
@@ -238,7 +240,7 @@ class Recorder:
             }
 
         self._fold("held", job, parts, fit, begun_at(where, state, "held"), take, kept)
-        if not groups and (rows is not None or matrices is not None):
+        if sum(failure["inputs"] for failure in self.failed if failure["shard"] >= fit) == before:
             raise self._nothing("held-out")
         return total, groups
 
@@ -257,11 +259,6 @@ def merged(mine: dict[str, Statistic], more: Mapping[str, Statistic]) -> None:
             mine[name].merge(more[name])
         else:
             mine[name] = more[name]
-
-
-def fit_seen(fit: Mapping[str, Statistic], depth: DepthMetrics | None) -> bool:
-    """Whether any shard came through, as far as the statistics can tell."""
-    return not fit or any(statistic.state() for statistic in fit.values()) or bool(depth is not None and depth.sums)
 
 
 def _named(state: State, prefix: str) -> State:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..capture import Site
+from ..run.forms import LAYER, check_form
 from ..spectra.bases import Place
+from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
+from ..stats import Pairs
+from ..stats.depth import SHAPES
+from ..stats.queries_keys import VECTOR_SHAPES
+from ..stats.rows import shapes_of
+from ..stats.shapes import FLOATS, check_tensors
+from ..stats.statistic import by_site
 from .recorder import Recording
 
+Sites = dict[str, dict[str, Any]]
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
 
@@ -28,13 +40,35 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
     return tensors
 
 
-def read_spectra(tensors: dict[str, Tensor]) -> list[Spectrum]:
+def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
+    """The inverse; a `ValueError` where the tensors are not those of spectra of these sites."""
     spectra = []
+    stacks = {Site.parse(site).stack for site in sites}
     for name in [name for name in tensors if name.endswith("|numbers")]:
         prefix = name.removesuffix("|numbers")
         analysis, level, centring, stack, layer = prefix.split("|")
-        for head, (samples, dimensions, total) in enumerate(tensors[name].tolist()):
-            curves = {p: tensors[f"{prefix}|{p}"][head].numpy() for p in ("eigenvalues", "held_out", "low", "high")}
+        if analysis not in ("rows", "matrices") or level not in ("head", "layer", "stack") or centring not in CENTRINGS:
+            raise ValueError(f"there are no spectra {prefix[:80]!r}")
+        if (f"{stack}/{layer}" not in sites) if level != "stack" else (layer or stack not in stacks):
+            raise ValueError(f"the study has no {level} {stack}/{layer}"[:120])
+        parts = {part: tensors[f"{prefix}|{part}"] for part in ("eigenvalues", "held_out", "low", "high")}
+        numbers = tensors[name]
+        check_tensors(
+            prefix, {"numbers": numbers, "eigenvalues": parts["eigenvalues"]}, {"numbers": "H 3", "eigenvalues": "H m"}
+        )
+        if any(part.shape != parts["eigenvalues"].shape or part.dtype not in FLOATS for part in parts.values()):
+            raise ValueError(f"the curves of {prefix} are not of one length")
+        if (
+            not parts["eigenvalues"].numel()
+            or float(numbers.min()) < 0
+            or any(bool(part.isinf().any()) for part in parts.values())
+        ):
+            raise ValueError(f"{prefix} has no spectrum")
+        heads = sites[f"{stack}/{layer}"]["heads"] if level == "head" else 1
+        if len(numbers) != heads:
+            raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
+        for head, (samples, dimensions, total) in enumerate(numbers.tolist()):
+            curves = {part: x[head].numpy() for part, x in parts.items()}
             spectra.append(
                 Spectrum(
                     analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
@@ -72,3 +106,43 @@ def halves(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         part, _, rest = name.partition(":")
         parts[part][rest] = tensor
     return parts
+
+
+def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
+    """Raise a `ValueError` where the sums of rows are not those of these sites."""
+    for site, parts in by_site(state).items():
+        sizes = check_tensors(site, parts, shapes_of(parts))
+        if (sizes["H"], sizes["S"]) != (sites[site]["heads"], sites[site]["keys"]):
+            raise ValueError(f"the rows of {site} have the sizes {sizes}")
+
+
+def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
+    """Raise a `ValueError` where the sums of queries and keys are not those of these sites."""
+    names = {"H": "heads", "G": "kv_heads", "T": "queries", "S": "keys", "D": "head_dimension"}
+    for site, parts in by_site(state).items():
+        sizes = check_tensors(site, parts, VECTOR_SHAPES)
+        if sizes != {letter: sites[site][name] for letter, name in names.items()}:
+            raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
+
+
+def check_depth(state: dict[str, Tensor]) -> None:
+    """Raise a `ValueError` where these are no metrics along depth."""
+    for name, x in state.items():
+        site, _, place = name.rpartition("/")
+        check_form(Site.parse(site).layer, LAYER, f"the layer of {site[:80]}")
+        check_tensors(site, {place: x}, {place: SHAPES[place]})
+        if float(x[..., 0].min()) < 0:
+            raise ValueError(f"{name} counts fewer inputs than none")
+
+
+def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[str, dict[str, Tensor]]:
+    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`; a `ValueError` where they do not fit the sites."""
+    found = by_site(tensors)
+    for site, parts in found.items():
+        size = check_tensors(site, parts, {"valid": "T S", "vectors": "H k N", "mean": "H N", "variance": "H N"})
+        known, pairs = sites[site], Pairs(parts.pop("valid"))
+        if (size["H"], size["T"], size["S"], size["N"]) != (known["heads"], known["queries"], known["keys"], pairs.number):
+            raise ValueError(f"the matrices of {site} have the sizes {size}")
+        for part, fill in (("vectors", 0.0), ("mean", torch.nan), ("variance", torch.nan)):
+            parts[part] = pairs.matrices(parts[part].float(), fill=fill)
+    return found

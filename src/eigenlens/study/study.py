@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,16 +17,21 @@ from torch import Tensor
 from ..diagnostics import Diagnoses, Finding, find
 from ..errors import EigenlensError
 from ..run.checkpoints import unpack_states
-from ..run.files import read_json, read_tensors, sha256, write_json, write_tensors
+from ..run.files import read_tensors, sha256, write_json, write_tensors
+from ..run.forms import LAYER, check_form
+from ..run.places import damage_told, read_result
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
 from ..spectra.spectrum import Level, Spectra
-from ..stats import DepthMetrics, Pairs, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from .depth import Depth, of_depth
+from .record import check_record
 from .recorder import Recording
-from .stored import KEPT_VECTORS, halves, matrix_tensors, read_spectra, spectra_tensors
+from .stored import (
+    KEPT_VECTORS, check_depth, check_moments, check_rows, halves, matrix_tensors, read_matrices, read_spectra, spectra_tensors,
+)  # fmt: skip
 
 FORMAT = 4
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
@@ -53,14 +59,11 @@ class Study:
             if any(folder.glob("unfinished*")):
                 raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
             raise EigenlensError(f"{folder} is no study: it holds no study.json")
-        facts = read_json(folder / "study.json")
-        if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-            found = facts.get("format") if isinstance(facts, dict) else None
-            raise EigenlensError(
-                f"the study in {folder} has format {found}, and this version of eigenlens reads format {FORMAT}; make it anew"
-            )
+        facts = read_result(folder, "study", FORMAT, "eigenlens study -o")
         if facts.pop("seal", None) != _seal(facts):
             raise EigenlensError(f"the study in {folder} is damaged: study.json has changed since it was written")
+        with damage_told(folder, "study"):
+            check_record(facts, {f"{name}.safetensors" for name in FILES})
         for name, entry in facts["files"].items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
@@ -99,6 +102,10 @@ class Study:
             raise EigenlensError(f"the study in {self.folder} is damaged: {file} has changed since it was written")
         return read_tensors(self.folder / file)
 
+    def _damage(self, name: str) -> AbstractContextManager[None]:
+        """Around what is made from one of the files."""
+        return damage_told(self.folder, "study", f"{name}.safetensors")
+
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
@@ -123,11 +130,16 @@ class Study:
     @cached_property
     def spectra(self) -> Spectra:
         """Spectra of rows and matrices, by head, layer and stack, in every centring."""
-        return Spectra(tuple(read_spectra(self._tensors("spectra"))), self.facts["options"]["of"])
+        with self._damage("spectra"):
+            return Spectra(tuple(read_spectra(self._tensors("spectra"), self.sites)), self.facts["options"]["of"])
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, RowSums]]:
-        return {part: RowMoments.from_state(s).result() for part, s in halves(self._tensors("rows")).items()}
+        with self._damage("rows"):
+            parts = halves(self._tensors("rows"))
+            for state in parts.values():
+                check_rows(state, self.sites)
+            return {part: RowMoments.from_state(state).result() for part, state in parts.items()}
 
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
         """First and second moments of the rows of every site."""
@@ -135,17 +147,25 @@ class Study:
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
         """Moments of queries and keys of every site."""
-        return QueryKeyMoments.from_state(halves(self._tensors("moments"))[part]).result()
+        with self._damage("moments"):
+            state = halves(self._tensors("moments"))[part]
+            check_moments(state, self.sites)
+            return QueryKeyMoments.from_state(state).result()
 
     @cached_property
     def depth(self) -> Depth:
         """Rank, residual and mixing of the tokens along the depth of the model."""
-        return Depth(DepthMetrics.from_state(self._tensors("depth")).result())
+        with self._damage("depth"):
+            state = self._tensors("depth")
+            check_depth(state)
+            return Depth(DepthMetrics.from_state(state).result())
 
     @cached_property
     def diagnostics(self) -> Diagnoses:
         """What each diagnostic found about heads and layers; entropy and spectral gap are those of the metrics along depth."""
-        return Diagnoses([*self._diagnosed(), *(of_depth(self.depth) if self.has("depth") else [])])
+        along = of_depth(self.depth) if self.has("depth") else []
+        with self._damage("diagnostics"):
+            return Diagnoses([*self._diagnosed(), *along])
 
     def _diagnosed(self) -> Iterator[Finding]:
         if not self.has("diagnostics"):
@@ -154,8 +174,10 @@ class Study:
         states = unpack_states(self._tensors("diagnostics"), [f"diagnostic {name}" for name in asked])
         tokens = {int(number): text for number, text in about["tokens"].items()}
         for name, settings in asked.items():
-            made = find(name).from_state(states[f"diagnostic {name}"], **settings)
-            yield made.result(about["notes"].get(name, ""), tokens)
+            made = find(name).from_state(states[f"diagnostic {name}"], **settings).result(about["notes"].get(name, ""), tokens)
+            for number in made.numbers:
+                check_form(number.layer, LAYER, f"a layer of {name}")
+            yield made
 
     def has(self, name: str) -> bool:
         """Whether the study was made with this statistic."""
@@ -171,21 +193,15 @@ class Study:
             sums = levels(self.row_sums()).get(place)
             if sums is None:
                 raise EigenlensError(f"the study in {self.folder} has no {place}")
-            self._bases[place, centring] = row_basis(sums, centring)
+            with self._damage("rows"):
+                self._bases[place, centring] = row_basis(sums, centring)
         return self._bases[place, centring]
 
     @cached_property
     def matrix_results(self) -> dict[str, dict[str, Tensor]]:
         """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps `(H, T, S)`."""
-        found: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in self._tensors("matrices").items():
-            site, _, part = name.rpartition("/")
-            found.setdefault(site, {})[part] = tensor
-        for parts in found.values():
-            pairs = Pairs(parts.pop("valid"))
-            for part in ("vectors", "mean", "variance"):
-                parts[part] = pairs.matrices(parts[part].float(), fill=0.0 if part == "vectors" else float("nan"))
-        return found
+        with self._damage("matrices"):
+            return read_matrices(self._tensors("matrices"), self.sites)
 
     def eigenspaces(
         self,
