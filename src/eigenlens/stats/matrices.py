@@ -122,10 +122,9 @@ class MatrixGram:
         self._batches.setdefault(site, []).append(samples.clone())
 
     def _join(self) -> None:
-        for site, batches in self._batches.items():
-            held = self.sites[site].sketch
+        for site in list(self._batches):  # one after the other: joined, they are held twice
+            batches, held = self._batches.pop(site), self.sites[site].sketch
             self.sites[site].sketch = torch.cat([held, *batches] if held.numel() else batches, 1)  # (H, n, N)
-        self._batches.clear()
 
     def merge(self, other: Self) -> None:
         def join(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:

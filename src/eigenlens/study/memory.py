@@ -26,7 +26,6 @@ from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
 from .options import Options
-from .stored import KEPT_VECTORS
 from .workload import batch_of, mask_form
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -179,6 +178,8 @@ class Matrices:
 
     @classmethod
     def of(cls, sites: Sites, options: Options, matrix: str | None, fit: int, item: int) -> Matrices:
+        from .stored import KEPT_VECTORS  # here, so that the probe may ask for the figure too
+
         if matrix is None:
             return cls()
         r, columns = options.rank, options.columns
@@ -198,6 +199,10 @@ class Matrices:
     def fit(self, held: int) -> int:
         """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and what it came from."""
         return self.against * 2 + self.state * held if self.against else self.state * 2
+
+    def most(self, held: int) -> int:
+        """At the greatest moment, where a fold holds the sums so many times."""
+        return max(self.fit(held), self.kept + self.bases + max(self.passing, self.written))
 
 
 def _moments(sites: Sites, options: Options) -> int:

@@ -17,6 +17,7 @@ from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
 from ..sources.windows import special_tokens
+from .memory import Matrices
 from .options import Options
 
 
@@ -36,6 +37,7 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str,
             "keys": call.k.shape[2],
             "head_dimension": call.q.shape[3],
             "mask": call.mask_shape.form,
+            "linear": call.linear,
             "pairs": int(call.valid()[0].any(0).sum()),
         }
 
@@ -56,19 +58,19 @@ def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Optio
         return None, ""
     fit = inputs.number(FIT)
     exact = fit <= 2 * options.columns
-    pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
-    shards = math.ceil((fit - options.columns) / options.shard_size(inputs.length))
-    kept = fit if exact else options.columns * (1 + copies(max(shards, 1) + 1))  # Ω, and Y as often as the fold holds it
-    needed = 4 * pairs * kept
+    form = "gram" if exact else "sketch"
+    shards = 1 + math.ceil(max(fit - options.columns, 0) / options.shard_size(inputs.length))
+    needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(copies(shards))
     if needed > options.matrix_gigabytes * 1e9:
+        pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
         why = (
-            f"matrix spectra would hold {needed / 1e9:.1f} GB (4 bytes × {pairs:,} pairs of all heads × "
-            f"{kept}), over the limit of {options.matrix_gigabytes:g} GB"
+            f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all heads), over the limit of "
+            f"{options.matrix_gigabytes:g} GB"
         )
         if options.only == ("matrices",):
             raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")
         return None, f"{why}; left out"
-    return ("gram" if exact else "sketch"), ""
+    return form, ""
 
 
 @dataclass(frozen=True)

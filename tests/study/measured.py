@@ -1,0 +1,61 @@
+"""Measures what studies really hold beside what the formula says.
+
+`python measured.py FOLDER CASES`: CASES is JSON, a list of settings of `case`. Every case is a child of this process, which
+has the libraries loaded: its peak is its own. Prints a JSON object a case: the formula's bytes and the measured ones.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+
+from eigenlens import load, study
+from eigenlens.run.memory import peak, resident
+from eigenlens.sources.inputs import Request, prepare
+from eigenlens.study.memory import study_memory
+from eigenlens.study.options import Options
+from eigenlens.study.probe import matrix_form, probe
+from tiny import VOCABULARY
+
+
+def case(folder, causal, layers, heads, length, inputs, only, words=False, **options):
+    """A model of `layers` × `heads` at random init over random ids, or over `words`, texts of different lengths."""
+    shape = {
+        "vocab_size": VOCABULARY if words else 500, "hidden_size": 8 * heads, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "intermediate_size": 64, "max_position_embeddings": length, "initializer_range": 0.2,
+    }  # fmt: skip
+    module = LlamaModel(LlamaConfig(**shape)) if causal else BertModel(BertConfig(**shape), add_pooling_layer=False)
+    model = load(module.eval(), tokenizer=load("minilm").tokenizer if words else None)
+    data = folder / ("texts.jsonl" if words else "ids.npy")
+    if words:
+        texts = ["so many words " * (1 + (7 * i) % (length // 3)) for i in range(4 * inputs)]
+        data.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    else:
+        np.save(data, np.random.default_rng(0).integers(0, 500, (inputs, length), dtype=np.int32))
+    request = Request((str(data),), length, inputs, pad=words)
+    asked = Options(request, tuple(only), **options)
+    ready = prepare(model, request, folder)
+    sites = probe(model, ready, asked)
+    matrix, _ = matrix_form(sites, ready, asked)
+    kept = tuple(name for name in only if name != "matrices" or matrix is not None)
+    memory = study_memory(model, ready, sites, replace(asked, only=kept), matrix)
+    before = resident()
+    made = study(model, data, length=length, inputs=inputs, only=only, pad=words, **options)
+    assert made.facts["options"]["matrices_by"] == matrix
+    return {"formula": memory.needed, "measured": peak() - before, "moment": memory.moment, "matrix": matrix}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for given in json.loads(sys.argv[2]):
+        child = os.fork()
+        if not child:
+            print(json.dumps(case(Path(sys.argv[1]), **given)), flush=True)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(1)
