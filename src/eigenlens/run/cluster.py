@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
+import signal
+import tempfile
 import threading
+import time
 import uuid
 import warnings
 from collections import deque
@@ -18,6 +22,7 @@ import torch
 from ..errors import EigenlensError
 from .arrays import as_arrays, as_tensors
 from .engine import IN_FORCE, OnFailure, before, checked, remaining
+from .progress import say
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
 
 S = TypeVar("S")
@@ -100,14 +105,18 @@ class Dask:
         with dask.config.set(settings), _quiet(), contextlib.ExitStack() as stack:
             try:
                 if self.scheduler is None:
-                    here = LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+                    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-workers-"))
+                    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+                    with _uninterrupted():
+                        here = LocalCluster(n_workers=self.workers, local_directory=scratch, **options)
                     client = Client(stack.enter_context(here))
                 else:
                     client = Client(self.scheduler, timeout=PATIENCE / 6)
             except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
                 if self.scheduler:
                     where = f"the scheduler at {self.scheduler}"
-                    raise EigenlensError(f"{where} could not be reached: {_first_line(error)}") from error
+                    hint = "; set distributed.comm.tls in Dask's settings" if "ssl_context" in str(error) else ""
+                    raise EigenlensError(f"{where} could not be reached: {_first_line(error)}{hint}") from error
                 hint = f" ({UNGUARDED})" if "Nanny" in str(error) else ""
                 raise EigenlensError(f"the workers could not be started: {_first_line(error)}{hint}") from error
             stack.callback(_close, client)
@@ -141,7 +150,7 @@ class _Trunk:
 
     number: int
     size: int  # all shards of it
-    shards: Sequence[Shard]  # those that are still to be folded in
+    shards: list[Shard]  # those that are still to be folded in
     futures: list[Any]  # of these
     start: Any  # the state that an earlier run got to, or None
     failed: tuple[Failure, ...]
@@ -160,6 +169,7 @@ class _Fold:
     progress: Tick | None
     trunks: deque[_Trunk] = field(default_factory=deque)
     inside: dict[int, int] = field(default_factory=dict)  # shard → inputs done, of those under way
+    lonely: float | None = None  # since when there is no worker, and how long that may last without a word
 
     def __enter__(self) -> _Fold:
         self.name = f"eigenlens-{uuid.uuid4().hex[:12]}"
@@ -168,14 +178,10 @@ class _Fold:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        futures = [future for trunk in self.trunks for future in (*trunk.futures, trunk.whole) if future is not None]
         if self.client.status == "running":  # what a lost scheduler is told would wait for it to come back
             with contextlib.suppress(Exception):
                 self.client.unsubscribe_topic(self.name)
-            if futures:
-                with contextlib.suppress(Exception):
-                    self.client.cancel(futures, force=True)
-        self.trunks.clear()
+        self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
         del self.held
 
     def _submit(self, function: Any, *args: Any, what: str, **options: Any) -> Any:
@@ -191,26 +197,35 @@ class _Fold:
     def full(self, more: int) -> bool:
         """Whether so many shards more would be too many under way: each waits in the memory of some worker."""
         under_way = sum(len(trunk.futures) for trunk in self.trunks)
-        return bool(self.trunks) and under_way + more > 2 * self._slots() + FAN
+        return bool(self.trunks) and under_way + more > 2 * max(1, self._workers()) + FAN
 
-    def _slots(self) -> int:
+    def _workers(self) -> int:
         try:
-            return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+            return len(self.client.scheduler_info(n_workers=-1)["workers"])
         except Exception:
-            return 1
+            return 1  # the scheduler does not answer; whether it is lost is found out elsewhere
 
     def submit(self, number: int, shards: Sequence[Shard], at: Folded[Any]) -> None:
-        left = shards[at.shards :]
-        futures = [self._shard(shard) for shard in left]
         start = None if at.state is None else self._submit(_hold, as_arrays(at.state), what="begun")
-        trunk = _Trunk(number, len(shards), left, futures, start, at.failed)
+        trunk = _Trunk(number, len(shards), [], [], start, at.failed)
+        for shard in shards[at.shards :]:
+            try:
+                content = shard.content()
+            except Exception as error:
+                if self.engine.on_failure == "stop":
+                    raise stopped(shard, error) from error
+                trunk.failed += (Failure.of(shard, error),)
+                self.done += shard.size
+            else:
+                trunk.shards.append(shard)
+                trunk.futures.append(self._shard(shard, content))
         self._fold(trunk)
         self.trunks.append(trunk)
 
-    def _shard(self, shard: Shard) -> Any:
+    def _shard(self, shard: Shard, content: Any) -> Any:
         from .. import __version__
 
-        task = (self.held, shard.number, shard.content(), self.name, __version__)
+        task = (self.held, shard.number, content, self.name, __version__)
         return self._submit(_run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number)
 
     def _fold(self, trunk: _Trunk) -> None:
@@ -254,6 +269,17 @@ class _Fold:
             self._show()
             if self.client.status not in {"running", "connecting"}:
                 raise self._lost()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Say, once each time, that no worker is left to wait for."""
+        if self._workers():
+            self.lonely = None
+        elif self.lonely is None:
+            self.lonely = time.monotonic() + PATIENCE
+        elif time.monotonic() > self.lonely:
+            say(f"{self.engine._place} has no worker left; waiting for one (an interrupted run goes on with --resume)")
+            self.lonely = math.inf
 
     def _judge(self, trunk: _Trunk) -> None:
         """What failed: single shards, which are named, or everything."""
@@ -292,7 +318,7 @@ class _Fold:
         self._settled([future for other in self.trunks for future in (*other.futures, other.whole) if future is not None])
         guilty = set()
         for i in suspects:
-            trunk.futures[i] = self._shard(trunk.shards[i])
+            trunk.futures[i] = self._shard(trunk.shards[i], trunk.shards[i].content())
             self._settled([trunk.futures[i]])
             if trunk.futures[i].status == "error":
                 guilty.add(i)
@@ -312,8 +338,9 @@ class _Fold:
     def _show(self) -> None:
         if self.progress is not None:
             under_way = {shard.number: shard.size for trunk in self.trunks for shard in trunk.shards}
-            inside = {number: min(done, under_way[number]) for number, done in list(self.inside.items()) if number in under_way}
-            self.progress(self.done + sum(inside.values()))
+            for number in [number for number in list(self.inside) if number not in under_way]:
+                self.inside.pop(number, None)  # a late word of a shard that is folded
+            self.progress(self.done + sum(min(done, under_way.get(number, 0)) for number, done in list(self.inside.items())))
 
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -358,6 +385,19 @@ def _told(error: BaseException) -> BaseException | str:
 
 def _death(error: BaseException) -> bool:
     return type(error).__name__ == "KilledWorker"
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes started now do not hear an interruption from the keyboard: this one ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _close(client: Any) -> None:

@@ -74,6 +74,7 @@ class Local:
                     at = Folded(number, i, False, at.state, (*at.failed, Failure.of(shard, error)))
                 else:
                     at = Folded(number, i, False, new if at.state is None else job.merge(at.state, new), at.failed)
+                    del new  # not to be held beside the next one
                 done += shard.size
                 at.whole = i == len(shards)
                 yield at

@@ -69,7 +69,7 @@ def _umask() -> int:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EigenlensError(f"{path} cannot be read: {error}") from error
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,11 @@ def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[To
     document = -1
     for name in names:
         try:
-            ids = np.lib.format.open_memmap(name, mode="r")  # never a pickle, never an archive
-        except (OSError, ValueError) as error:
-            raise EigenlensError(f"{name} is no array of token ids: {error}") from error
+            with np.errstate(over="ignore"):  # a header may say more than there are numbers for
+                ids = np.lib.format.open_memmap(name, mode="r")  # never a pickle, never an archive
+        except (OSError, ValueError, TypeError, ArithmeticError, SyntaxError, RecursionError, TokenError) as error:
+            said = " ".join(str(error).split())[:200]
+            raise EigenlensError(f"{name} is no array of token ids: {said}") from error
         if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
             raise EigenlensError(
                 f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions"
@@ -158,7 +161,7 @@ def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[To
                 wrong = int(row.min() if row.min() < 0 else row.max())
                 raise EigenlensError(f"{name} holds the token id {wrong}, outside the vocabulary of {vocabulary}")
             document += 1
-            yield Tokens(document, np.asarray(row), f"{name}, {'row' if ids.ndim == 2 else 'run'} {number}")
+            yield Tokens(document, np.asarray(row), f"{Path(name).name}, {'row' if ids.ndim == 2 else 'run'} {number}")
 
 
 def _token_batch(
@@ -193,9 +196,9 @@ def _token_batch(
 
 def _image_inputs(model: Model, request: Request, split: Split) -> Inputs:
     crops = images.crops(model, request.data, request.length, split, random.Random(request.seed))
-    return _inputs(crops, crops.tokens, crops.batch, {"image_size": crops.size}, request)
+    return _inputs(crops, crops.tokens, crops.batch, {"image_size": crops.size, "fingerprint": crops.fingerprint()}, request)
 
 
 def _speech_inputs(model: Model, request: Request, split: Split, length: int, folder: Path, resume: bool) -> Inputs:
     clips = speech.clips(model, request.data, length, split, folder, resume)
-    return _inputs(clips, length, clips.batch, {"sampling_rate": speech.RATE}, request)
+    return _inputs(clips, length, clips.batch, {"sampling_rate": speech.RATE, "fingerprint": clips.fingerprint()}, request)

@@ -47,12 +47,15 @@ class Windows:
             rows = np.load(folder / "rows.npy", allow_pickle=False)
             ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
             named = {int(number): str(name) for number, name in json.loads((folder / "documents.json").read_text("utf-8"))}
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise EigenlensError(f"the inputs kept in {folder} cannot be read: {error}") from error
+        whole = all(np.issubdtype(x.dtype, np.integer) and x.ndim == 2 for x in (rows, ids))
+        if not whole or len(rows) != 3 or rows.shape[1] > len(ids):
+            raise EigenlensError(f"the inputs kept in {folder} are not what a study keeps; begin anew with --force")
         return cls(ids, rows[0], rows[1], rows[2], named)
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(np.stack([self.lengths, self.buckets]).astype(np.int64).tobytes())
+        digest = hashlib.sha256(np.stack([self.lengths, self.buckets, self.documents]).astype(np.int64).tobytes())
         for start in range(0, len(self.lengths), 4096):
             digest.update(np.ascontiguousarray(self.ids[start : min(start + 4096, len(self.lengths))]).tobytes())
         return digest.hexdigest()[:16]

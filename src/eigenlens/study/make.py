@@ -7,7 +7,6 @@ import json
 import platform
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -158,7 +157,6 @@ def study(
 def _record(
     folder: Path, stage: Pass, inputs: Inputs, matrix: str | None, notes: list[str], engine: Engine, report: Report
 ) -> None:
-    begin = time.perf_counter()
     model, options, sites, depth = stage.placed.model, stage.options, stage.sites, stage.depth
     subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
 
@@ -189,7 +187,7 @@ def _record(
         "diagnostics": _diagnosed(recording, model, every),
         "notes": notes,
         "partial": recording.failed,
-        "seconds": round(time.perf_counter() - begin, 2),
+        "seconds": recording.seconds,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }

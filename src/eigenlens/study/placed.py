@@ -10,7 +10,7 @@ from typing import Any
 
 from ..capture.precision import in_double, stays_double
 from ..errors import EigenlensError
-from ..sources.models import Model, load
+from ..sources.models import Model, fingerprint_of, load
 
 _HERE: dict[tuple[str, str, bool], Model] = {}
 """The model that this process loaded from its place; one, since it may fill the memory."""
@@ -40,11 +40,13 @@ class Placed:
         return {**vars(self), "_model": None}
 
     def check_place(self) -> None:
-        """A module in hand is nowhere to be found by another process."""
-        if self.place is None:
+        """A module in hand, or a model whose weights were changed since it was loaded, is nowhere for others to be found."""
+        changed = self._model is not None and not self.double and fingerprint_of(self._model.module) != self.fingerprint
+        if self.place is None or changed:
+            what = "is a module in hand" if self.place is None else "was changed since it was loaded"
             raise EigenlensError(
-                f"{self.name} is a module in hand, and a cluster loads a model from its place: save it to a folder that the "
-                "workers see, or use the local engine"
+                f"{self.name} {what}, and a cluster loads a model from its place: save it to a folder that the workers see, "
+                "or use the local engine"
             )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ class Recording:
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
     diagnosing: Diagnosing | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards that are missing
+    seconds: float = 0.0  # with those of earlier runs up to their last checkpoint
 
 
 class Recorder:
@@ -73,8 +75,10 @@ class Recorder:
         self._built_on: list[str] = []
 
     def run(self) -> Recording:
-        where, state = self.checkpoints.load() or ({"stage": "start", "failed": []}, {})
+        begin = time.perf_counter()
+        where, state = self.checkpoints.load() or ({"stage": "start", "failed": [], "seconds": 0.0}, {})
         self.failed = list(where["failed"])
+        self._begin = begin - where["seconds"]
         if self.stage.depth is not None:
             sums = {f"depth:{name}": x for name, x in unpack_states(state, ["all"])["all"].items()}
             restored = self.stage.statistics(sums)["depth"]
@@ -98,7 +102,11 @@ class Recorder:
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
         spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
-        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed)
+        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return round(time.perf_counter() - self._begin, 2)
 
     def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> Trunks:
         """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the first of this one."""
@@ -133,6 +141,8 @@ class Recorder:
                 opened = {} if folded.whole or folded.state is None else folded.state
                 state = {**kept(), **{f"open {name}": x for name, x in opened.items()}}
                 self._save({"stage": name, **at, "failed": self.failed + missing}, state)
+                del opened, state
+            del folded  # not to be held beside the next one
 
     def _take_shared(self, state: State | None) -> None:
         """What all stages add to: metrics along depth and diagnostics."""
@@ -153,7 +163,7 @@ class Recorder:
         self._ahead.clear()
         depth = {} if self.depth is None else {f"all:{name}": x for name, x in self.depth.state().items()}
         diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
-        self.checkpoints.save(where, {**state, **depth, **diagnostics}, self._built_on)
+        self.checkpoints.save({**where, "seconds": self._seconds}, {**state, **depth, **diagnostics}, self._built_on)
 
     def _fit(self, where: dict[str, Any], state: State) -> dict[str, Statistic]:
         number, columns, stage = self.inputs.number(FIT), self.options.columns, where["stage"]
@@ -183,6 +193,7 @@ class Recorder:
             pilot = fit["matrices"]
             assert isinstance(pilot, MatrixGram)
             fit["matrices"] = sketch = MatrixSketch.from_pilot(pilot)
+            del pilot
             if self.failed and not sketch.tests:  # a sketch tests all inputs against the first ones
                 raise self._nothing("first fit")
             job = replace(self.stage, matrices="sketch", against=sketch.tests)
