@@ -123,8 +123,8 @@ def study(
     made = _study(
         model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
-        shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure), thresholds=_thresholds(setting or []),
-        diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
+        shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure),
+        thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
     )  # fmt: skip
     if as_json:
         print(json.dumps(made.record()))

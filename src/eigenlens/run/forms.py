@@ -52,7 +52,7 @@ PLAIN = (MEASURED, bool, str, None)
 
 
 def check_form(value: Any, form: Any, where: str) -> None:
-    """Raise a `ValueError` that names the first place where `value` is not of `form`.
+    """Raise a `ValueError`, or `KeyError`, that names the first place where `value` is not of `form`.
 
     A form is a table of keys and their forms (`name?` may be missing, others may be there), a list of one form for all
     entries, a tuple of forms of which one is enough, a `Number`, a `Table`, None, or a type.
@@ -66,7 +66,9 @@ def check_form(value: Any, form: Any, where: str) -> None:
             if name in value:
                 check_form(value[name], inner, f"{where}.{name}")
             elif name == key:
-                raise ValueError(f"{where} has no {name!r}")
+                missing = KeyError(name)
+                missing.add_note(f"of {where}")
+                raise missing
     elif isinstance(form, Table):
         _check_kind(value, dict, "a table", where)
         for key, entry in value.items():
@@ -90,11 +92,11 @@ def _check_kind(value: Any, kind: type, called: str, where: str) -> None:
 
 
 def _check_any(value: Any, forms: tuple[Any, ...], where: str) -> None:
-    reason = ValueError(f"{where} has no form")
+    reason: Exception = ValueError(f"{where} has no form")
     for form in forms:
         try:
             check_form(value, form, where)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             reason = error
         else:
             return

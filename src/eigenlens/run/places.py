@@ -41,10 +41,7 @@ def read_result(folder: str | Path, kind: str, form: int | None, made_by: str) -
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
         raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {made_by}")
-    try:
-        content = read_json(path)
-    except RecursionError as error:
-        raise EigenlensError(f"{path} cannot be read: its lists are nested too deeply; make it anew") from error
+    content = read_json(path)
     if form is None and not isinstance(content, dict):
         raise EigenlensError(f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew")
     found = content.get("format") if isinstance(content, dict) else None
@@ -72,8 +69,8 @@ def damage_told(folder: str | Path, kind: str, file: str | None = None) -> Itera
 
 
 def _said(error: Exception) -> str:
-    """An exception in one line: its kind and the first of what it says."""
-    return f"{type(error).__name__} ({_short(error)})"
+    """An exception in one line: its kind, the first of what it says, and where."""
+    return " ".join([f"{type(error).__name__}({_short(error)})", *getattr(error, "__notes__", [])])
 
 
 def _short(value: Any) -> str:

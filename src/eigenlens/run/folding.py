@@ -1,0 +1,243 @@
+"""A fold of shards into trunks, as tasks of a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import EigenlensError
+from .arrays import as_arrays, as_tensors
+from .progress import say
+from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
+from .tasks import Unfit, hold, merge, run
+
+RETRIES = 1
+"""A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
+PATIENCE = 60
+"""Seconds without a worker, or without an answer of a scheduler, before a word is said."""
+
+
+@dataclass
+class Trunk:
+    """A trunk under way."""
+
+    number: int
+    size: int  # all shards of it
+    shards: list[Shard]  # those that are still to be folded in
+    futures: list[Any]  # of these
+    start: Any  # the state that an earlier run got to, or None
+    failed: tuple[Failure, ...]
+    whole: Any = None  # the future of all of them folded
+    again: bool = False  # whether a merge that lost its workers has been tried again
+
+
+@dataclass
+class Fold:
+    """One fold of a job over trunks, as tasks."""
+
+    place: str  # the cluster, in words
+    on_failure: str
+    client: Any
+    job: Job[Any]
+    done: int
+    progress: Tick | None
+    trunks: deque[Trunk] = field(default_factory=deque)
+    inside: dict[int, int] = field(default_factory=dict)  # shard → inputs done, of those under way
+    lonely: float | None = None  # since when there is no worker, and how long that may last without a word
+
+    def __enter__(self) -> Fold:
+        self.name = f"eigenlens-{uuid.uuid4().hex[:12]}"
+        self.held = self._submit(hold, self.job, what="job")
+        self.client.subscribe_topic(self.name, self._hear)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.client.status == "running":  # what a lost scheduler is told would wait for it to come back
+            with contextlib.suppress(Exception):
+                self.client.unsubscribe_topic(self.name)
+        for trunk in self.trunks:  # what is still held, by a traceback too, would still be worked on
+            trunk.futures.clear()
+            trunk.start = trunk.whole = None
+        self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
+        del self.held
+
+    def _submit(self, function: Any, *args: Any, what: str, **options: Any) -> Any:
+        try:
+            return self.client.submit(function, *args, key=f"{self.name}-{what}-{uuid.uuid4().hex[:8]}", pure=False, **options)
+        except EigenlensError:
+            raise
+        except Exception as error:
+            if self.client.status != "running":
+                raise self._lost() from error
+            raise EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}") from error
+
+    def full(self, more: int) -> bool:
+        """Whether so many shards more would be too many under way: each waits in the memory of some worker."""
+        under_way = sum(len(trunk.futures) for trunk in self.trunks)
+        return bool(self.trunks) and under_way + more > 2 * max(1, self._workers()) + FAN
+
+    def _workers(self) -> int:
+        try:
+            return len(self.client.scheduler_info(n_workers=-1)["workers"])
+        except Exception:
+            return 1  # the scheduler does not answer; whether it is lost is found out elsewhere
+
+    def submit(self, number: int, shards: Sequence[Shard], at: Folded[Any]) -> None:
+        start = None if at.state is None else self._submit(hold, as_arrays(at.state), what="begun")
+        trunk = Trunk(number, len(shards), [], [], start, at.failed)
+        for shard in shards[at.shards :]:
+            try:
+                content = shard.content()
+            except Exception as error:
+                if self.on_failure == "stop":
+                    raise stopped(shard, error) from error
+                trunk.failed += (Failure.of(shard, error),)
+                self.done += shard.size
+            else:
+                trunk.shards.append(shard)
+                trunk.futures.append(self._shard(shard, content))
+        self._fold(trunk)
+        self.trunks.append(trunk)
+
+    def _shard(self, shard: Shard, content: Any) -> Any:
+        from .. import __version__
+
+        task = (self.held, shard.number, content, self.name, __version__)
+        return self._submit(run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number)
+
+    def _fold(self, trunk: Trunk) -> None:
+        """One merge after the other, in the order of the shards."""
+        parts = [*([] if trunk.start is None else [trunk.start]), *trunk.futures]
+        whole = parts[0] if parts else None
+        for part in parts[1:]:
+            whole = self._submit(merge, self.held, whole, part, what=f"merge-{trunk.number}", priority=1)
+        trunk.whole = whole
+
+    def next(self) -> Folded[Any]:
+        """The first trunk under way, when it is whole."""
+        trunk = self.trunks[0]
+        while trunk.whole is not None:
+            self._settled([trunk.whole])
+            if trunk.whole.status == "finished":
+                break
+            self._judge(trunk)
+        try:
+            state = None if trunk.whole is None else as_tensors(trunk.whole.result(), own=True)
+        except Exception as error:
+            raise self._lost() from error
+        self.trunks.popleft()
+        self.done += sum(shard.size for shard in trunk.shards)
+        for shard in trunk.shards:
+            self.inside.pop(shard.number, None)
+        self._show()
+        return Folded(trunk.number, trunk.size, True, state, trunk.failed)
+
+    def _settled(self, futures: Sequence[Any]) -> None:
+        """Wait until each is finished or has failed. What a dead worker had is computed again; a scheduler does not return."""
+        from distributed import wait
+
+        while any(future.status not in {"finished", "error"} for future in futures):
+            try:
+                wait(futures, timeout=1)
+            except TimeoutError:
+                pass
+            except CancelledError as error:
+                raise self._lost() from error
+            self._show()
+            if self.client.status not in {"running", "connecting"}:
+                raise self._lost()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Say, once each time, that no worker is left to wait for."""
+        if self._workers():
+            self.lonely = None
+        elif self.lonely is None:
+            self.lonely = time.monotonic() + PATIENCE
+        elif time.monotonic() > self.lonely:
+            say(f"{self.place} has no worker left; waiting for one (an interrupted run goes on with --resume)")
+            self.lonely = math.inf
+
+    def _judge(self, trunk: Trunk) -> None:
+        """What failed: single shards, which are named, or everything."""
+        failed = {i: future.exception() for i, future in enumerate(trunk.futures) if future.status == "error"}
+        for error in failed.values():
+            if isinstance(error, Unfit):
+                raise error
+        if not failed and not trunk.again:  # a merge on a worker that died, or the news of a shard is still on its way
+            trunk.again = True
+            self._fold(trunk)
+            return
+        if not failed or self.held.status == "error":
+            error = self.held.exception() if self.held.status == "error" else trunk.whole.exception()
+            raise EigenlensError(f"the workers of {self.place} cannot do this work: {_told(error)}") from error
+        if killed := [i for i, error in failed.items() if _death(error)]:
+            guilty = self._alone(trunk, killed)
+            failed = {i: error for i, error in failed.items() if i in guilty or i not in killed}
+            if not failed:
+                self._fold(trunk)
+                return
+        if self.on_failure == "stop":
+            first = min(failed)
+            raise stopped(trunk.shards[first], _told(failed[first])) from failed[first]
+        trunk.failed += tuple(Failure.of(trunk.shards[i], _told(error)) for i, error in failed.items())
+        kept = [i for i in range(len(trunk.futures)) if i not in failed]
+        self.done += sum(trunk.shards[i].size for i in failed)
+        trunk.shards, trunk.futures = [trunk.shards[i] for i in kept], [trunk.futures[i] for i in kept]
+        self._fold(trunk)
+
+    def _alone(self, trunk: Trunk, suspects: Sequence[int]) -> set[int]:
+        """Which of these shards kill their worker: Dask suspects every one that waited on a worker that died.
+
+        When all else is done each of them runs by itself. One that passes may be lost again with the worker of the next;
+        if Dask then gives it up, it is looked at once more.
+        """
+        self._settled([future for other in self.trunks for future in (*other.futures, other.whole) if future is not None])
+        guilty = set()
+        for i in suspects:
+            trunk.futures[i] = self._shard(trunk.shards[i], trunk.shards[i].content())
+            self._settled([trunk.futures[i]])
+            if trunk.futures[i].status == "error":
+                guilty.add(i)
+        return guilty
+
+    def _lost(self) -> EigenlensError:
+        return EigenlensError(
+            f"{self.place} is lost; what was merged is kept where the work has a folder: the same command "
+            "with --resume goes on from there"
+        )
+
+    def _hear(self, event: tuple[Any, dict[str, int]]) -> None:
+        """From a worker: so many inputs of a shard are done."""
+        _, said = event
+        self.inside[said["shard"]] = said["done"]
+
+    def _show(self) -> None:
+        if self.progress is not None:
+            under_way = {shard.number: shard.size for trunk in self.trunks for shard in trunk.shards}
+            for number in [number for number in list(self.inside) if number not in under_way]:
+                self.inside.pop(number, None)  # a late word of a shard that is folded
+            self.progress(self.done + sum(min(done, under_way.get(number, 0)) for number, done in list(self.inside.items())))
+
+
+def _told(error: BaseException) -> BaseException | str:
+    """An error of a task in words: Dask tells the death of a worker in three lines."""
+    if _death(error):
+        times = getattr(error, "allowed_failures", 3)
+        return f"its worker died each of the {times + 1} times that it was tried alone"
+    return error
+
+
+def _death(error: BaseException) -> bool:
+    return type(error).__name__ == "KilledWorker"
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]
