@@ -71,7 +71,7 @@ def test_relevance_of_a_loaded_model_is_that_of_what_its_output_projection_is_gi
     else:
         model = small_llama().model
         projections = [layer.self_attn.o_proj for layer in model.layers]
-    (found,) = loaded_relevance(model, [lambda: model(ids[:2]), lambda: model(ids[2:])]).values()
+    (found,) = loaded_relevance(model, [{"input_ids": ids[:2]}, {"input_ids": ids[2:]}]).values()
     given = seen_by(projections, lambda: model(ids))
     for layer, projection in enumerate(projections):
         expected = by_hand(given[layer], projection.weight.detach().numpy().T, 4)
@@ -83,15 +83,15 @@ def test_padding_does_not_enter_the_map():
     model, ids = small_bert(), torch.randint(1, 50, (1, 9))
     mask = torch.ones(1, 9, dtype=torch.long)
     mask[0, 6:] = 0
-    (padded,) = loaded_relevance(model, [lambda: model(ids, attention_mask=mask)]).values()
-    (short,) = loaded_relevance(model, [lambda: model(ids[:, :6])]).values()
+    (padded,) = loaded_relevance(model, [{"input_ids": ids, "attention_mask": mask}]).values()
+    (short,) = loaded_relevance(model, [{"input_ids": ids[:, :6]}]).values()
     torch.testing.assert_close(padded, short, atol=1e-5, rtol=1e-5)
 
 
 def test_minilm_heads_are_weighed_by_their_own_projection():
     model = load("minilm")
     ids = torch.randint(1000, 20_000, (2, 12))
-    (found,) = loaded_relevance(model.backbone, [lambda: model.backbone(input_ids=ids)]).values()
+    (found,) = loaded_relevance(model.backbone, [{"input_ids": ids}]).values()
     dense = model.backbone.encoder.layer[3].attention.output.dense
     (given,) = seen_by([dense], lambda: model.backbone(input_ids=ids))
     np.testing.assert_allclose(found[3].numpy(), by_hand(given, dense.weight.detach().numpy().T, 12), rtol=1e-4)

@@ -84,7 +84,7 @@ def by_hand(model, ids, layer):
 
 def test_ratio_and_bound_of_every_block_are_the_definitions():
     model, ids = encoder(), torch.randint(20, (3, 12))
-    steps = block_steps(model, lambda: model(ids))
+    steps = block_steps(model, [{"input_ids": ids}])
     assert len(steps) == 3 * 3
     for layer in range(3):
         found = [step for step in steps if step.layer == layer]
@@ -107,7 +107,7 @@ def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
             block.norm_2.weight.uniform_(0.2, 3.0)
             block.norm_2.bias.normal_()
     ids = torch.randint(20, (4, 12))
-    for step in block_steps(model, lambda: model(ids)):
+    for step in block_steps(model, [{"input_ids": ids}]):
         assert step.ratio <= step.sharp * (1 + 1e-9) <= step.gained * (1 + 1e-8)
 
 
@@ -127,14 +127,14 @@ def saying_something(gain=1.0):
 
 def test_a_bound_below_one_is_a_promise_that_is_kept():
     model, ids = saying_something(), torch.randint(20, (4, 12))
-    steps = block_steps(model, lambda: model(ids))
+    steps = block_steps(model, [{"input_ids": ids}])
     assert all(step.ratio <= step.v < 1 for step in steps)
     assert all(step.similarity > step.similarity_in for step in steps)
 
 
 def test_without_the_gains_of_the_norms_the_published_bound_can_be_broken():
     model, ids = saying_something(gain=30.0), torch.randint(20, (4, 12))
-    steps = block_steps(model, lambda: model(ids))
+    steps = block_steps(model, [{"input_ids": ids}])
     assert all(step.ratio > step.v and step.ratio <= step.gained for step in steps)
 
 
@@ -142,15 +142,15 @@ def test_models_of_other_builds_are_refused():
     torch.manual_seed(0)
     pre = lab.Transformer(lab.Config(vocabulary=20, length=12, width=16, heads=2, layers=1))
     with pytest.raises(EigenlensError, match="for post-norm blocks"):
-        block_steps(pre, lambda: pre(torch.randint(20, (1, 5))))
+        block_steps(pre, [{"input_ids": torch.randint(20, (1, 5))}])
     llama = small_llama()
     with pytest.raises(EigenlensError, match="for post-norm blocks"):
-        block_steps(llama, lambda: llama(torch.randint(20, (1, 5))))
+        block_steps(llama, [{"input_ids": torch.randint(20, (1, 5))}])
     bert = small_bert()
     ids, mask = torch.randint(1, 20, (2, 6)), torch.ones(2, 6, dtype=torch.long)
     mask[0, 4:] = 0
     with pytest.raises(EigenlensError, match="without padding"):
-        block_steps(bert, lambda: bert(ids, attention_mask=mask))
+        block_steps(bert, [{"input_ids": ids, "attention_mask": mask}])
 
 
 def test_the_curve_of_a_loaded_encoder_is_that_of_its_hidden_states():
@@ -158,7 +158,7 @@ def test_the_curve_of_a_loaded_encoder_is_that_of_its_hidden_states():
     ids = torch.randint(1000, 20_000, (2, 16))
     with torch.no_grad():
         states = model.backbone(input_ids=ids, output_hidden_states=True).hidden_states
-    steps = block_steps(model.backbone, lambda: model.backbone(input_ids=ids))
+    steps = block_steps(model.backbone, [{"input_ids": ids}])
     for layer in range(6):
         for i in range(2):
             x = nn.functional.normalize(states[layer + 1][i].double(), dim=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,18 @@ from typing import Any, get_args
 
 from torch import nn
 
-from ..capture.precision import in_double, stays_double
+from ..capture.precision import in_double
 from ..errors import EigenlensError
 from ..explain.anatomy import anatomy
+from ..run.engine import Engine, choose, engaged
 from ..run.parts import Parts
 from ..run.progress import Report, silent
+from ..run.whole import Refused, lost
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
 from ..study.make import Data, data_names, versions
+from ..study.placed import Placed
 from ..study.probe import sinks_of
 from ..switches import Switches
 from .ablation import VARIANTS
@@ -53,7 +56,8 @@ def collapse(
     pad: bool = False,
     seed: int = 0,
     tokenizer: Any = None,
-    device: str = "cpu",
+    device: str = "auto",
+    engine: Engine | None = None,
     resume: bool = False,
     force: bool = False,
     report: Report = silent,
@@ -63,7 +67,8 @@ def collapse(
     The metrics of a study along depth for the model and its ablations on `inputs` inputs, the output by path length on
     `paths` of them, the bounds of every head on `bounds`. `variants` names some of the ablations (default: all);
     `float64` runs everything in double, which a curve below 1e-6 needs. A family whose blocks are not known gets the
-    metrics of the model itself, and a note that says what is missing. Finished parts are kept: `resume` goes on.
+    metrics of the model itself, and a note that says what is missing. Finished parts are kept: `resume` goes on. `engine`
+    works on the inputs in shards, as for a study: at equal threads the numbers do not depend on it.
 
     >>> collapse("minilm").plot()
     """
@@ -78,67 +83,70 @@ def collapse(
     chosen = ["full", *(name for name in chosen if name != "full")]
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
+        engine = choose(engine)
         loaded = load(model, device=device, tokenizer=tokenizer)
+        if engine.remote:
+            Placed.of(loaded).check_place()
         names = data_names(data, loaded, scratch)
         request = Request(names, length, inputs, 0.2, seed, pad)
         ready = prepare(loaded, request, scratch)
         if float64:
             loaded = replace(loaded, module=in_double(loaded.module))
         notes = _missing(loaded)
-        folder = scratch / "parts" if out is None else Path(out)
         settings = {
             "model": loaded.name, "weights": loaded.facts.get("fingerprint"), "data": [Path(name).name for name in names],
             "fingerprint": ready.facts.get("fingerprint"), "length": ready.length, "inputs": len(ready.buckets),
             "paths": paths, "bounds": bounds, "by": by, "float64": float64, "pad": pad, "seed": seed,
+            "threads": engine.threads,
         }  # fmt: skip
-        parts = Parts.begin(folder, settings, resume=resume, force=force, what="collapse run")
-        bench = Bench(loaded, ready, sinks_of(loaded, names), report)
-        with stays_double() if float64 else nullcontext():
-            found = _measured(bench, parts, chosen, paths, bounds, by, notes)
-    facts = {
-        **settings, "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts}, "data": ready.facts,
-        "notes": notes, "versions": versions(),
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
-    result = Collapse({"facts": facts, **found})
-    if out is not None:
-        parts.write("collapse", result.record())
+        folder = scratch / "parts" if out is None else Path(out)
+        Parts.check(folder, settings, resume, force, "collapse run")
+        stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
+        parts = stack.enter_context(Parts.held(folder, settings, resume=resume, force=force, what="collapse run"))
+        bench = Bench(Placed.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, report)
+        found = _measured(bench, parts, chosen, paths, bounds, by, notes)
+        facts = {
+            **settings, "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts}, "data": ready.facts,
+            "notes": notes, "versions": versions(),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }  # fmt: skip
+        result = Collapse({"facts": facts, **found})
+        if out is not None:
+            parts.write("collapse", result.record())
     return result
 
 
 def _measured(
     bench: Bench, parts: Parts, variants: Sequence[str], paths: int, bounds: int, by: By, notes: list[str]
 ) -> dict[str, Any]:
-    known = not notes
-    curves = {"full": parts.part("full", partial(bench.curves, "full", None))}
+    known, most = not notes, len(bench.inputs.buckets)
+
+    def part(name: str, measure: Callable[[], Any]) -> Any:
+        made = parts.part(name.replace(" ", "-"), measure)
+        if made["failed"]:
+            notes.append(lost(f"what was found of {name}", made["failed"]))
+        return made["found"]
+
+    def optional(name: str, measure: Callable[[], Any]) -> Any:
+        """None and a note where this model does not allow it, so that the rest goes on."""
+        try:
+            return part(name, measure)
+        except Refused as error:
+            notes.append(f"{name} left out: {error.reason}")
+            return None
+
+    curves = {"full": part("full", partial(bench.curves, "full", None))}
     for name in variants[1:] if known else []:
-        found = _noted(notes, name, partial(parts.part, _file(name), partial(bench.curves, name, ABLATIONS[name])))
+        found = optional(name, partial(bench.curves, name, ABLATIONS[name]))
         if found is not None:
             curves[name] = found
-    most = len(bench.inputs.buckets)
-    found_paths, found_bounds = None, None
-    if known and paths:
-        found_paths = _noted(notes, "paths", partial(parts.part, "paths", partial(bench.paths, min(paths, most), by)))
-    if known and bounds:
-        found_bounds = _noted(notes, "bounds", partial(parts.part, "bounds", partial(bench.bounds, min(bounds, most))))
+    found_paths = optional("paths", partial(bench.paths, min(paths, most), by)) if known and paths else None
+    found_bounds = optional("bounds", partial(bench.bounds, min(bounds, most))) if known and bounds else None
     return {
         "curves": curves,
         "paths": found_paths or {"error": None, "lengths": [], "heads": [], "single": []},
         "bounds": found_bounds or {"heads": [], "depth": []},
     }
-
-
-def _file(name: str) -> str:
-    return name.replace(" ", "-")
-
-
-def _noted(notes: list[str], what: str, measure: Callable[[], Any]) -> Any:
-    """What was measured; None and a note where this model does not allow it, so that the rest goes on."""
-    try:
-        return measure()
-    except EigenlensError as error:
-        notes.append(f"{what} left out: {error}")
-        return None
 
 
 def _missing(model: Model) -> list[str]:

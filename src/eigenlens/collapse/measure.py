@@ -2,127 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from ..capture import Layer, attention_names, capture, capture_layers
+from ..capture import attention_names, capture
 from ..capture.layers import Kind
-from ..explain.frozen import FrozenStack, freeze
+from ..run.engine import Engine
 from ..run.progress import Report
+from ..run.shards import Job, Shard
+from ..run.whole import Whole, folded
 from ..sources.forward import forward_of
-from ..sources.inputs import Batch, Inputs
-from ..sources.models import Model
+from ..sources.inputs import Inputs
 from ..stats import DepthMetrics
 from ..stats.depth import mean_interval
+from ..study.placed import Placed
+from ..study.stretches import all_of, singles, stretches, there
 from ..switches import Switches
-from .ablation import ablated
-from .bounds_model import bound_rows, depth_rows, model_bounds
-from .marginals import head_marginals
-from .paths import By, path_lengths
-from .sampling import residuals_by_length
+from .bounds_model import bound_rows
+from .passes import BoundPass, CurvePass, PathPass, StackBounds, StackPaths
+from .paths import By
+
+S = TypeVar("S")
+TOKENS = 1024
+"""In a shard: a run has few inputs, and looking at the tokens takes longer than the model."""
 
 
 @dataclass
 class Bench:
-    """A model with its inputs, ready to be measured."""
+    """A model with its inputs, ready to be measured.
 
-    model: Model
+    What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every shard that is missing.
+    """
+
+    placed: Placed
     inputs: Inputs
     sinks: tuple[int, int]
+    engine: Engine
     report: Report
 
-    def batches(self, size: int, most: int | None = None) -> Iterator[Batch]:
-        """At most so many inputs, whichever bucket they are in."""
-        left = len(self.inputs.buckets) if most is None else most
-        for group in self.inputs.groups:
-            for number, batch in self.inputs.batches(group, size, stop=max(left, 0)):
-                yield batch
-                left -= number
+    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> Whole[S]:
+        total = sum(shard.size for shard in shards)
+        return folded(self.engine, job, shards, lambda done: self.report(what, done, total))
 
-    def single(self, most: int) -> Iterator[tuple[FrozenStack, ...]]:
-        for batch in self.batches(1, most):
-            yield freeze(self.model.backbone, batch, forward_of(self.model))
-
-    @torch.no_grad()
-    def curves(self, name: str, switches: Switches | None) -> list[dict[str, Any]]:
+    def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
         """Every metric along depth with some parts off; None leaves the model alone."""
-        backbone, forward, done = self.model.backbone, forward_of(self.model), 0
-        statistic = DepthMetrics(sinks=self.sinks)
-
-        def see(layer: Layer) -> None:
-            """Of an ablated model the tokens tell enough; its patterns would cost most of the time."""
-            statistic.update(layer if switches is None else replace(layer, calls=()))
-
-        with nullcontext() if switches is None else ablated(backbone, switches), capture_layers(backbone, self.names, see):
-            for batch in self.batches(max(1, 4096 // self.inputs.length)):
-                forward(batch)
-                done += len(next(iter(batch.values())))
-                self.report(name, done, len(self.inputs.buckets))
-        return [asdict(number) for number in statistic.result()]
+        size = max(1, TOKENS // self.inputs.length)
+        job = CurvePass(self.placed, self.engine.threads, switches, self.names, self.sinks)
+        whole = self._folded(name, job, stretches(self.inputs, all_of(self.inputs), size, size))
+        numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
+        return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
 
     @cached_property
     def names(self) -> dict[str, Kind]:
         """The modules that attend, as one input shows them."""
-        with capture(self.model.backbone) as calls:
-            forward_of(self.model)(next(self.batches(1)))
+        with torch.no_grad(), self.placed.running() as model, capture(model.backbone) as calls:
+            forward_of(model)(there(self.inputs.make(all_of(self.inputs)[:1]), model))
         return attention_names(calls)
 
-    @torch.no_grad()
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
-        lengths: dict[str, list[list[dict[str, Any]]]] = {}
-        marginals: dict[str, list[torch.Tensor]] = {}
-        single: dict[str, list[list[torch.Tensor]]] = {}
-        errors = []
-        for done, stacks in enumerate(self.single(number), 1):
-            for frozen in stacks:
-                if not frozen.heads:
-                    continue
-                found = path_lengths(frozen, by)
-                errors.append(found.error)
-                lengths.setdefault(frozen.name, []).append(found.rows())
-                if len(set(frozen.heads)) == 1:
-                    marginals.setdefault(frozen.name, []).append(head_marginals(frozen))
-                    single.setdefault(frozen.name, []).append(residuals_by_length(frozen, PATHS, done))
-            self.report("paths", done, number)
-        return {
-            "error": max(errors, default=None),
-            "lengths": [{"stack": stack, **row} for stack, runs in lengths.items() for row in _averaged(runs)],
-            "heads": [row for stack, found in marginals.items() for row in _head_rows(stack, torch.stack(found).mean(0))],
-            "single": [row for stack, runs in single.items() for row in _single_rows(stack, runs)],
-        }
+        job = PathPass(self.placed, self.engine.threads, by)
+        whole = self._folded("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        stacks: dict[str, list[StackPaths]] = {}
+        for one in (stack for stacks_ in whole.state for stack in stacks_):
+            stacks.setdefault(one.stack, []).append(one)
+        return {"found": _path_tables(stacks), "failed": whole.failed}
 
-    @torch.no_grad()
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
+        job = BoundPass(self.placed, self.engine.threads)
+        whole = self._folded("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        stacks: dict[str, list[StackBounds]] = {}
+        for one in whole.state:
+            stacks.setdefault(one.stack, []).append(one)
         heads: list[dict[str, Any]] = []
         depth: list[dict[str, Any]] = []
-        found: dict[str, list[Any]] = {}
-        first: dict[str, FrozenStack] = {}
-        for done, stacks in enumerate(self.single(number)):
-            for frozen in stacks:
-                found.setdefault(frozen.name, []).extend((done, layer, bound) for _, layer, bound in model_bounds(frozen))
-                first.setdefault(frozen.name, frozen)
-            self.report("bounds", done + 1, number)
-        for stack, bounds in found.items():
-            heads += bound_rows(stack, bounds)
-            depth += [{"stack": stack, **row} for row in depth_rows(first[stack], bounds)]
-        return {"heads": heads, "depth": depth}
+        for stack, runs in stacks.items():
+            heads += bound_rows(stack, [(run.place, layer, bound) for run in runs for layer, bound in run.layers])
+            depth += [{"stack": stack, **row} for run in runs for row in run.depth]
+        return {"found": {"heads": heads, "depth": depth}, "failed": whole.failed}
 
 
-PATHS = 20
-"""Random paths of each length whose product of patterns is looked at."""
+def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
+    """The inputs of every stack as one."""
+    marginals = {stack: [run.marginals for run in runs if run.marginals is not None] for stack, runs in stacks.items()}
+    return {
+        "error": max((run.error for runs in stacks.values() for run in runs), default=None),
+        "lengths": [{"stack": stack, **row} for stack, runs in stacks.items() for row in _averaged([r.rows for r in runs])],
+        "heads": [row for stack, some in marginals.items() if some for row in _head_rows(stack, torch.stack(some).mean(0))],
+        "single": [row for stack, runs in stacks.items() for row in _single_rows(stack, [r.single for r in runs if r.single])],
+    }
 
 
-def _single_rows(stack: str, runs: list[list[torch.Tensor]]) -> list[dict[str, Any]]:
+def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
     rows = []
     for hops, residuals in enumerate(zip(*runs), 1):
-        mean, low, high = interval([float(r.mean()) for r in residuals])
+        mean, low, high = interval(list(residuals))
         rows.append({"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high})
     return rows
 

@@ -5,15 +5,42 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import EigenlensError
-from ..run.files import read_json
+from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
+from ..run.places import damage_told, read_result
 from ..stats import DepthNumber
 from ..study.depth import Depth
 
-FACTS = {"model", "data", "length", "inputs", "by", "float64", "notes"}
-"""What every run says of itself."""
+MAYBE = (MEASURED, None)
+PLACE = {"stack": str, "layer": LAYER, "head": LAYER}
+POINT = {
+    "stack": str, "layer": LAYER, "place": Literal["input", "output", "attention"], "tokens": Literal["all", "without sinks"],
+    "metric": str, "head": (LAYER, None), "mean": MEASURED, "low": MAYBE, "high": MAYBE, "number": COUNT,
+}  # fmt: skip
+TERM = {
+    "stack": str, "part": str, "attention_hops": (COUNT, None), "mlp_hops": (COUNT, None), "paths": (NUMBER, None),
+    "path_share": MAYBE, "share": MEASURED, "size": MEASURED, "residual": MEASURED,
+}  # fmt: skip
+BOUND = {
+    **PLACE, "holds": MAYBE, "max_d": MAYBE, "gamma": MAYBE, "beta": MAYBE, "cubic": MAYBE, "unconditional": MAYBE,
+    "dobrushin": MAYBE, "residual_in": MAYBE, "residual_out": MAYBE,
+}  # fmt: skip
+FORM: dict[str, Any] = {
+    "facts": {
+        "model": {"name": str, "fingerprint": str}, "data": {"name": str}, "length": COUNT, "inputs": COUNT,
+        "by": Literal["attention", "mlp", "both"], "float64": bool, "notes": [str], "versions?": Table(str), "created?": str,
+        "seconds?": NUMBER,
+    },
+    "curves": Table([POINT]),
+    "paths": {
+        "error": MAYBE, "lengths": [TERM], "heads": [{**PLACE, "by_length": [MEASURED], "all": MEASURED}],
+        "single": [{"stack": str, "attention_hops": COUNT, "residual": MEASURED, "low": MAYBE, "high": MAYBE}],
+    },
+    "bounds": {"heads": [BOUND], "depth": [{"stack": str, "depth": LAYER, "holds": (bool, MEASURED, None)}]},
+}  # fmt: skip
+"""What `collapse.json` holds."""
 
 
 class Collapse:
@@ -32,27 +59,38 @@ class Collapse:
     @classmethod
     def open(cls, folder: str | Path) -> Collapse:
         """Open the folder of a finished run."""
-        path = Path(folder) / "collapse.json"
-        if not path.is_file():
+        if not (Path(folder) / "collapse.json").is_file():
             raise EigenlensError(
                 f"{folder} holds no finished collapse run (no collapse.json); make one with: eigenlens collapse"
             )
-        content = read_json(path)
-        if not isinstance(content, dict) or not {"facts", "curves", "paths", "bounds"} <= set(content):
-            raise EigenlensError(f"{path} is not what a collapse run writes; make it anew")
-        if not isinstance(content["facts"], dict) or (missing := FACTS - set(content["facts"])):
-            what = f"its facts lack {', '.join(sorted(missing))}" if isinstance(content["facts"], dict) else "it has no facts"
-            raise EigenlensError(f"{path} is damaged or of another version: {what}; make it anew")
-        parts = {"paths": {"lengths", "single", "heads", "error"}, "bounds": {"heads", "depth"}}
-        for name, keys in parts.items():
-            if not isinstance(content[name], dict) or not keys <= set(content[name]):
-                raise EigenlensError(f"{path} is damaged or of another version: its {name} are not whole; make it anew")
-        return cls(content)
+        content = read_result(folder, "collapse", None, "eigenlens collapse -o")
+        with damage_told(folder, "collapse"):
+            for name in ("paths", "bounds"):
+                if isinstance(content.get(name), dict) and not FORM[name].keys() <= content[name].keys():
+                    raise ValueError(f"its {name} are not whole")
+            if missing := [key for key in FORM["facts"] if not key.endswith("?") and key not in content["facts"]]:
+                raise ValueError(f"its facts lack {', '.join(missing)}")
+            check_form(content, FORM, "it")
+            found = cls(content)
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raises what the first use of a run that is not whole would raise."""
+        _ = self.sentence, self.rows(tokens="without sinks")  # every curve that is told of is there
+        by = "mlp_hops" if self.facts["by"] == "mlp" else "attention_hops"
+        if self.paths and (self.error is None or any(row[by] is None for row in self.paths if row["part"] == "paths")):
+            raise ValueError("the paths have no error or no number of hops")
+        if any(row.keys() != self.bounds[0].keys() for row in self.bounds):
+            raise ValueError("the bounds of the heads are not of one kind")
 
     @cached_property
     def curves(self) -> dict[str, Depth]:
         """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`, …"""
-        return {name: Depth(tuple(DepthNumber(**row) for row in rows)) for name, rows in self._content["curves"].items()}
+        return {
+            name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows))
+            for name, rows in self._content["curves"].items()
+        }
 
     @property
     def paths(self) -> list[dict[str, Any]]:

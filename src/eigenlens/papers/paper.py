@@ -37,12 +37,16 @@ class Paper:
         self, quick: bool = False, out: Path | None = None, seed: int = 0, report: Report = silent,
         *, resume: bool = False, force: bool = False,
     ) -> Reproduction:  # fmt: skip
-        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
+        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there.
+
+        Studies, collapse runs, evaluations and passes of diagnostics are done by the engine in force; training, and what is
+        measured of trained models, in this process.
+        """
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
-        parts = Parts.begin(out or Path(self.name), request, resume=resume, force=force)
-        tables = self.measure(scale, parts, seed, report)
-        notes = (MINIATURE, *self.notes) if quick else self.notes
-        done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, parts.request, self.shown)
-        parts.write("reproduction", done.record())
+        with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:
+            tables = self.measure(scale, parts, seed, report)
+            notes = (MINIATURE, *self.notes) if quick else self.notes
+            done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, parts.request, self.shown)
+            parts.write("reproduction", done.record())
         return done

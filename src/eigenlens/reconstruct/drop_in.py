@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,17 @@ from ..attention.softmax import Softmax
 from ..capture import AttentionCall, Site, replaced
 from ..capture.session import unseen
 from ..errors import EigenlensError
+from ..run.engine import Engine, choose, engaged
 from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
 from ..study.make import data_names
+from ..study.placed import Placed
+from .beside import Beside, means, with_change
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
-from .measures import Truth
-from .passes import means, whole_passes, with_change
+from .measures import Sums, Truth
 
 
 @contextlib.contextmanager
@@ -107,32 +109,8 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
     return read_mask(mask, T, S)
 
 
-@dataclass
-class _Moved:
+class Moved(Sums):
     """How far the patterns and outputs of a mechanism are from the model's own: sums of each head (H,)."""
-
-    sums: dict[str, Tensor] = field(default_factory=dict)
-
-    @torch.no_grad()
-    def add(self, call: AttentionCall, mechanism: Mechanism) -> None:
-        truth = Truth(call)
-        k, v, terms = terms_of(mechanism, call)
-        with unseen():
-            pattern = mechanism.weights(call.q, k, **terms)  # (B, H, T, S)
-            output = mechanism(call.q, k, v, **terms)  # (B, H, T, E)
-        S, rows = pattern.shape[3], truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
-        counts = rows[..., None]
-        n, d = k.shape[2], call.q.shape[3]
-        work = mechanism.cost(n, d) / Softmax().cost(n, d)
-        found = {
-            "rows": truth.number,
-            "variation": ((pattern - truth.pattern[..., :S]).abs() * counts).sum((0, 2, 3)).double() / 2,
-            "same": ((pattern.argmax(-1) == truth.pattern.argmax(-1)) & rows).sum((0, 2)).double(),
-            "squared": ((output - truth.output) * counts).square().sum((0, 2, 3)).double(),
-            "squares": (truth.output * counts).square().sum((0, 2, 3)).double(),
-            "work": work * truth.number,
-        }
-        self.sums = {name: self.sums[name] + x if name in self.sums else x for name, x in found.items()}
 
     def heads(self, site: str) -> list[dict[str, Any]]:
         sums, place = self.sums, Site.parse(site)
@@ -150,10 +128,42 @@ class _Moved:
         ]
 
 
+@dataclass(frozen=True, eq=False)
+class DropIn:
+    """A mechanism as what is done to a model."""
+
+    mechanism: Mechanism
+
+    def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
+        if call.kind != "self":
+            return None
+        mechanism, truth = self.mechanism, Truth(call)
+        k, v, terms = terms_of(mechanism, call)
+        with unseen():
+            pattern = mechanism.weights(call.q, k, **terms)  # (B, H, T, S)
+            output = mechanism(call.q, k, v, **terms)  # (B, H, T, E)
+        S, rows = pattern.shape[3], truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
+        counts = rows[..., None]
+        n, d = k.shape[2], call.q.shape[3]
+        work = mechanism.cost(n, d) / Softmax().cost(n, d)
+        return {
+            "rows": truth.number,
+            "variation": ((pattern - truth.pattern[..., :S]).abs() * counts).sum((0, 2, 3)).double() / 2,
+            "same": ((pattern.argmax(-1) == truth.pattern.argmax(-1)) & rows).sum((0, 2)).double(),
+            "squared": ((output - truth.output) * counts).square().sum((0, 2, 3)).double(),
+            "squares": (truth.output * counts).square().sum((0, 2, 3)).double(),
+            "work": work * truth.number,
+        }
+
+    def applied(self, model: Model) -> contextlib.AbstractContextManager[Mechanism]:
+        return attending(model, self.mechanism)
+
+
 def evaluate_mechanism(
     model: str | Path | nn.Module | Model, data: Any = None, *, attention: str | Mechanism,
     settings: Mapping[str, Any] | None = None, inputs: int = 48, length: int | None = None, pad: bool = False,
-    out: str | Path | None = None, force: bool = False, device: str = "cpu", tokenizer: Any = None, report: Report = silent,
+    out: str | Path | None = None, force: bool = False, device: str = "cpu", tokenizer: Any = None,
+    engine: Engine | None = None, report: Report = silent,
 ) -> Evaluation:  # fmt: skip
     """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""
     mechanism = dropped(attention, settings)
@@ -161,25 +171,24 @@ def evaluate_mechanism(
         raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
     folder = check_place(out, force, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
+    chosen, placed = choose(engine), Placed.of(loaded, device)
+    if chosen.remote:
+        placed.check_place()
     given = asdict(mechanism.settings)
+    notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         names = data_names(data, loaded, Path(scratch))
         prepared = prepare(loaded, Request(names, length, max(inputs, 6), 0.5, 0, pad), Path(scratch))
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
-        moved: dict[str, _Moved] = {}
-
-        def compare(call: AttentionCall) -> None:
-            if call.kind == "self":
-                moved.setdefault(str(call.site), _Moved()).add(call, mechanism)
-
-        used = held.run(compare, inputs, report=report, what="patterns")
-        heads = [row for site, found in moved.items() for row in found.heads(site)]
-        applied: Callable[[], Any] = lambda: attending(loaded, mechanism)  # noqa: E731
-        rows = whole_passes(held, inputs, applied, report)
+        with engaged(chosen):
+            beside = Beside(held, inputs, placed, DropIn(mechanism), chosen, report, notes)
+            moved, used = beside.calls("patterns")
+            heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
+            rows = beside.whole_passes()
     summary = [with_change(row) for row in means(heads, DROP_IN_MEASURES) + rows]
     facts = {
         "model": loaded.name, "data": prepared.facts["name"], "length": prepared.length, "inputs": used,
-        "notes": ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else [],
+        "notes": notes,
         "plan": {
             "target": {"attention": mechanism.name, **given},
             "model": {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": loaded.name},

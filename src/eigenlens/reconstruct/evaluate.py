@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention import Mechanism
 from ..capture import AttentionCall, Site
 from ..errors import EigenlensError
+from ..run.engine import Engine, choose, engaged
 from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..study.placed import Placed
+from .beside import Beside, means, with_change
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
 from .held_out import HeldOut, names_of
 from .long import block_errors
 from .measures import Errors, Truth
-from .passes import means, whole_passes, with_change
 from .plan import Plan
 
 __all__ = ["Evaluation", "evaluate"]
@@ -42,6 +45,7 @@ def evaluate(
     force: bool = False,
     device: str = "cpu",
     tokenizer: Any = None,
+    engine: Engine | None = None,
     report: Report = silent,
 ) -> Evaluation:
     """Measure a plan, or an attention mechanism that the model was not trained with, on `data`, beside the unchanged model.
@@ -50,6 +54,8 @@ def evaluate(
     come from whole passes, in which every layer sees what the planned layers below it made. On the data of the study only
     documents are used that neither the study nor the choice of the plan has seen. `out` is a folder for what was found.
     `attention` is a known mechanism by name, with `settings`, or one that was made; cross-attention stays as it is.
+    `engine` works on the inputs in shards, as for a study: at equal threads nothing but the seconds depends on it, which are
+    summed over all processes, and noisier where these share a machine.
 
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
@@ -59,7 +65,7 @@ def evaluate(
     if attention is not None:
         return evaluate_mechanism(
             model, data, attention=attention, settings=settings, inputs=inputs, length=length, pad=pad, out=out, force=force,
-            device=device, tokenizer=tokenizer, report=report,
+            device=device, tokenizer=tokenizer, engine=engine, report=report,
         )  # fmt: skip
     if settings:
         raise EigenlensError(f"settings {', '.join(settings)} are for an attention mechanism, and a plan has its own")
@@ -74,30 +80,26 @@ def evaluate(
         raise EigenlensError(
             f"the plan is for inputs of up to {opened.length} tokens and {length} are asked for; make a plan of that length"
         )
+    chosen = choose(engine)
+    placed = Placed.of(loaded, device)
+    if chosen.remote:
+        placed.check_place()
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         held, notes = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
-        errors: dict[str, Errors] = {}
-
-        def compare(call: AttentionCall) -> None:
-            errors.setdefault(str(call.site), Errors()).add(Truth(call), opened.scores(call))
-
-        if opened.blocks is None:
-            used = held.run(compare, inputs, report=report, what="patterns")
-            heads = [row for site, found in errors.items() for row in _heads(site, found)]
-            local = means(heads, MEASURES)
-            if held.inputs.length == opened.length and not pad:
-                local += _multiply_adds(opened, errors)
-        else:
-            outputs: dict[str, torch.Tensor] = {}
-
-            def compare_outputs(call: AttentionCall) -> None:
-                site, found = str(call.site), block_errors(call, opened.attend(call))
-                outputs[site] = outputs[site] + found if site in outputs else found
-
-            used = held.run(compare_outputs, inputs, report=report, what="outputs")
-            heads = _block_heads(opened, outputs)
-            local = means(heads, BLOCK_MEASURES)
-        rows = whole_passes(held, inputs, lambda: opened.applied(loaded), report)
+        with engaged(chosen):
+            beside = Beside(held, inputs, placed, PlanChange.of(opened), chosen, report, notes)
+            if opened.blocks is None:
+                sums, used = beside.calls("patterns")
+                errors = {site: Errors(found) for site, found in sums.items()}
+                heads = [row for site, found in errors.items() for row in _heads(site, found)]
+                local = means(heads, MEASURES)
+                if held.inputs.length == opened.length and not pad:
+                    local += _multiply_adds(opened, errors)
+            else:
+                outputs, used = beside.calls("outputs")
+                heads = _block_heads(opened, outputs)
+                local = means(heads, BLOCK_MEASURES)
+            rows = beside.whole_passes()
         first = held.inputs.length
     summary = [with_change(row) for row in local + rows]
     facts = {
@@ -112,6 +114,28 @@ def evaluate(
     if folder is not None:
         found.save(folder)
     return found
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """A plan as what is done to a model."""
+
+    plan: Plan
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanChange:
+        """Without the plan's examples, which only a report needs."""
+        return cls(Plan(plan.facts, plan.choices, plan.parts, plan.blocks))
+
+    def compare(self, call: AttentionCall) -> dict[str, Tensor]:
+        if self.plan.blocks is not None:
+            return block_errors(call, self.plan.attend(call))
+        errors = Errors()
+        errors.add(Truth(call), self.plan.scores(call))
+        return errors.sums
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        return self.plan.applied(model)
 
 
 def _held(
@@ -157,10 +181,11 @@ def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
     ]
 
 
-def _block_heads(plan: Plan, outputs: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict[str, Any]]:
     rows = []
     for choice in plan.choices:
-        squared, squares = outputs[f"{choice.stack}/{choice.layer}"][:, choice.head].tolist()
+        sums = outputs[f"{choice.stack}/{choice.layer}"]
+        squared, squares = (float(sums[name][choice.head]) for name in ("squared", "squares"))
         error = (squared / max(squares, 1e-30)) ** 0.5
         rows.append(
             {"stack": choice.stack, "layer": choice.layer, "head": choice.head, "output_error": error, "work": choice.work}

@@ -16,15 +16,19 @@ from torch import nn
 from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from ..run.progress import Report, silent
+from ..run.shards import Shard
 from ..sources.forward import forward_of
 from ..sources.inputs import Batch, Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..sources.split import FIT
 from ..study import Study
 from ..study.make import data_names
+from ..study.stretches import stretches
 
 ENTRIES = 2_000_000
 """Score entries of one call that are looked at together: what follows stays in the caches."""
+TOKENS = 4096
+"""In a shard at most: whole passes may hold logits over a vocabulary for every one of them."""
 
 
 @dataclass
@@ -49,11 +53,20 @@ class HeldOut:
         numbers = [sum(other == group for _, other in turns) for group in groups]
         return [np.flatnonzero(self.inputs.buckets == group)[:stop] for group, stop in zip(groups, numbers)]
 
+    @property
+    def together(self) -> int:
+        """Inputs in a batch."""
+        return max(1, ENTRIES // (self.heads * self.inputs.length**2))
+
     def batches(self, number: int, fit: bool = False) -> list[Batch]:
         """The inputs that are taken, in small batches."""
-        size = max(1, ENTRIES // (self.heads * self.inputs.length**2))
-        rows = self.taken(number, fit)
+        size, rows = self.together, self.taken(number, fit)
         return [self.inputs.make(group[i : i + size]) for group in rows for i in range(0, len(group), size)]
+
+    def shards(self, number: int) -> list[Shard]:
+        """The inputs that are taken, in shards of a batch or two."""
+        size = min(self.together, max(1, TOKENS // self.inputs.length))
+        return stretches(self.inputs, np.concatenate(self.taken(number)), size, size)
 
     def apart(self, number: int, most: int) -> Batch:
         """At most `most` of the first `number` inputs in one batch, of different documents where there are enough."""

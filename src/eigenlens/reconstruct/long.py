@@ -122,10 +122,9 @@ def _choices(curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: 
     return rows
 
 
-def block_errors(call: AttentionCall, output: torch.Tensor | None) -> torch.Tensor:
-    """Squared error of a planned output and squares of the true one, `(2, H)`; no error where the model attends as before."""
+def block_errors(call: AttentionCall, output: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Squared error of a planned output and squares of the true one, `(H,)`; no error where the model attends as before."""
     true = exact(call.q, call.k, call.v, call.scale)
     squares = true.double().square().sum((0, 2, 3))
-    if output is None:
-        return torch.stack([torch.zeros_like(squares), squares])
-    return torch.stack([(output - true).double().square().sum((0, 2, 3)), squares])
+    squared = torch.zeros_like(squares) if output is None else (output - true).double().square().sum((0, 2, 3))
+    return {"squared": squared, "squares": squares}

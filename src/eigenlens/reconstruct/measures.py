@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -61,15 +63,27 @@ class Truth:
 
 
 @dataclass
-class Errors:
+class Sums:
+    """Sums by name, of each head `(H, …)`; what is there is never changed in place."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    def take(self, found: Mapping[str, Tensor]) -> None:
+        """Add to every sum."""
+        self.sums = self.sums | {name: self.sums[name] + x if name in self.sums else x for name, x in found.items()}
+
+    def merge(self, other: Self) -> None:
+        """Add what another has seen."""
+        self.take(other.sums)
+
+
+class Errors(Sums):
     """Sums over rows and inputs, per head `(H,)`; the properties are their means.
 
     score error: squared error of the scores over their variance about the mean of each key position.
     total variation: `½ Σ_j |p̂_ij − p_ij|`. KL: `Σ_j p_ij log(p_ij / p̂_ij)`. top-1: the largest entry is the same.
     output error: `‖(P̂ − P)V‖ / ‖PV‖` over all rows.
     """
-
-    sums: dict[str, Tensor] = field(default_factory=dict)
 
     @torch.no_grad()
     def add(self, truth: Truth, estimate: Estimate, whole: bool = True) -> None:
@@ -99,7 +113,7 @@ class Errors:
                 "output_squared": ((output - truth.output) * rows[..., None]).square().sum((0, 2, 3)).double(),
                 "output_squares": (truth.output * rows[..., None]).square().sum((0, 2, 3)).double(),
             }
-        self.sums = {name: self.sums[name] + x if name in self.sums else x for name, x in found.items()}
+        self.take(found)
 
     def _mean(self, name: str) -> Tensor:
         return self.sums[name] / self.sums["rows"].clamp_min(1)

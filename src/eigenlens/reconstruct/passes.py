@@ -1,56 +1,123 @@
-"""Whole passes of a model as it is and with something changed, in turn, and the rows that say what changed."""
+"""What an evaluation does with a shard of its inputs: calls compared head by head, and whole passes in turn."""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from ..run.progress import Report
+from ..capture import AttentionCall, capture
+from ..run.shards import Tick
 from ..sources.forward import forward_of
-from .evaluation import SECONDS
-from .held_out import HeldOut
-from .tasks import task_of
+from ..sources.models import Model
+from ..stats import State
+from ..study.passes import Stretch
+from ..study.placed import Placed
+from ..study.stretches import there
+from .measures import Sums
+from .tasks import Task, task_of
 
 
-def whole_passes(
-    held: HeldOut, number: int, applied: Callable[[], AbstractContextManager[Any]], report: Report
-) -> list[dict[str, Any]]:
-    """The task's measure and the seconds of whole passes, plain and under `applied()` in turn."""
-    forward, task, seconds, done = forward_of(held.model, whole=True), None, [0.0, 0.0], 0
-    batches = held.batches(number)
-    total = sum(map(held.size, batches))
-    with torch.no_grad():
-        forward(batches[0])  # the first pass of a process is slower
-        for batch in batches:
-            begin = time.perf_counter()
-            plain = forward(batch)
-            middle = time.perf_counter()
-            with applied():
-                planned = forward(batch)
-            seconds = [seconds[0] + middle - begin, seconds[1] + time.perf_counter() - middle]
-            task = task or task_of(held.model, plain)
-            task.add(batch, plain, planned)
-            done += held.size(batch)
-            report("whole passes", done, total)
-    assert task is not None
-    return [*task.result(), {"measure": SECONDS, "plain": seconds[0], "planned": seconds[1]}]
+class Change(Protocol):
+    """What is done to a model: a plan, or another mechanism. It travels to other processes with its tensors."""
+
+    def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
+        """Sums of each head `(H, …)` that say how far the changed attention is from the call's own; None to skip it."""
+
+    def applied(self, model: Model) -> AbstractContextManager[Any]:
+        """The model is changed while this lasts."""
 
 
-def with_change(row: dict[str, Any]) -> dict[str, Any]:
-    """What the planned figure is above the plain one, of that; none where the plain figure is 0 or 1 by definition."""
-    compares = row["plain"] not in {0.0, 1.0}
-    return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+@dataclass
+class Compared:
+    """Every attention call of the unchanged model beside what the change makes of it; the state is `site|name` → sum."""
+
+    placed: Placed
+    threads: int
+    change: Change
+
+    @torch.no_grad()
+    def run(self, content: Stretch, tick: Tick) -> State:
+        found, done = Sums(), 0
+
+        def sink(call: AttentionCall) -> None:
+            sums = self.change.compare(call)
+            if sums is not None:
+                found.take({f"{call.site}|{name}": x for name, x in sums.items()})
+
+        with self.placed.running() as model, capture(model.backbone, sink):
+            for batch in content.batches:
+                forward_of(model)(there(batch, model))
+                done += len(next(iter(batch.values())))
+                tick(done)
+        return {name: x.cpu() for name, x in found.sums.items()}
+
+    def merge(self, mine: State, theirs: State) -> State:
+        both = Sums(mine)
+        both.take(theirs)
+        return both.sums
 
 
-def means(heads: list[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
-    """One row a measure, the mean of the heads, beside what it is where nothing is changed."""
-    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0}
-    return [
-        {"measure": label, "plain": plain.get(name, 0.0), "planned": float(np.mean([head[name] for head in heads]))}
-        for name, label in measures.items()
-    ]
+def by_site(state: State) -> dict[str, dict[str, Tensor]]:
+    """The state of `Compared`, site by site."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for key, x in state.items():
+        site, _, name = key.partition("|")
+        found.setdefault(site, {})[name] = x
+    return found
+
+
+@dataclass
+class Passed:
+    """The task's measure so far, and the seconds of the passes, plain and changed."""
+
+    task: Task
+    seconds: tuple[float, float]
+
+
+@dataclass
+class InTurn:
+    """Whole passes, plain and changed in turn; every layer sees what the changed layers below it made."""
+
+    placed: Placed
+    threads: int
+    change: Change
+    _warm: bool = field(default=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_warm": False}
+
+    @torch.no_grad()
+    def run(self, content: Stretch, tick: Tick) -> Passed:
+        task: Task | None = None
+        plain_seconds = changed_seconds = 0.0
+        done = 0
+        with self.placed.running() as model:
+            forward = forward_of(model, whole=True)
+            for given in content.batches:
+                batch = there(given, model)
+                if not self._warm:
+                    forward(batch)  # the first pass of a process is slower
+                    self._warm = True
+                begin = time.perf_counter()
+                plain = forward(batch)
+                middle = time.perf_counter()
+                with self.change.applied(model):
+                    changed = forward(batch)
+                plain_seconds, changed_seconds = plain_seconds + middle - begin, changed_seconds + time.perf_counter() - middle
+                task = task or task_of(model, plain)
+                task.add(batch, plain, changed)
+                done += len(next(iter(batch.values())))
+                tick(done)
+        assert task is not None
+        return Passed(task, (plain_seconds, changed_seconds))
+
+    def merge(self, mine: Passed, theirs: Passed) -> Passed:
+        task = copy.deepcopy(mine.task)  # on a cluster a state may be needed again
+        task.merge(theirs.task)
+        return Passed(task, (mine.seconds[0] + theirs.seconds[0], mine.seconds[1] + theirs.seconds[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -15,9 +15,14 @@ from ..sources.models import Model
 
 
 class Task(Protocol):
-    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has one row a measure."""
+    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has one row a measure.
+
+    `merge` adds what another has seen of the inputs that follow, and leaves that other as it was.
+    """
 
     def add(self, batch: Batch, plain: Any, planned: Any) -> None: ...
+
+    def merge(self, other: Self) -> None: ...
 
     def result(self) -> list[dict[str, Any]]: ...
 
@@ -49,6 +54,10 @@ class Perplexity:
         self.same += int(((plain.logits[:, :-1].argmax(-1) == planned.logits[:, :-1].argmax(-1)) & seen).sum())
         self.number += int(seen.sum())
 
+    def merge(self, other: Self) -> None:
+        self.loss = [mine + theirs for mine, theirs in zip(self.loss, other.loss)]
+        self.same, self.number = self.same + other.same, self.number + other.number
+
     def result(self) -> list[dict[str, Any]]:
         before, after = (math.exp(min(loss / max(self.number, 1), 700)) for loss in self.loss)
         return [
@@ -75,6 +84,10 @@ class Classes:
         self.same, self.number = self.same + int(same.sum()), self.number + same.numel()
         self.overlap += float(overlap.sum())
 
+    def merge(self, other: Self) -> None:
+        self.same, self.number = self.same + other.same, self.number + other.number
+        self.overlap += other.overlap
+
     def result(self) -> list[dict[str, Any]]:
         number = max(self.number, 1)
         return [
@@ -97,6 +110,10 @@ class Embeddings:
         for kept, output in zip(self.found, (plain, planned)):
             hidden = _hidden(output)
             kept.append(F.normalize(self._pooled(hidden, batch.get("attention_mask")).float(), dim=-1).cpu())
+
+    def merge(self, other: Self) -> None:
+        for mine, theirs in zip(self.found, other.found):
+            mine += theirs
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         if hidden.ndim < 3:

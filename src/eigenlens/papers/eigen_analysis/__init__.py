@@ -63,8 +63,12 @@ def reproduce(
         "paper": PAPER, "models": list(scale.models), "text": scale.text, "length": scale.length, "inputs": scale.inputs,
         "seed": seed, "training": scale.experiment.record(),
     }  # fmt: skip
-    parts = Parts.begin(out, request, resume=resume, force=force)
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
+    with Parts.held(out, request, resume=resume, force=force) as parts:
+        return _measured(scale, parts, request, seed, report, notes)
+
+
+def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]) -> Reproduction:
     studies = _studies(scale, parts, seed, report, notes)
     texts = [s for s in studies if s.facts["model"]["kind"] != "vision"]
     pairs = list(combinations(texts, 2))
@@ -96,12 +100,12 @@ def _studies(scale: Scale, parts: Parts, seed: int, report: Report, notes: list[
             notes.append(f"{name} was left out: {error}")
             continue
         vision = model.kind == "vision"
-        found.append(
-            study(
-                model, None if vision else scale.text, folder, length=None if vision else scale.length, inputs=scale.inputs,
-                only=("rows", "matrices"), rank=COMPONENTS, seed=seed, resume=True, report=report,
-            )
+        made = study(
+            model, None if vision else scale.text, folder, length=None if vision else scale.length, inputs=scale.inputs,
+            only=("rows", "matrices"), rank=COMPONENTS, seed=seed, resume=True, report=report,
         )  # fmt: skip
+        found.append(made)
+    notes += [f"{_name(made)}: {note}" for made in found for note in made.facts["notes"] if " is partial: " in note]
     if not found:
         raise EigenlensError(f"none of the models can be had: {'; '.join(notes)}")
     return found

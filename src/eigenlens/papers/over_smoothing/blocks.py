@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
 
-from ...diagnostics import SeenLayer
 from ...diagnostics.smoothing import Smoothing
 from ...errors import EigenlensError
-from ...sources.models import Model, load
-from ..diagnosed import begun, subject_of, watched
+from ...sources.models import Model
+from ..diagnosed import Batch, Diagnosed
 
 
 @dataclass(frozen=True)
@@ -41,21 +40,20 @@ class Step:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def block_steps(model: nn.Module | Model, forward: Callable[[], Any]) -> list[Step]:
-    """Every block of a post-norm encoder on every input of one forward pass; the inputs must be without padding."""
-    subject = subject_of(load(model, device=None), forward)
+def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step]:
+    """Every block of a post-norm encoder on every input, block by block; the inputs must be without padding."""
+    watch = Diagnosed(model, "smoothing", batches)
+    subject, smoothing = watch.subject, watch.diagnostic
+    assert isinstance(smoothing, Smoothing)
     if len(subject.stacks) != 1:
         name = type(subject.module).__name__
         raise EigenlensError(f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks")
-    smoothing = Smoothing()
-    begun(smoothing, subject)
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))
     found: list[Step] = []
-
-    def see(layer: SeenLayer) -> None:
-        block, number = smoothing.blocks[layer.site], len(found) // len(layer.inputs)
-        for i, values in enumerate(smoothing.measure(layer)[..., 0].tolist()):
+    for number, (site, inputs) in enumerate(watch.values().items()):
+        block = smoothing.blocks[site]
+        for i, values in enumerate(inputs[..., 0].tolist()):
             of = dict(zip(smoothing.numbers, values))
             if of["v"] != of["v"]:
                 raise EigenlensError("the bound is for tokens that all see each other: give inputs without padding and mask")
@@ -66,7 +64,4 @@ def block_steps(model: nn.Module | Model, forward: Callable[[], Any]) -> list[St
                     block.s, of["root"], of["sigma"], of["v"], block.gain * of["v"], of["sharp"],
                 )
             )  # fmt: skip
-
-    with watched(subject, smoothing, see):
-        forward()
     return found

@@ -23,6 +23,7 @@ from .blocks import block_steps
 if TYPE_CHECKING:
     from . import Scale
 
+BATCH = 8
 READ_OUTS = ("last layer", *FUSIONS)
 
 
@@ -31,7 +32,7 @@ def pretrained(name: str, scale: Scale, seed: int) -> list[dict[str, Any]]:
     """Every block of a catalogue model of BERT's family on real text."""
     model = load(name)
     ids = token_ids(model, scale.text, scale.length, scale.inputs, seed)
-    steps = block_steps(model, lambda: model.backbone(input_ids=ids))
+    steps = block_steps(model, [{"input_ids": some} for some in ids.split(BATCH)])
     return [{"model": name, "state": "pretrained", "seed": seed, **step.row()} for step in steps]
 
 
@@ -62,7 +63,7 @@ def _lab_steps(model: Transformer, task: Digits, state: str, seed: int) -> list[
     inputs = next(iter(task.held_out())).inputs[:32]
     return [
         {"model": "digits", "state": state, "seed": seed, **step.row()}
-        for step in block_steps(model, lambda: model(inputs))
+        for step in block_steps(model, [{"inputs": inputs}])
     ]  # fmt: skip
 
 

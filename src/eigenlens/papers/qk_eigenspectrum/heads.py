@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...diagnostics.localisation import Localisation
 from ...diagnostics.qk import QueryKey
-from ...sources.forward import forward_of
 from ...sources.models import load
-from ..diagnosed import begun, subject_of, watched
+from ..diagnosed import Diagnosed, begun
 from ..inputs import batches_of
 
 
@@ -17,14 +15,9 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
     model = load(name)
     vision = model.kind == "vision"
     batches = batches_of(model, "photos" if vision else text, None if vision else length, inputs, seed, 4)
-    run = forward_of(model)
-    subject = subject_of(model, lambda: run(batches[0]))
-    spectra, looks = QueryKey(), Localisation()
-    begun(spectra, subject)
-    begun(looks, subject)
-    with watched(subject, looks):
-        for batch in batches:
-            run(batch)
+    watch, spectra = Diagnosed(model, "localisation", batches), QueryKey()
+    begun(spectra, watch.subject)
+    looks = watch.seen()
     near = {(row["stack"], row["layer"], row["head"]): row for row in looks.result().rows()}
     rows = []
     for row in spectra.result().rows():

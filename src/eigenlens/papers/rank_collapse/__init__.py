@@ -16,6 +16,9 @@ from ...collapse.paths import full_length_share
 from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report, silent
+from ...run.whole import Refused
+from ...sources import datasets
+from ...sources.models import Model, load
 from ..claims import Reproduction
 from . import training
 from .claims import CURVES, DEPTHS, claims_of
@@ -75,8 +78,12 @@ def reproduce(
     """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
     scale = scale or (QUICK if quick else FULL)
     request = {"paper": PAPER, "seed": seed, **scale.record()}
-    parts = Parts.begin(out, request, resume=resume, force=force)
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
+    with Parts.held(out, request, resume=resume, force=force) as parts:
+        return _measured(scale, parts, request, seed, report, notes)
+
+
+def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]) -> Reproduction:
     runs = [
         parts.part(f"random/{family}-{start}", partial(random_run, family, start, scale, seed, report))
         for family in scale.random
@@ -88,12 +95,7 @@ def reproduce(
         for start in range(scale.seeds)
         for what in (NO_NORM, OTHER_TEXT)
     ]
-    models = []
-    for name in scale.models:
-        try:
-            models.append(parts.part(f"pretrained/{name}", partial(catalogue_run, name, scale, seed, parts.folder, report)))
-        except EigenlensError as error:
-            notes.append(f"{name} was left out: {error}")
+    models = _models(scale, parts, seed, report, notes)
     circles = training.circle_table(scale.training, parts, report)
     tables = {
         "random curves": (curves := _random_curves([*runs, *others])),
@@ -123,6 +125,33 @@ def reproduce(
     )
     parts.write("reproduction", done.record())
     return done
+
+
+def _models(scale: Scale, parts: Parts, seed: int, report: Report, notes: list[str]) -> list[dict[str, Any]]:
+    """The catalogue's models; one that is not to be had is left out, but a cluster that is lost ends the run."""
+    found = []
+    for name in scale.models:
+        part = f"pretrained/{name}"
+        if not parts.has(part):
+            try:
+                model = _at_hand(name, scale.text)
+                parts.write(part, catalogue_run(model, scale, seed, parts.folder, report))
+            except Refused as error:
+                notes.append(f"{name} was left out: {error.reason}")
+                continue
+        found.append(parts.read(part))
+        notes += [f"{name}: {note}" for note in found[-1]["notes"]]
+    return found
+
+
+def _at_hand(name: str, text: str) -> Model:
+    try:
+        model = load(name)
+        if model.kind not in {"vision", "audio"}:
+            next(iter(datasets.text(text)))
+    except EigenlensError as error:
+        raise Refused(str(error)) from error
+    return model
 
 
 def _random_curves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from ...collapse.sampling import residuals_by_length
 from ...explain import freeze
 from ...run.progress import Report
 from ...sources.inputs import Request, prepare
-from ...sources.models import load
+from ...sources.models import Model, load
 from ...stats.geometry import relative_residual
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ def bound_summary(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def catalogue_run(name: str, scale: Scale, seed: int, folder: Path, report: Report) -> dict[str, Any]:
+def catalogue_run(model: Model, scale: Scale, seed: int, folder: Path, report: Report) -> dict[str, Any]:
     """A pretrained model of the catalogue: residual with the paper's four variants, its single paths, its bounds."""
-    model = load(name)
+    name = model.name
     vision, audio = model.kind == "vision", model.kind == "audio"
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         data = None if vision else [str(path) for path in synthetic_sound(Path(scratch))] if audio else scale.text
@@ -148,7 +148,11 @@ def catalogue_run(name: str, scale: Scale, seed: int, folder: Path, report: Repo
         for row in (row for row in run.rows() if row["stack"] == stack):
             curves.append({"model": name, "stack": stack, "depth": row["depth"], **{v: row.get(v) for v in VARIANTS}})
     bounds = [bound_summary(name, run.bounds)] if run.bounds else []
-    return {"model": name, "sentence": run.sentence, "curves": curves, "single": run.single_paths, "bounds": bounds}
+    partial = [note for note in run.facts["notes"] if " is partial: " in note]
+    return {
+        "model": name, "sentence": run.sentence, "curves": curves, "single": run.single_paths, "bounds": bounds,
+        "notes": partial,
+    }  # fmt: skip
 
 
 def synthetic_sound(folder: Path, clips: int = 4, rate: int = 16_000) -> list[Path]:
