@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..run.files import disk_errors, write_json
+from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 from ..run.places import damage_told, read_result
 
 FORMAT = 1
@@ -34,6 +35,23 @@ TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
 """The measure a model is judged by; it has one of them."""
 SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
+
+
+FORM = {
+    "facts": {
+        "model": str, "data": str, "length": COUNT, "inputs": COUNT, "notes": [str], "versions?": Table(str),
+        "seconds?": NUMBER, "created?": str,
+        "plan": {
+            "work": MEASURED, "target": Table((*PLAIN, list, dict)), "model": {"name": str, "fingerprint": (str, None)},
+            "study?": (str, None),
+        },
+    },
+    "summary": [{"measure": str, "plain": MEASURED, "planned": MEASURED, "change?": (MEASURED, None)}],
+    "heads": [{
+        "stack": str, "layer": LAYER, "head": LAYER, "work": MEASURED, "total_variation?": MEASURED, "output_error?": MEASURED,
+    }],
+}  # fmt: skip
+"""What `evaluation.json` holds."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,13 +134,12 @@ class Evaluation:
 
 def _check(found: Evaluation) -> None:
     """Raises what the first use of a record without these would raise."""
-    if missing := {"model", "data", "length", "inputs", "notes", "plan"} - set(found.facts):
-        raise KeyError(*missing)
-    heads = [(head["layer"], head["head"], head["work"]) for head in found.heads if head["stack"]]
-    numbers = [(row["plain"], row["planned"]) for row in found.summary if row["measure"]]
-    if not heads or not all(isinstance(x, int | float) for row in [*heads, *numbers] for x in row):
+    check_form({"facts": found.facts, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
         raise ValueError("heads and measures need numbers")
-    _ = found.facts["plan"]["work"], found.sentence
+    if not {"total_variation", "output_error"} & found.heads[0].keys():
+        raise ValueError("the heads have no error")
+    _ = found.sentence
 
 
 def _change(row: dict[str, Any]) -> str:

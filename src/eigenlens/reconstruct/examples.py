@@ -138,7 +138,7 @@ class Examples:
         x = read_tensors(path)
         tokens = tuple({stack: tuple(map(str, words)) for stack, words in known.items()} for known in record["tokens"])
         places = tuple((str(stack), int(layer), int(head)) for stack, layer, head in record["places"])
-        candidates = tuple((str(name), budget) for name, budget in record["candidates"])
+        candidates = tuple((str(name), None if budget is None else float(budget)) for name, budget in record["candidates"])
         found = cls(
             tokens, places, candidates, x["true"], x["estimated"], x["work"].numpy(), x["total_variation"].numpy(),
             tuple(record["chosen"]),
@@ -148,7 +148,12 @@ class Examples:
 
     def _check_shapes(self) -> None:
         (I, P, C), n = (len(self.tokens), len(self.places), len(self.candidates)), self.true.shape[-1]
-        fits = self.true.shape == (I, P, n, n) and self.estimated.shape == (I, P, C, n, n)
+        fits = I * P * n > 0 and self.true.dtype == self.estimated.dtype == torch.float16 and bool(self.true.isfinite().all())
+        fits = fits and self.true.shape == (I, P, n, n) and self.estimated.shape == (I, P, C, n, n)
+        fits = (
+            fits and not bool(self.estimated.isinf().any()) and self.work.dtype.kind == self.total_variation.dtype.kind == "f"
+        )
+        fits = fits and all(0 <= layer < 100_000 and 0 <= head < 100_000 for _, layer, head in self.places)
         fits = fits and self.work.shape == self.total_variation.shape == (P, C) and len(self.chosen) == P
         fits = fits and all(c is None or 0 <= c < C for c in self.chosen)
         if not fits or any(len(known[stack]) != n for known in self.tokens for stack, *_ in self.places):

@@ -79,7 +79,12 @@ def plan(
     facts = {
         **made_from(opened, held.model, begin),
         "length": opened.length,
-        "study": {"name": opened.name, "request": opened.facts["options"]["request"], "data": opened.facts["data"]},
+        "study": {
+            "name": opened.name,
+            "request": opened.facts["options"]["request"],
+            "data": opened.facts["data"],
+            "partial": opened.facts.get("partial", []),
+        },
         "shapes": {site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()},
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,

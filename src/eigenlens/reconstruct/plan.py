@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ from .candidates import ESTIMATORS
 from .estimator import Estimate, Estimator
 from .examples import FILE as EXAMPLES
 from .examples import Examples
+from .record import check_plan
 
 FORMAT = 1
+NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
+"""Types that tensors of estimators have."""
 NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
@@ -101,13 +104,13 @@ class Plan:
                 f"the plan has {planned} heads at {call.site}, the model {call.heads}: it is for another model"
             )
         if len(parts) == 1:
-            return parts[0].estimator.estimate(call)
+            return _estimate(parts[0], call)
         (B, H, T, _), S = call.q.shape, call.k.shape[2]
         scores = call.q.new_empty(B, H, T, S)
         pairs, work = torch.empty(H, device=call.q.device), torch.empty(H, device=call.q.device)
         for part in parts:
             index = torch.tensor(part.heads, device=call.q.device)
-            found = part.estimator.estimate(call.of_heads(index))
+            found = _estimate(part, call.of_heads(index))
             scores[:, index], pairs[index], work[index] = found.scores.to(scores.dtype), found.pairs, found.work
         return Estimate(scores, pairs, work)
 
@@ -176,18 +179,15 @@ class Plan:
             raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")
         tensors = read_tensors(path)
         with damage_told(folder, "plan"):
+            check_plan(record)
             parts = {
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
                 for site, entries in record["parts"].items()
             }
             blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
             examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
-            choices = tuple(Choice(**head) for head in record["heads"])
+            choices = tuple(Choice(**{field.name: head[field.name] for field in fields(Choice)}) for head in record["heads"])
             facts = {key: record[key] for key in record if key not in NO_FACTS}
-            if missing := {"model", "length", "study", "target", "groups", "curve", "shapes"} - set(facts):
-                raise KeyError(*missing)
-            for row in facts["curve"]:
-                row["estimator"], row["budget"], row["work"], row["pairs"], row["total_variation"], row["score_error"]
         return cls(facts, choices, parts, blocks, examples)
 
     def record(self) -> dict[str, Any]:
@@ -224,6 +224,23 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Par
     if kind is None:
         raise EigenlensError(f"the plan uses an estimator {entry['estimator']!r} that this version of eigenlens does not have")
     mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-    if any(len(x) != len(entry["heads"]) for x in mine.values()) or not entry["heads"]:
+    if any(not x.ndim or len(x) != len(entry["heads"]) for x in mine.values()) or not entry["heads"]:
         raise EigenlensError(f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads")
+    for name, x in mine.items():
+        if x.dtype not in NUMBERS or not bool(x.isfinite().all()):
+            raise EigenlensError(f"the plan is damaged: {prefix}{name} is {x.dtype}, or holds NaN or infinity")
     return Part(tuple(entry["heads"]), kind(entry["settings"], mine))
+
+
+def _estimate(part: Part, call: AttentionCall) -> Estimate:
+    """The estimate of some heads; tensors and settings that do not fit each other, as a plan from a file may have, are told."""
+    try:
+        return part.estimator.estimate(call)
+    except torch.OutOfMemoryError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise EigenlensError(
+            f"the plan cannot estimate {call.site} by {part.estimator.name}: {type(error).__name__} ({said}); "
+            "its tensors do not fit this model or each other: make the plan anew"
+        ) from error

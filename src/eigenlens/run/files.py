@@ -77,7 +77,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise EigenlensError(f"{path} is missing, damaged or cut short: {error}") from error
+        raise EigenlensError(f"{path} is missing, damaged or cut short: {' '.join(str(error).split())[:200]}") from error
     tensors.pop("empty", None)
     return tensors
 

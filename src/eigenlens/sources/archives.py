@@ -1,20 +1,36 @@
 """Read named members of an archive (wheel, tar, Debian package), and nothing else.
 
 Nothing is unpacked by the archive's own wish: the caller names each member and where it goes. A path that climbs out of
-the archive is refused, and so is a member that is a link, a device or a folder instead of a regular file.
+the archive is refused, and so is a member that is a link, a device or a folder instead of a regular file. An archive that
+unpacks to far more than it holds, or has members without end, is refused before it fills memory or disk.
 """
 
+import bz2
+import gzip
+import io
+import lzma
 import shutil
 import stat
+import struct
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from eigenlens.errors import EigenlensError
+
+MOST_MEMBERS = 100_000
+SPARE, RATIO = 64 << 20, 64
+"""An archive of n bytes may unpack to `SPARE + RATIO·n`; texts and weights shrink to a third, rarely to a twentieth."""
+UNREADABLE = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError, LookupError,
+    OverflowError, NotImplementedError, RuntimeError,
+)  # fmt: skip
+"""What the readers of the standard library raise where an archive is cut, encrypted, or says what cannot be."""
 
 
 def member(archive: Path, path: str) -> bytes:
@@ -33,20 +49,72 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
 @contextmanager
 def open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
     """One member as a stream, so that a large one need not fit in memory."""
-    if path.startswith("/") or ".." in path.split("/"):
+    if path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise EigenlensError(f"{archive.name}: member {path!r} points outside of the archive and is refused.")
+    opened = _opened(archive, path)
+    stream = next(opened)
+    try:
+        yield stream
+    finally:
+        opened.close()
+
+
+def _opened(archive: Path, path: str) -> Generator[IO[bytes], None, None]:
+    """The stream, once; what is open behind it is closed when this is."""
     try:
         if archive.suffix == ".deb":
-            with _debian_stream(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-                yield _tar_member(tar, archive, path)
+            with _debian_stream(archive) as unpacked, _tar_of(archive, unpacked) as tar:
+                yield _checked(archive, _tar_member(tar, archive, path))
         elif zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped, _zip_member(zipped, archive, path) as content:
-                yield content
+                yield _checked(archive, content)
         else:
-            with tarfile.open(archive, mode="r|*") as tar:
-                yield _tar_member(tar, archive, path)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise EigenlensError(f"Cannot read {archive.name} as an archive ({error}). Delete it and try again.") from error
+            with _unpacked(archive) as unpacked, _tar_of(archive, unpacked) as tar:
+                yield _checked(archive, _tar_member(tar, archive, path))
+    except UNREADABLE as error:
+        raise _broken(archive, error) from error
+
+
+class _Checked(io.RawIOBase):
+    """A stream that ends with one sentence where it cannot be read, or where more comes out of it than is allowed."""
+
+    def __init__(self, archive: Path, stream: IO[bytes]) -> None:
+        self.archive, self.stream, self.count, self.most = archive, stream, 0, _most(archive)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            found = self.stream.read(len(buffer))
+        except UNREADABLE as error:
+            raise _broken(self.archive, error) from error
+        self.count += len(found)
+        if self.count > self.most:
+            raise _too_large(self.archive)
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def _checked(archive: Path, stream: IO[bytes]) -> IO[bytes]:
+    return io.BufferedReader(_Checked(archive, stream), 1 << 16)
+
+
+@contextmanager
+def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
+    """The content of a tar that may be packed as a whole."""
+    with archive.open("rb") as file:
+        start = file.read(6)
+    opens: Any = open
+    for magic, kind in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
+        if start.startswith(magic):
+            opens = kind
+    with opens(archive, "rb") as stream:
+        yield stream
+
+
+def _tar_of(archive: Path, unpacked: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=_checked(archive, unpacked), mode="r|")
 
 
 @contextmanager
@@ -66,10 +134,15 @@ def _debian_stream(archive: Path) -> Iterator[IO[bytes]]:
 
 
 def _tar_member(tar: tarfile.TarFile, archive: Path, path: str) -> IO[bytes]:
-    for info in tar:
+    for number, info in enumerate(tar, 1):
+        if number > MOST_MEMBERS:
+            raise _too_many(archive)
+        if info.size > _most(archive):  # reading on would skip that many bytes, be they there or not
+            raise _too_large(archive)
+        tar.members.clear()  # type: ignore[attr-defined]  # it would keep a record of every member that passed
         if info.name.removeprefix("./") != path:
             continue
-        if not info.isreg():
+        if not info.isreg() or info.issparse():  # a sparse file has as many bytes as it says, out of nothing
             raise _not_regular(archive, path)
         content = tar.extractfile(info)
         assert content is not None
@@ -78,6 +151,8 @@ def _tar_member(tar: tarfile.TarFile, archive: Path, path: str) -> IO[bytes]:
 
 
 def _zip_member(zipped: zipfile.ZipFile, archive: Path, path: str) -> IO[bytes]:
+    if len(zipped.infolist()) > MOST_MEMBERS:
+        raise _too_many(archive)
     try:
         info = zipped.getinfo(path)
     except KeyError:
@@ -89,8 +164,27 @@ def _zip_member(zipped: zipfile.ZipFile, archive: Path, path: str) -> IO[bytes]:
     return zipped.open(info)
 
 
+def _broken(archive: Path, error: Exception) -> EigenlensError:
+    said = " ".join(str(error).split())[:200]
+    return EigenlensError(f"Cannot read {archive.name} as an archive ({said}). Delete it and try again.")
+
+
+def _most(archive: Path) -> int:
+    return SPARE + RATIO * archive.stat().st_size
+
+
+def _too_large(archive: Path) -> EigenlensError:
+    return EigenlensError(
+        f"{archive.name} would unpack to more than {_most(archive):,} bytes, over {RATIO} times its size, and is refused."
+    )
+
+
+def _too_many(archive: Path) -> EigenlensError:
+    return EigenlensError(f"{archive.name} has more than {MOST_MEMBERS:,} members and is refused.")
+
+
 def _absent(archive: Path, path: str) -> EigenlensError:
-    return EigenlensError(f"{archive.name} has no member {path!r}: it is not the archive eigenlens expects.")
+    return EigenlensError(f"{archive.name} has no member {path[:200]!r}: it is not the archive eigenlens expects.")
 
 
 def _not_regular(archive: Path, path: str) -> EigenlensError:

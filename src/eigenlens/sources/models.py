@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import nn
 
 from ..errors import EigenlensError
 from . import catalogue
+from .model_folder import check_folder, first_line
 
 if TYPE_CHECKING:
     import transformers
@@ -77,7 +77,7 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
     try:
         loaded.module.to(device).eval()
     except (RuntimeError, AssertionError) as error:
-        raise EigenlensError(f"{loaded.name} cannot be put on the device {device}: {_first_line(error)}") from error
+        raise EigenlensError(f"{loaded.name} cannot be put on the device {device}: {first_line(error)}") from error
     if tokenizer is not None:
         loaded.tokenizer = tokenizer
     return loaded
@@ -93,7 +93,7 @@ def _from_module(module: nn.Module, tokenizer: Any) -> Model:
         "source": "module",
         "architecture": type(module).__name__,
         "parameters": _parameters(module),
-        "fingerprint": _fingerprint(module),
+        "fingerprint": fingerprint_of(module),
     }
     return Model(type(module).__name__, module, kind, tokenizer, None, limit, facts)
 
@@ -106,7 +106,7 @@ def _from_place(name: str) -> Model:
         folder, source = catalogue.folder(name), "catalogue"
     elif Path(name).is_dir():
         folder, source = Path(name), "folder"
-        _check_folder(folder)
+        check_folder(folder)
     elif Path(name).exists():
         raise EigenlensError(f"{name} is a file; give the model's folder (with config.json and weights)")
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
@@ -127,7 +127,7 @@ def _from_place(name: str) -> Model:
         "source": source,
         "architecture": type(module).__name__,
         "parameters": _parameters(module),
-        "fingerprint": _fingerprint(module),
+        "fingerprint": fingerprint_of(module),
     }
     if source != "catalogue":
         facts["place"] = name
@@ -137,42 +137,63 @@ def _from_place(name: str) -> Model:
     return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts)
 
 
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise EigenlensError(f"{folder} holds no config.json, so it is not a model's folder")
-    names = ["*.safetensors", "pytorch_model*.bin"]
-    weights = [path for pattern in names for path in sorted(folder.glob(pattern))]
-    if not weights:
-        raise EigenlensError(f"{folder} holds a config but no weights (no .safetensors and no pytorch_model.bin)")
-    for path in weights:
-        if path.suffix == ".safetensors":
-            try:
-                with safe_open(path, "pt"):
-                    pass
-            except (SafetensorError, OSError) as error:
-                raise EigenlensError(f"{path} is damaged or cut short: {error}") from error
-
-
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
     import transformers
 
     try:
-        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # whatever the library makes of a config that is none
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
                 f"no such model: {name!r} is no folder, not in the catalogue ({known}), and could not be had from the hub"
             ) from error
-        raise EigenlensError(f"the config of {name} cannot be read: {_first_line(error)}") from error
+        raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
+    return config
+
+
+def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
+    """The class of the library that the config names first, or the one of its kind: never a function, never another's code."""
+    import transformers
+
+    architectures = getattr(config, "architectures", None) or [""]
+    if not isinstance(architectures, list) or not isinstance(architectures[0], str):
+        raise EigenlensError(f"the config of {name} names no architecture but {str(architectures)[:80]!r}")
+    implementation = str(getattr(config, "_attn_implementation", None) or "")
+    if "/" in implementation:
+        raise EigenlensError(f"the config of {name} asks for the attention {implementation[:80]!r}, which is another's code")
+    found = getattr(transformers, architectures[0], None)
+    known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    return found if known else transformers.AutoModel
+
+
+def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, name: str) -> None:
+    """Refuse a config that describes far more weights than the files hold, before any memory is asked for."""
+    import transformers
+
+    build = cls.from_config if cls is transformers.AutoModel else cls._from_config
+    try:
+        with torch.device("meta"):
+            module = build(copy.deepcopy(config))
+    except Exception as error:  # a config can be wrong in as many ways as there are models
+        raise EigenlensError(f"{name} cannot be built from its config: {first_line(error)}") from error
+    wanted = sum(x.numel() for x in [*module.parameters(), *module.buffers()])
+    stored = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())  # a byte a weight, or more
+    if wanted > 2 * stored + SPARE:
+        raise EigenlensError(
+            f"the config of {name} describes {wanted:,} numbers, and its files hold {stored:,} bytes: they do not belong "
+            "together"
+        )
+
+
+SPARE = 1 << 26
+"""Numbers that need not be in the files: positions, masks, a pooler."""
 
 
 def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: str) -> nn.Module:
-    import transformers
-
-    architectures = getattr(config, "architectures", None) or []
-    cls = getattr(transformers, architectures[0], None) if architectures else None
-    cls = cls or transformers.AutoModel
+    cls = _class_of(config, name)
+    if isinstance(folder, Path):
+        _check_size(cls, config, folder, name)
     try:
         module, info = cls.from_pretrained(
             folder,
@@ -183,9 +204,9 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
             dtype=torch.float32,
         )
     except SafetensorError as error:
-        raise EigenlensError(f"the weights of {name} are damaged or cut short: {_first_line(error)}") from error
-    except (OSError, EOFError, ValueError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
-        raise EigenlensError(f"{name} cannot be loaded: {_first_line(error)}") from error
+        raise EigenlensError(f"the weights of {name} are damaged or cut short: {first_line(error)}") from error
+    except Exception as error:  # config and weights that do not fit each other fail anywhere in the library
+        raise EigenlensError(f"{name} cannot be loaded: {first_line(error)}") from error
     missing = [key for key in info["missing_keys"] if "pooler" not in key]
     if missing:
         raise EigenlensError(f"{name} lacks {len(missing)} of its weights, {missing[0]} among them")
@@ -233,21 +254,20 @@ def _parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def _fingerprint(module: nn.Module) -> str:
-    """Tells two sets of weights apart without hashing gigabytes: sizes and a thin slice of every tensor."""
+def fingerprint_of(module: nn.Module) -> str:
+    """Tells two sets of weights apart without hashing gigabytes: sizes, a thin slice of each tensor, the sum of its bits."""
     digest = hashlib.sha256()
     for key, tensor in sorted(module.state_dict().items()):
         if "pooler" in key:
             continue  # no attention in it, and random where the file has none
-        flat = tensor.detach().flatten()
+        flat = tensor.detach().flatten().contiguous()
         step = max(1, flat.numel() // 64)
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        digest.update(flat[::step].float().cpu().numpy().tobytes())
+        digest.update(flat[::step].cpu().float().numpy().tobytes())
+        if not flat.is_complex() and flat.numel():
+            whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+            digest.update(str(int(flat.view(whole).sum(dtype=torch.int64))).encode())
     return digest.hexdigest()[:16]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:300]
 
 
 @contextlib.contextmanager

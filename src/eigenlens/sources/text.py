@@ -42,6 +42,8 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         path = Path(item)
         if item == "-" or item in NAMED:
             sources.append(item)
+        elif _too_long(path):
+            raise EigenlensError(f"no such data: {item[:80]!r}… is no name that a file can have")
         elif path.is_dir():
             found: list[Path | str] = [p for p in sorted(path.rglob("*")) if p.suffix in SUFFIXES and p.is_file()]
             if not found:
@@ -80,6 +82,15 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             for number, text in enumerate(_sections(_characters(stream, label), section), 1):
                 document += not whole
                 yield Piece(document, text, label if whole else f"{label}, section {number}")
+
+
+def _too_long(path: Path) -> bool:
+    """Whether the system knows without looking that there is no such file."""
+    try:
+        path.exists()
+    except OSError:
+        return True
+    return False
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
@@ -132,7 +143,7 @@ def _json_lines(stream: BinaryIO, label: str) -> Iterator[tuple[int, str]]:
             continue
         try:
             text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise EigenlensError(f'{label}, line {number}: not a JSON object with a "text"') from error
         if not isinstance(text, str):
             raise EigenlensError(f'{label}, line {number}: "text" is no string')

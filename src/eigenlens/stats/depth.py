@@ -20,6 +20,8 @@ ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
 TOKENS = ("all", "without sinks")
 
 Place = Literal["input", "output", "attention"]
+SHAPES = {"input": "2 6 1 3", "output": "2 6 1 3", "attention": "2 3 h 3"}
+"""What a file must hold at each place: sets of tokens, metrics, heads and their mean, sums."""
 
 _PAIRS = 2**24  # pairs of queries and keys whose pattern is held at once
 

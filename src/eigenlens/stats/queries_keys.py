@@ -11,6 +11,12 @@ from torch import Tensor
 from ..capture import AttentionCall
 from .statistic import State, add_sites, by_site, same_shape
 
+VECTOR_SHAPES = {
+    "query_number": "", "query_first": "H D", "query_second": "H D D", "query_positions": "H T D", "query_counts": "T",
+    "key_number": "", "key_first": "G D", "key_second": "G D D", "key_positions": "G S D", "key_counts": "S",
+}  # fmt: skip
+"""What a file must hold of a site."""
+
 
 @dataclass
 class VectorSums:

@@ -25,6 +25,18 @@ BLOCK = 64
 """Keys per block of the causal form: its masked diagonal costs n²·BLOCK/2 against n²·D for the factorised rest."""
 
 
+ROW_SHAPES = {"rows": "", "second": "H S S", "first": "H S 1", "count": "1 1 1"}
+MASKED_SHAPES = {
+    "rows": "", "second": "H S S", "first": "H S S", "count": "H|1 S S", "second_less_mean": "H S S",
+    "first_less_mean": "H S S",
+}  # fmt: skip
+MAP_SHAPES = {
+    "inputs": "", "valid": "H|1 T S", "second": "H S S", "sum_map": "H T S", "mean_map": "H T S", "means": "H T",
+    "mean_squares": "H T",
+}  # fmt: skip
+"""What a file must hold of a site, by the kind of its sums."""
+
+
 @dataclass
 class RowSums:
     """The sums of the module docstring. Masked: all (…, S, S). Unmasked: `first` (H, S, 1), `count` (1, 1, 1), no s' sums."""

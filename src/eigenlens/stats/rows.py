@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import torch
 
 from ..capture import AttentionCall
-from .row_products import MapSums, RowSums, row_sums
+from .row_products import MAP_SHAPES, MASKED_SHAPES, ROW_SHAPES, MapSums, RowSums, row_sums
 from .statistic import State, add_sites, by_site, same_shape
 from .workspace import Workspace
 
@@ -49,6 +49,11 @@ class RowMoments:
     def result(self) -> dict[str, RowSums]:
         """The sums by site; `eigenlens.spectra` turns them into covariances."""
         return {site: _finished(sums) for site, sums in self.sites.items()}
+
+
+def shapes_of(parts: State) -> dict[str, str]:
+    """The shapes that the tensors of a site should have, as `check_tensors` takes them."""
+    return MAP_SHAPES if "sum_map" in parts else MASKED_SHAPES if "second_less_mean" in parts else ROW_SHAPES
 
 
 def _finished(sums: RowSums | MapSums) -> RowSums:

@@ -127,7 +127,7 @@ def study(
         missing |= {"depth"} if depth is None else set()
         options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
         memory = study_memory(loaded, ready, sites, options, matrix, engine.here)
-        say(memory.sentence(room := free(loaded.device)))
+        room = free(loaded.device)
         memory.check(room, None if memory_gigabytes is None else int(memory_gigabytes * 1e9))
         stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
         if not existed:
@@ -146,6 +146,7 @@ def study(
                 raise
             ready = prepare(loaded, request, unfinished, resume=True)
         with disk_errors(unfinished):
+            say(memory.sentence(room))
             notes = [text for text in (note, no_depth) if text]
             stage = Pass(Placed.of(loaded, device, float64), options, sites, depth, engine.threads)
             _record(folder, stage, ready, matrix, notes, engine, report)

@@ -30,7 +30,15 @@ from .depth import Depth, of_depth
 from .record import check_record
 from .recorder import Recording
 from .stored import (
-    KEPT_VECTORS, check_depth, check_moments, check_rows, halves, matrix_tensors, read_matrices, read_spectra, spectra_tensors,
+    KEPT_VECTORS,
+    check_depth,
+    check_moments,
+    check_rows,
+    halves,
+    matrix_tensors,
+    read_matrices,
+    read_spectra,
+    spectra_tensors,
 )  # fmt: skip
 
 FORMAT = 4
