@@ -12,7 +12,7 @@ BELOW = {  # each room may import itself and these; display, errors, hints and s
     "sources": set(),
     "capture": set(),
     "stats": {"capture"},
-    "run": {"stats"},
+    "run": {"stats", "__init__"},
     "spectra": {"stats"},
     "study": {"diagnostics", "spectra", "run", "stats", "capture", "sources", "__init__"},
     "attention": set(),

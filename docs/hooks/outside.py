@@ -12,10 +12,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-MEASURED = ("study", "reconstruct", "attention", "collapse", "diagnostics", "explain")
+MEASURED = ("study", "reconstruct", "attention", "collapse", "diagnostics", "explain", "load", "scale", "fuzz")
 PAGES = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     **{f"benchmarks/{name}.md": f"benchmarks/{name}.md" for name in MEASURED},
 }
 """File of the repository → page of the site."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -93,6 +94,13 @@ def _told(message: Warning | str, category: type[Warning], filename: str, lineno
         _SHOW(message, category, filename, lineno, *rest, **more)
 
 
+class _Lines(logging.Handler):
+    """What the library says, each as one line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr)
+
+
 _SHOW = warnings.showwarning
 
 
@@ -100,9 +108,12 @@ def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.showwarning = _told
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name with half a character is shown, and stops nothing
     log = logging.getLogger("eigenlens")
     log.setLevel(logging.INFO)
-    log.addHandler(logging.StreamHandler())
+    log.handlers = [_Lines()]
     try:
         app()
     except EigenlensError as error:

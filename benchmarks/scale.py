@@ -1,0 +1,226 @@
+"""How studies grow: with inputs, length and heads, and with workers. Ratios of times in one run.
+
+    python benchmarks/scale.py inputs     time against the number of inputs
+    python benchmarks/scale.py length     time of an input against its length
+    python benchmarks/scale.py heads      time against the number of heads
+    python benchmarks/scale.py workers    one Dask worker beside two, one thread each
+    python benchmarks/scale.py merge      what merging a shard costs, and from it what 8, 64 and 512 workers would give
+
+Each prints a Markdown table; `benchmarks/scale.md` holds what was measured, with the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import eigenlens as el
+from eigenlens.papers.fits import exponent
+from eigenlens.run.arrays import as_arrays, as_tensors
+from eigenlens.run.shards import FAN
+from tables import table
+
+LIGHT = ("rows", "moments", "depth", "diagnostics")
+FORMS = {"all but whole matrices": LIGHT, "everything": ("rows", "moments", "matrices", "depth", "diagnostics")}
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def tell(row: dict[str, Any]) -> dict[str, Any]:
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
+    """Whole studies of 250 to 2,000 inputs; `a step` is what an input more costs, beside the study before."""
+    loaded, rows = el.load(model), []
+    el.study(loaded, inputs=64, only=LIGHT)
+    for number in (250, 500, 1000, 2000):
+        taken = min(el.study(loaded, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
+        before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
+        step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
+        rows.append(tell({"inputs": number, "study, s": taken, "an input more, ms": step}))
+    slope = exponent(rows, "inputs", "study, s")
+    print(f"The time grows with the number of inputs to the power {slope:.2f}.\n")
+    return rows
+
+
+def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
+    """The same number of tokens in inputs of different lengths, beside plain passes."""
+    loaded, rows = el.load(model), []
+    for length in (64, 128, 256, 512):
+        number = max(32, 65536 // length)
+        taken = min(
+            el.study(loaded, "wikipedia", length=length, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds)
+        )
+        ids = torch.randint(0, 1000, (max(1, 4096 // length), length))
+        with torch.no_grad():
+            loaded.module(ids)
+            plain = min(seconds(lambda ids=ids: loaded.module(ids)) for _ in range(3)) / len(ids)
+        each = {"an input, ms": 1000 * taken / number, "plain pass, ms": 1000 * plain, "ratio": taken / number / plain}
+        rows.append(tell({"length": length, "inputs": number, **each}))
+    slope = exponent(rows, "length", "an input, ms")
+    print(f"The time of an input grows with its length to the power {slope:.2f}.\n")
+    return rows
+
+
+def run_heads(rounds: int) -> list[dict[str, Any]]:
+    """Random BERTs of one width whose heads are more and more, in layers of 8 heads of 32."""
+    from transformers import BertConfig, BertModel
+
+    rows = []
+    ids = np.random.default_rng(0).integers(0, 1000, (320, 128))
+    for layers in (4, 8, 16, 32):
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=layers, num_attention_heads=8
+        )
+        module = BertModel(config, add_pooling_layer=False).eval()
+        taken = min(el.study(module, ids, length=128, inputs=320, only=LIGHT).facts["seconds"] for _ in range(rounds))
+        rows.append(tell({"heads": 8 * layers, "study, s": taken, "a head, ms": 1000 * taken / (8 * layers)}))
+    slope = exponent(rows, "heads", "study, s")
+    print(f"The time grows with the number of heads to the power {slope:.2f}.\n")
+    return rows
+
+
+def run_workers(model: str, number: int, rounds: int) -> list[dict[str, Any]]:
+    """One worker beside two, in turn; the cluster is up and the model loaded. Both studies must be equal to the last bit."""
+    rows = []
+    for label, only in FORMS.items():
+        taken: dict[int, list[float]] = {1: [], 2: []}
+        digests = set()
+        for _ in range(rounds):
+            for workers in (1, 2):
+                with el.Dask(workers=workers):
+                    el.study(model, inputs=64, only=LIGHT, shard=16)  # every worker loads the model
+                    made = el.study(model, inputs=number, only=only)
+                taken[workers].append(made.facts["seconds"])
+                digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
+        assert len(digests) == 1, "one and two workers gave different numbers"
+        one, two = min(taken[1]), min(taken[2])
+        rows.append(
+            tell({"statistics": label, "inputs": number, "one worker, s": one, "two workers, s": two, "ratio": one / two})
+        )
+    return rows
+
+
+@dataclass
+class Costs:
+    """Seconds: of a shard, of a merge by a worker, of a trunk taken by the client, and of what no worker does."""
+
+    shard: float
+    merge: float
+    trunk: float
+    alone: float
+
+    def whole(self, shards: int, workers: int) -> float:
+        """`t₀ + max((S t_s + S (1 − 1/F) t_m) / W, S t_c / F) + F t_m + t_c`."""
+        working = (shards * self.shard + shards * (1 - 1 / FAN) * self.merge) / workers
+        taking = math.ceil(shards / FAN) * self.trunk
+        return self.alone + max(working, taking) + FAN * self.merge + self.trunk
+
+
+def run_merge(model: str, number: int) -> list[dict[str, Any]]:
+    """Costs by their parts on this machine, one thread; states travel through the cluster as they do in a study."""
+    from eigenlens.run import tasks
+    from eigenlens.study.passes import Pass
+
+    rows = []
+    for label, only in FORMS.items():
+        states: list[Any] = []
+        spent = {"shard": 0.0, "shards": 0}
+        run = Pass.run
+
+        def watched(self: Pass, content: Any, tick: Any, run: Any = run, spent: Any = spent, states: Any = states) -> Any:
+            begin = time.perf_counter()
+            state = run(self, content, tick)
+            if self.matrices != "projection" and content.first >= 80:
+                spent["shard"] += time.perf_counter() - begin
+                spent["shards"] += 1
+                states[:] = [*states[-1:], (self, {name: x.clone() for name, x in state.items()})]
+            return state
+
+        Pass.run = watched  # type: ignore[method-assign]
+        try:
+            study = el.study(model, inputs=number, only=only)
+        finally:
+            Pass.run = run  # type: ignore[method-assign]
+        (job, one), (_, two) = states[0], states[-1]
+        arrays = [as_arrays(state) for state in (one, two)]
+        size = sum(x.nbytes for x in arrays[0].values())
+        with el.Dask(workers=2) as engine:
+            client = engine._client
+            held = client.submit(tasks.hold, job, pure=False)
+            left, right = (client.submit(tasks.hold, part, pure=False) for part in arrays)
+            for future in (held, left, right):
+                cluster_wait(future)
+            begin = time.perf_counter()
+            both = client.submit(tasks.merge, held, left, right, pure=False)
+            cluster_wait(both)
+            merge = time.perf_counter() - begin
+            begin = time.perf_counter()
+            trunk = as_tensors(both.result(), own=True)
+            job.merge(one, trunk)
+            taken = time.perf_counter() - begin
+        shard = spent["shard"] / spent["shards"]
+        alone = study.facts["seconds"] - spent["shard"]
+        costs = Costs(shard, merge, taken, alone)
+        parts = {"shard, s": shard, "merge, s": merge, "trunk, s": taken, "alone, s": alone}
+        row = {"statistics": label, "state, MB": size / 1e6, **parts}
+        rows.append(tell(row))
+        table([row])
+        print()
+        grown = []
+        for shards in (64, 1024, 16384):
+            base = costs.whole(shards, 1)
+            times = {f"{w} workers": base / costs.whole(shards, w) for w in (2, 8, 64, 512)}
+            grown.append({"statistics": label, "shards": shards, "inputs": shards * 128, "one worker, h": base / 3600, **times})
+        table(grown)
+        print()
+    return []
+
+
+def cluster_wait(future: Any) -> None:
+    from distributed import wait
+
+    wait(future)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["inputs", "length", "heads", "workers", "merge"])
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.part in {"workers", "merge"}:
+        torch.set_num_threads(1)
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "inputs": lambda: run_inputs(asked.model, asked.rounds),
+        "length": lambda: run_length(asked.model, asked.rounds),
+        "heads": lambda: run_heads(asked.rounds),
+        "workers": lambda: run_workers(asked.model, asked.inputs, asked.rounds),
+        "merge": lambda: run_merge(asked.model, asked.inputs),
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        tempfile.tempdir = str(Path(scratch))
+        if rows := parts[asked.part]():
+            table(rows)
+
+
+if __name__ == "__main__":
+    main()
