@@ -1,10 +1,11 @@
 """Runs a study that is killed again and again, and resumed until it is finished.
 
 `python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a child that saves a
-checkpoint after every batch. MOMENTS is JSON. A list of numbers: shares of the time of a whole run, one for each attempt
-that is killed. The name of the last stage: every attempt dies before a change of the folder (a file about to be opened,
-renamed, made or removed), two changes further on than the attempt before if that came to no new checkpoint; from the
-last checkpoint on once more from the first change to the very end. Prints how many attempts were killed and the stages they had reached, as JSON.
+checkpoint after every shard. MOMENTS is JSON. A list of numbers: shares of the time of a whole run, one for each attempt
+that is killed; what is finished before is put aside, and begun anew. The last checkpoint, as `held 3`, the stage and its trunk: every attempt dies before a change of the folder
+(a file about to be opened, renamed, made or removed), three changes further on than the attempt before if that came to no
+new checkpoint; from the last checkpoint on once more from the first change to the very end, one by one. Prints how many
+attempts were killed and what they had reached, as JSON.
 """
 
 import json
@@ -18,7 +19,7 @@ from pathlib import Path
 import torch
 
 from eigenlens import load, study
-from eigenlens.run.local import Checkpoints
+from eigenlens.run.checkpoints import Checkpoints
 
 WATCHED = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
 
@@ -60,8 +61,16 @@ def run(model, data, folder, options, event=0, seconds=None):
 
 
 def standing_of(folder):
-    progress = folder / "unfinished" / "progress.json"
-    return json.loads(progress.read_text()) if progress.is_file() else None
+    """The number of the last checkpoint, and its stage and trunk."""
+    marks = [json.loads(mark.read_text()) for mark in (folder / "unfinished").glob("checkpoint-*.json")]
+    last = max(marks, key=lambda mark: mark["number"], default=None)
+    return last and (last["number"], "{stage} {trunk}".format(**last["standing"]))
+
+
+def put_aside(folder):
+    """A finished study makes room for another one, and is kept to be looked at."""
+    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    folder.rename(folder.with_name(f"{folder.name} {len(list(folder.parent.iterdir()))}"))
 
 
 def main():
@@ -74,25 +83,22 @@ def main():
     shutil.rmtree(folder)
     stages = []
     if isinstance(moments, list):
-        remaining = list(moments)
-        while remaining:
-            killed = run(model, data, folder, options, seconds=remaining.pop(0) * whole)
-            if killed and not (folder / "study.json").is_file():
-                standing = standing_of(folder)
-                stages.append(standing and standing["stage"])
-            elif len(stages) >= 3:
-                break
-            else:  # faster than the one that was timed: begin anew, and kill sooner
-                shutil.rmtree(folder)
-                stages, remaining, whole = [], list(moments), whole * 0.6
+        for moment in moments:
+            while not run(model, data, folder, options, seconds=moment * whole):
+                put_aside(folder)  # done before its moment came: the next one, which begins anew, is killed sooner
+                whole *= 0.9
+            standing = standing_of(folder)
+            stages.append(standing and standing[1])
+            if (folder / "study.json").is_file():  # killed while it tidied up
+                put_aside(folder)
     else:
         event, standing, at_the_end = 1, None, False
         while not (folder / "study.json").is_file() and run(model, data, folder, options, event):
             if len(stages) > 200:
                 sys.exit(f"no attempt gets further than {stages[-1]}")
             before, standing = standing, standing_of(folder)
-            stages.append(standing and standing["stage"])
-            event += 2 if standing == before else 0
+            stages.append(standing and standing[1])
+            event += (1 if at_the_end else 3) if standing == before else 0
             if stages[-1] == moments and not at_the_end:
                 event, at_the_end = 1, True
     if not (folder / "study.json").is_file():

@@ -23,7 +23,7 @@ from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
 from ..errors import EigenlensError
 from ..run.engine import Engine, choose, engaged
-from ..run.files import disk_errors, locked, read_json, write_json
+from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
 from ..run.progress import Report, say, silent
 from ..run.whole import lost
@@ -114,12 +114,14 @@ def study(
         identity = _identity(loaded, asked, engine.threads)
         if goes_on:
             _check_same(unfinished, identity)
+            _check_inputs(unfinished)
         spool = Path(scratch) / "spool"
         spool.mkdir()
         with disk_errors(spool):
             ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
-        if goes_on:
-            _check_inputs(unfinished, ready)
+        fingerprint = ready.facts.get("fingerprint")
+        if goes_on and read_json(unfinished / "request.json").get("fingerprint") != fingerprint:
+            raise EigenlensError(f"the data of the study in {folder} has changed since it was begun; begin anew with --force")
         sites = probe(loaded, ready, asked)
         matrix, note = matrix_form(sites, ready, asked)
         depth, no_depth = depth_form(sites, loaded, asked)
@@ -136,10 +138,9 @@ def study(
             stack.enter_context(locked(folder))
             _check_place(folder, resume, force)  # another process may have been here since
         if not goes_on:
-            fingerprint = ready.facts.get("fingerprint")
             del ready  # the inputs move with their folder
             try:
-                _begin(folder, spool, {**identity, "inputs_kept": fingerprint})
+                _begin(folder, spool, {**identity, "fingerprint": fingerprint})
             except BaseException:
                 if not existed:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -244,10 +245,11 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
     raise EigenlensError(f"{folder} exists and is not a study; name another folder")
 
 
-def _check_inputs(unfinished: Path, inputs: Inputs) -> None:
+def _check_inputs(unfinished: Path) -> None:
     """Inputs that changed on disk would change the numbers without a word."""
-    if read_json(unfinished / "request.json").get("inputs_kept") != inputs.facts.get("fingerprint"):
-        raise EigenlensError(f"the inputs kept in {unfinished} are not as they were written; begin anew with --force")
+    for name, digest in read_json(unfinished / "request.json").get("inputs_kept", {}).items():
+        if not (unfinished / name).is_file() or sha256(unfinished / name) != digest:
+            raise EigenlensError(f"{unfinished / name} is not as it was written; begin anew with --force")
 
 
 def _check_same(unfinished: Path, now: dict[str, Any]) -> None:
@@ -283,7 +285,8 @@ def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:
             part.mkdir()
             for file in spool.iterdir():
                 shutil.copyfile(file, part / file.name)
-            write_json(part / "request.json", identity)
+            kept = {file.name: sha256(part / file.name) for file in sorted(spool.iterdir())}
+            write_json(part / "request.json", {**identity, "inputs_kept": kept})
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..capture import AttentionCall, Layer, block_paths, capture, capture_layers
 from ..diagnostics import DIAGNOSTICS, Subject
+from ..errors import EigenlensError
 from ..run.arrays import as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
@@ -108,7 +109,11 @@ class Pass:
             statistics = self.statistics()
             own = None if self._own is None else self._own.fresh()
             _Viewing(self, statistics, own).over(content, tick)
-            found = {**pack_states(statistics), **({} if own is None else own.state())}
+            summed = pack_states(statistics)
+            for name, x in summed.items():  # in the sums of the study nobody could tell any more whose fault it is
+                if not bool(torch.isfinite(x).all()):
+                    raise EigenlensError(f"its {name.partition(':')[0]} are not finite; the model or its inputs are broken")
+            found = {**summed, **({} if own is None else own.state())}
         return {name: x.cpu() for name, x in found.items()}
 
 

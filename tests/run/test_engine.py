@@ -1,0 +1,99 @@
+"""The local engine folds shards in a fixed order, goes on where it stopped, and says what failed."""
+
+import pytest
+import torch
+
+from eigenlens import EigenlensError
+from eigenlens.run.engine import Local, choose, engaged
+from eigenlens.run.shards import Folded
+from run.jobs import STEPS, Failing, Spelling, some_shards
+
+TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
+
+
+def fold(job, number, engine=None, **options):
+    return list((engine or Local()).fold(job, some_shards(number), **options))
+
+
+def test_shards_are_merged_one_after_the_other_inside_their_trunk():
+    steps = fold(Spelling(), 11)
+    assert [at.state for at in steps][:3] == ["0", "(0 1)", "((0 1) 2)"]
+    assert [at.state for at in steps if at.whole] == [TREE, "((8 9) 10)"]
+    assert [(at.trunk, at.shards) for at in steps][-4:] == [(0, 8), (1, 1), (1, 2), (1, 3)]
+
+
+@pytest.mark.parametrize("stop", range(1, 12))
+def test_it_goes_on_from_every_place_where_it_may_have_stopped(stop):
+    steps, told = fold(Spelling(), 11), []
+    rest = fold(Spelling(), 11, begun=steps[stop - 1], progress=told.append)
+    assert [at.state for at in [*steps[:stop], *rest] if at.whole] == [at.state for at in steps if at.whole]
+    assert told == [STEPS * i for i in range(stop + 1, 12)], "only what is left is run, and counted from there"
+
+
+def test_a_shard_that_fails_ends_the_run_and_is_named():
+    with pytest.raises(EigenlensError) as told:
+        fold(Failing(fail=(5,)), 11)
+    assert str(told.value) == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
+
+
+def test_or_it_is_left_out_and_recorded():
+    steps = fold(Failing(fail=(0, 5)), 11, Local("partial"))
+    whole = [at for at in steps if at.whole]
+    assert [at.state for at in whole] == ["(((((1 2) 3) 4) 6) 7)", "((8 9) 10)"]
+    assert [failure.shard for failure in whole[0].failed] == [0, 5]
+    assert not whole[1].failed
+
+
+def test_a_trunk_that_fails_completely_has_no_state():
+    first, second = [at for at in fold(Failing(fail=tuple(range(8))), 11, Local("partial")) if at.whole]
+    assert (first.state, len(first.failed), second.state) == (None, 8, "((8 9) 10)")
+
+
+def test_after_failures_it_goes_on_from_every_place_too():
+    job, engine = Failing(fail=(0, 1, 9)), Local("partial")
+    steps = fold(job, 11, engine)
+    for stop in range(1, 12):
+        kept = steps[stop - 1]
+        begun = Folded(kept.trunk, kept.shards, kept.whole, kept.state)  # failures are kept elsewhere
+        whole = [at for at in [*steps[:stop], *fold(job, 11, engine, begun=begun)] if at.whole]
+        assert [at.state for at in whole] == ["(((((2 3) 4) 5) 6) 7)", "(8 10)"]
+
+
+def test_what_progress_raises_is_no_failure_of_a_shard():
+    class Stop(Exception):
+        pass
+
+    def progress(done):
+        if done > 2 * STEPS:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fold(Spelling(), 11, Local("partial"), progress=progress)
+
+
+def test_an_interruption_is_no_failure_of_a_shard():
+    class Interrupted(Spelling):
+        def run(self, content, tick):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fold(Interrupted(), 3, Local("partial"))
+
+
+def test_another_answer_to_failure_is_refused():
+    with pytest.raises(EigenlensError, match="stop or end partial, not 'ignore'"):
+        Local("ignore")
+
+
+def test_the_engine_in_force_is_the_innermost_and_its_threads_hold_only_inside():
+    class Two(Local):
+        threads = 2
+
+    mine = torch.get_num_threads()
+    two, given = Two(), Local()
+    with engaged(two):
+        assert torch.get_num_threads() == 2
+        assert choose() is two
+        assert choose(given) is given
+    assert torch.get_num_threads() == mine
+    assert type(choose()) is Local
