@@ -97,17 +97,17 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def run_workers(model: str, number: int, rounds: int) -> list[dict[str, Any]]:
+def run_workers(model: str, number: int, rounds: int, shard: int | None, form: str | None) -> list[dict[str, Any]]:
     """One worker beside two, in turn; the cluster is up and the model loaded. Both studies must be equal to the last bit."""
     rows = []
-    for label, only in FORMS.items():
+    for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:
         taken: dict[int, list[float]] = {1: [], 2: []}
         digests = set()
         for _ in range(rounds):
             for workers in (1, 2):
                 with el.Dask(workers=workers):
                     el.study(model, inputs=64, only=LIGHT, shard=16)  # every worker loads the model
-                    made = el.study(model, inputs=number, only=only)
+                    made = el.study(model, inputs=number, only=only, shard=shard)
                 taken[workers].append(made.facts["seconds"])
                 digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
         assert len(digests) == 1, "one and two workers gave different numbers"
@@ -206,6 +206,8 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--shard", type=int, help="inputs in a shard, of workers")
+    parser.add_argument("--only", choices=list(FORMS), help="one form of a study, of workers")
     asked = parser.parse_args()
     if asked.part in {"workers", "merge"}:
         torch.set_num_threads(1)
@@ -213,7 +215,7 @@ def main() -> None:
         "inputs": lambda: run_inputs(asked.model, asked.rounds),
         "length": lambda: run_length(asked.model, asked.rounds),
         "heads": lambda: run_heads(asked.rounds),
-        "workers": lambda: run_workers(asked.model, asked.inputs, asked.rounds),
+        "workers": lambda: run_workers(asked.model, asked.inputs, asked.rounds, asked.shard, asked.only),
         "merge": lambda: run_merge(asked.model, asked.inputs),
     }
     with tempfile.TemporaryDirectory() as scratch:
