@@ -30,6 +30,7 @@ from eigenlens.run.arrays import as_arrays, as_tensors
 from eigenlens.run.shards import FAN
 from tables import table
 
+DATA = "wikipedia"
 LIGHT = ("rows", "moments", "depth", "diagnostics")
 FORMS = {"all but whole matrices": LIGHT, "everything": ("rows", "moments", "matrices", "depth", "diagnostics")}
 
@@ -48,9 +49,9 @@ def tell(row: dict[str, Any]) -> dict[str, Any]:
 def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
     """Whole studies of 250 to 2,000 inputs; `a step` is what an input more costs, beside the study before."""
     loaded, rows = el.load(model), []
-    el.study(loaded, inputs=64, only=LIGHT)
+    el.study(loaded, DATA, inputs=64, only=LIGHT)
     for number in (250, 500, 1000, 2000):
-        taken = min(el.study(loaded, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
+        taken = min(el.study(loaded, DATA, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
         step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
         rows.append(tell({"inputs": number, "study, s": taken, "an input more, ms": step}))
@@ -64,9 +65,7 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
     loaded, rows = el.load(model), []
     for length in (64, 128, 256, 512):
         number = max(32, 65536 // length)
-        taken = min(
-            el.study(loaded, "wikipedia", length=length, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds)
-        )
+        taken = min(el.study(loaded, DATA, length=length, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
         ids = torch.randint(0, 1000, (max(1, 4096 // length), length))
         with torch.no_grad():
             loaded.module(ids)
@@ -106,14 +105,22 @@ def run_workers(model: str, number: int, rounds: int, shard: int | None, form: s
         for _ in range(rounds):
             for workers in (1, 2):
                 with el.Dask(workers=workers):
-                    el.study(model, inputs=64, only=LIGHT, shard=16)  # every worker loads the model
-                    made = el.study(model, inputs=number, only=only, shard=shard)
+                    el.study(model, DATA, inputs=64, only=LIGHT, shard=16)  # every worker loads the model
+                    made = el.study(model, DATA, inputs=number, only=only, shard=shard)
                 taken[workers].append(made.facts["seconds"])
                 digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
         assert len(digests) == 1, "one and two workers gave different numbers"
         one, two = min(taken[1]), min(taken[2])
         rows.append(
-            tell({"statistics": label, "inputs": number, "one worker, s": one, "two workers, s": two, "ratio": one / two})
+            tell(
+                {
+                    "statistics": label,
+                    "inputs": made.facts["inputs"],
+                    "one worker, s": one,
+                    "two workers, s": two,
+                    "ratio": one / two,
+                }
+            )
         )
     return rows
 
@@ -156,7 +163,7 @@ def run_merge(model: str, number: int) -> list[dict[str, Any]]:
 
         Pass.run = watched  # type: ignore[method-assign]
         try:
-            study = el.study(model, inputs=number, only=only)
+            study = el.study(model, DATA, inputs=number, only=only)
         finally:
             Pass.run = run  # type: ignore[method-assign]
         (job, one), (_, two) = states[0], states[-1]

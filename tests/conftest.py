@@ -20,6 +20,16 @@ def _same_random_numbers():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session")
+def cluster():
+    """Two workers, not in force: without a word of them, this process works."""
+    from eigenlens import Dask
+
+    engine = Dask(workers=2)
+    with engine.running():
+        yield engine
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command in this process: `run("show", folder)` gives its code, standard output and standard error."""

@@ -20,13 +20,6 @@ def world(tmp_path_factory):
     return tiny_bert(folder / "model"), some_text(folder / "text.txt", documents=30)
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    engine = el.Dask(workers=2)
-    with engine.running():
-        yield engine
-
-
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     """Four inputs a shard, so that there are more shards than in a trunk."""

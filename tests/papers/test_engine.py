@@ -24,13 +24,6 @@ def bert(tmp_path_factory):
     return tiny_bert(tmp_path_factory.mktemp("papers-engine") / "bert")
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    engine = el.Dask(workers=2)
-    with engine.running():
-        yield engine
-
-
 def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, bert):
     def rows():
         return [head_rows(bert, 8, 16, "python-docs", 0), catalogue_map(bert, "python-docs", 16, 20, 0)]

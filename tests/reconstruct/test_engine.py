@@ -32,13 +32,6 @@ def llama(place):
     return tiny_llama(place / "llama")
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    engine = el.Dask(workers=2)
-    with engine.running():
-        yield engine
-
-
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     """Four inputs of 24 tokens a shard."""

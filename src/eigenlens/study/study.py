@@ -125,6 +125,11 @@ class Study:
         return self.facts["length"]
 
     @property
+    def partial(self) -> list[dict[str, Any]]:
+        """The shards that failed and are missing from the study, with their documents and errors; usually none."""
+        return self.facts.get("partial", [])
+
+    @property
     def sites(self) -> dict[str, dict[str, Any]]:
         """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
         return self.facts["sites"]
@@ -279,7 +284,7 @@ class Study:
         return {
             "model": self.facts["model"], "data": self.facts["data"], "length": self.length, "inputs": self.facts["inputs"],
             "seconds": self.facts["seconds"], "versions": self.facts["versions"], "options": self.facts["options"],
-            "sites": self.sites, "notes": self.facts["notes"],
+            "sites": self.sites, "notes": self.facts["notes"], "partial": self.partial,
             "heads": self.heads(), "layers": self._layers(), "diagnostics": self.diagnostics.record(),
             "stacks": _wide(self.spectra.select(level="stack")),
         }  # fmt: skip
@@ -314,7 +319,8 @@ class Study:
 
         if not len(self.spectra) and self.has("depth"):
             return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
-        return html_view(self.name, sentence(self), self.plot() if len(self.spectra) else None, summary_rows(self))
+        words = " ".join([sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)])
+        return html_view(self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self))
 
 
 def _seal(record: dict[str, Any]) -> str:
