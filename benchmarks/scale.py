@@ -111,17 +111,8 @@ def run_workers(model: str, number: int, rounds: int, shard: int | None, form: s
                 digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
         assert len(digests) == 1, "one and two workers gave different numbers"
         one, two = min(taken[1]), min(taken[2])
-        rows.append(
-            tell(
-                {
-                    "statistics": label,
-                    "inputs": made.facts["inputs"],
-                    "one worker, s": one,
-                    "two workers, s": two,
-                    "ratio": one / two,
-                }
-            )
-        )
+        times = {"one worker, s": one, "two workers, s": two, "ratio": one / two}
+        rows.append(tell({"statistics": label, "inputs": made.facts["inputs"], **times}))
     return rows
 
 
