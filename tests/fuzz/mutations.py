@@ -96,7 +96,7 @@ def damaged_tree(tree: Any, rng: Random) -> Any:
         elif isinstance(node[key], list) and node[key]:
             node[key] = rng.choice([node[key][:-1], node[key][1:], node[key] * 2, node[key][::-1], node[key][:1]])
         elif isinstance(node[key], int | float) and not isinstance(node[key], bool):
-            node[key] = rng.choice([-node[key], node[key] + 1, node[key] * 2, node[key] / 3, str(node[key]), 10**9])
+            node[key] = rng.choice([-node[key], node[key] + 1, node[key] * 2, node[key] // 3, str(node[key]), 10**9])
     return tree
 
 
