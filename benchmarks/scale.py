@@ -31,6 +31,8 @@ from eigenlens.run.shards import FAN
 from tables import table
 
 DATA = "wikipedia"
+SHARD = 128
+"""Inputs in a shard at length 128."""
 LIGHT = ("rows", "moments", "depth", "diagnostics")
 FORMS = {"all but whole matrices": LIGHT, "everything": ("rows", "moments", "matrices", "depth", "diagnostics")}
 
@@ -47,10 +49,10 @@ def tell(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
-    """Whole studies of 250 to 2,000 inputs; `a step` is what an input more costs, beside the study before."""
+    """Whole studies of 200 to 800 inputs; `a step` is what an input more costs, beside the study before."""
     loaded, rows = el.load(model), []
     el.study(loaded, DATA, inputs=64, only=LIGHT)
-    for number in (250, 500, 1000, 2000):
+    for number in (200, 400, 800):
         taken = min(el.study(loaded, DATA, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
         step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
@@ -126,29 +128,29 @@ class Costs:
     alone: float
 
     def whole(self, shards: int, workers: int) -> float:
-        """`t₀ + max((S t_s + S (1 − 1/F) t_m) / W, S t_c / F) + F t_m + t_c`."""
-        working = (shards * self.shard + shards * (1 - 1 / FAN) * self.merge) / workers
+        """`t₀ + max(⌈S / W⌉ t_s + S (1 − 1/F) t_m / min(S, W), ⌈S / F⌉ t_c) + F t_m + t_c`."""
+        working = math.ceil(shards / workers) * self.shard + shards * (1 - 1 / FAN) * self.merge / min(shards, workers)
         taking = math.ceil(shards / FAN) * self.trunk
         return self.alone + max(working, taking) + FAN * self.merge + self.trunk
 
 
-def run_merge(model: str, number: int) -> list[dict[str, Any]]:
+def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:
     """Costs by their parts on this machine, one thread; states travel through the cluster as they do in a study."""
     from eigenlens.run import tasks
     from eigenlens.study.passes import Pass
 
     rows = []
-    for label, only in FORMS.items():
+    for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:
         states: list[Any] = []
-        spent = {"shard": 0.0, "shards": 0}
+        spent = {"seconds": 0.0, "inputs": 0}
         run = Pass.run
 
         def watched(self: Pass, content: Any, tick: Any, run: Any = run, spent: Any = spent, states: Any = states) -> Any:
             begin = time.perf_counter()
             state = run(self, content, tick)
-            if self.matrices != "projection" and content.first >= 80:
-                spent["shard"] += time.perf_counter() - begin
-                spent["shards"] += 1
+            if self.matrices in {"sketch", None}:
+                spent["seconds"] += time.perf_counter() - begin
+                spent["inputs"] += sum(len(batch["input_ids"]) for batch in content.batches)
                 states[:] = [*states[-1:], (self, {name: x.clone() for name, x in state.items()})]
             return state
 
@@ -174,8 +176,8 @@ def run_merge(model: str, number: int) -> list[dict[str, Any]]:
             trunk = as_tensors(both.result(), own=True)
             job.merge(one, trunk)
             taken = time.perf_counter() - begin
-        shard = spent["shard"] / spent["shards"]
-        alone = study.facts["seconds"] - spent["shard"]
+        shard = SHARD * spent["seconds"] / spent["inputs"]
+        alone = study.facts["seconds"] - spent["seconds"]
         costs = Costs(shard, merge, taken, alone)
         parts = {"shard, s": shard, "merge, s": merge, "trunk, s": taken, "alone, s": alone}
         row = {"statistics": label, "state, MB": size / 1e6, **parts}
@@ -186,7 +188,9 @@ def run_merge(model: str, number: int) -> list[dict[str, Any]]:
         for shards in (64, 1024, 16384):
             base = costs.whole(shards, 1)
             times = {f"{w} workers": base / costs.whole(shards, w) for w in (2, 8, 64, 512)}
-            grown.append({"statistics": label, "shards": shards, "inputs": shards * 128, "one worker, h": base / 3600, **times})
+            grown.append(
+                {"statistics": label, "shards": shards, "inputs": shards * SHARD, "one worker, h": base / 3600, **times}
+            )
         table(grown)
         print()
     return []
@@ -204,8 +208,8 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--shard", type=int, help="inputs in a shard, of workers")
-    parser.add_argument("--only", choices=list(FORMS), help="one form of a study, of workers")
+    parser.add_argument("--shard", type=int, help="inputs in a shard, for workers")
+    parser.add_argument("--only", choices=list(FORMS), help="one form of a study, for workers and merge")
     asked = parser.parse_args()
     if asked.part in {"workers", "merge"}:
         torch.set_num_threads(1)
@@ -214,7 +218,7 @@ def main() -> None:
         "length": lambda: run_length(asked.model, asked.rounds),
         "heads": lambda: run_heads(asked.rounds),
         "workers": lambda: run_workers(asked.model, asked.inputs, asked.rounds, asked.shard, asked.only),
-        "merge": lambda: run_merge(asked.model, asked.inputs),
+        "merge": lambda: run_merge(asked.model, asked.inputs, asked.only),
     }
     with tempfile.TemporaryDirectory() as scratch:
         tempfile.tempdir = str(Path(scratch))
