@@ -38,6 +38,9 @@ MAPPED = 32 * 2**20
 HOLES = 0.75
 """Measured: what the heap keeps beside the sums, as a share of them, where they are made of smaller tensors."""
 
+SPARE = 0.08
+"""Measured: what is taken beside the sums, as a share of them, where they are made of larger tensors."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -120,7 +123,7 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
             "moments": of_moments,
             "matrices": of_matrices,
             "batch": of_batch + batch.kept,
-            "allocator": int(HOLES * rows.share_small * of_rows),
+            "allocator": int((HOLES * rows.share_small + SPARE * (1 - rows.share_small)) * of_rows),
             "inputs": int(inputs.buckets.nbytes + inputs.documents.nbytes + 4 * len(inputs.buckets) * inputs.length),
             "program": PROGRAM,
         }
