@@ -7,3 +7,8 @@ class EigenlensError(Exception):
 
 class EigenlensWarning(UserWarning):
     """What a user should know and the work can go on with. The command line prints it as one line on standard error."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, short enough for a sentence of ours; its kind, where it says nothing."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from typing import Any
 
 from ..errors import EigenlensError, EigenlensWarning
 from ..stats import State, Statistic
-from .files import read_json, read_tensors, sha256, write_json, write_tensors
+from .files import read_json, read_tensors, seal, sha256, write_json, write_tensors
 
 TURNS = 2
 
@@ -53,7 +51,7 @@ class Checkpoints:
             self._built_on.setdefault(name, sha256(self.folder / name))
         files = {tensors.name: sha256(tensors), **{name: self._built_on[name] for name in builds_on}}
         content = {"number": self._number + 1, "standing": dict(standing), "files": files}
-        write_json(mark, {**content, "digest": _digest(content)})
+        write_json(mark, {**content, "digest": seal(content)})
         self._number += 1
         self._last = time.monotonic()
         self._cost = self._last - begin
@@ -88,7 +86,7 @@ class Checkpoints:
     def _read(mark: Path) -> dict[str, Any]:
         content = read_json(mark)
         digest = content.pop("digest", None) if isinstance(content, dict) else None
-        if digest is None or digest != _digest(content):
+        if digest is None or digest != seal(content):
             raise EigenlensError(f"{mark} is not as it was written")
         return content
 
@@ -96,10 +94,6 @@ class Checkpoints:
     def _tell(damaged: Sequence[str], then: str) -> None:
         if damaged:
             warnings.warn(f"a checkpoint is damaged ({'; '.join(damaged)}); {then}", EigenlensWarning, stacklevel=3)
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def pack_states(statistics: Mapping[str, Statistic]) -> State:

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from .engine import IN_FORCE, OnFailure, before, checked, remaining
-from .folding import PATIENCE, Fold, first_line
+from .folding import PATIENCE, Fold
 from .shards import Folded, Job, Shard, Tick
 
 S = TypeVar("S")

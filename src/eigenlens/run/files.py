@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise EigenlensError(f"{path} is missing, damaged or cut short: {' '.join(str(error).split())[:200]}") from error
     tensors.pop("empty", None)
     return tensors
+
+
+def seal(record: Mapping[str, Any]) -> str:
+    """A digest of a record, as JSON gives it back."""
+    plain = json.loads(json.dumps(record))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from .arrays import as_arrays, as_tensors
 from .progress import say
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
@@ -237,7 +237,3 @@ def _told(error: BaseException) -> BaseException | str:
 
 def _death(error: BaseException) -> bool:
     return type(error).__name__ == "KilledWorker"
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

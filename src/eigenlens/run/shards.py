@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from ..display import numbered
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 
 S = TypeVar("S")
 FAN = 8
@@ -92,8 +92,8 @@ def cut(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
     runs, start, number = [], 0, len(documents)
     while start < number:
         stop = min(start + size, number)
-        later = ends[np.searchsorted(ends, stop) :][:1] if stop < number else ends[:0]
         if stop < number:
+            later = ends[np.searchsorted(ends, stop) :]
             end = int(later[0]) if len(later) else number
             stop = end if end <= start + 2 * size else stop
         runs.append((start, stop))
@@ -114,5 +114,4 @@ def copies(shards: int) -> int:
 def _words(error: BaseException | str) -> str:
     if isinstance(error, str | EigenlensError):
         return str(error)
-    first = str(error).strip().split("\n")[0][:300]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__

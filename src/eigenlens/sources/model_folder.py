@@ -9,7 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 
 
 def check_folder(folder: Path) -> None:
@@ -69,8 +69,3 @@ def _integers(tree: Any, path: str = "") -> Iterator[tuple[str, float]]:
         yield from _integers(value, f"{path}.{key}".lstrip("."))
     if isinstance(tree, int | float) and not isinstance(tree, bool) and tree == tree // 1:
         yield path, tree
-
-
-def first_line(error: Exception) -> str:
-    """What an exception of a library says, as part of a sentence."""
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

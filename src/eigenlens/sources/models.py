@@ -16,9 +16,9 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from . import catalogue
-from .model_folder import check_folder, first_line
+from .model_folder import check_folder
 
 if TYPE_CHECKING:
     import transformers

@@ -23,7 +23,8 @@ Place = Literal["input", "output", "attention"]
 SHAPES = {"input": "2 6 1 3", "output": "2 6 1 3", "attention": "2 3 h 3"}
 """What a file must hold at each place: sets of tokens, metrics, heads and their mean, sums."""
 
-_PAIRS = 2**24  # pairs of queries and keys whose pattern is held at once
+PAIRS = 2**24
+"""Pairs of queries and keys whose pattern is held at once."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class DepthMetrics:
         """Metrics of a pattern, (B, tokens, metrics, H + 1), the last the mean of the heads."""
         B, H, T, _ = call.q.shape
         D = geometry.squared_distances(X, valid)
-        size = max(1, _PAIRS // (B * T * T))
+        size = max(1, PAIRS // (B * T * T))
         parts = []
         for some in range(0, H, size):
             P = (call if size >= H else call.of_heads(range(some, min(some + size, H)))).pattern()  # (B, h, T, T)

@@ -21,7 +21,7 @@ from ..stats import DepthMetrics, MatrixGram, MatrixProjection, MatrixSketch, Qu
 from .diagnosing import Diagnosing
 from .options import Options
 from .placed import Placed
-from .probe import DepthForm, names_of
+from .probe import DepthForm, longest_of, names_of
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Pass:
             self.against = {name: x.to(model.device) for name, x in self.against.items()}
             if self._own is None and self.diagnosed:
                 subject = Subject(model, self.sites)
-                every = self.options.every_diagnosed(max(site["queries"] for site in self.sites.values()))
+                every = self.options.every_diagnosed(longest_of(self.sites))
                 self._own = Diagnosing.of(subject, self.diagnosed, every, blocks=bool(self.names))
             statistics = self.statistics()
             own = None if self._own is None else self._own.fresh()

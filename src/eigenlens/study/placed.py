@@ -26,6 +26,7 @@ class Placed:
     device: str
     double: bool
     _model: Model | None = field(default=None, repr=False)
+    _checked: bool = field(default=False, repr=False)
 
     @classmethod
     def of(cls, model: Model, device: str = "auto", double: bool = False) -> Placed:
@@ -36,7 +37,8 @@ class Placed:
         return cls(model.name, None if source == "module" else place, model.facts.get("fingerprint"), device, double, model)
 
     def __getstate__(self) -> dict[str, Any]:
-        self.check_place()
+        if not self._checked:  # it travels once a stage, and a look at all weights takes time
+            self.check_place()
         return {**vars(self), "_model": None}
 
     def check_place(self) -> None:
@@ -48,6 +50,7 @@ class Placed:
                 f"{self.name} {what}, and a cluster loads a model from its place: save it to a folder that the workers see, "
                 "or use the local engine"
             )
+        self._checked = True
 
     @property
     def model(self) -> Model:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +15,7 @@ from torch import Tensor
 from ..diagnostics import Diagnoses, Finding, find
 from ..errors import EigenlensError
 from ..run.checkpoints import unpack_states
-from ..run.files import read_tensors, sha256, write_json, write_tensors
+from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.forms import LAYER, check_form
 from ..run.places import damage_told, read_result
 from ..spectra.bases import Place
@@ -68,7 +66,7 @@ class Study:
                 raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
             raise EigenlensError(f"{folder} is no study: it holds no study.json")
         facts = read_result(folder, "study", FORMAT, "eigenlens study -o")
-        if facts.pop("seal", None) != _seal(facts):
+        if facts.pop("seal", None) != seal(facts):
             raise EigenlensError(f"the study in {folder} is damaged: study.json has changed since it was written")
         with damage_told(folder, "study"):
             check_record(facts, {f"{name}.safetensors" for name in FILES})
@@ -100,7 +98,7 @@ class Study:
             write_tensors(path, content)
             files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         record = {"format": FORMAT, **facts, "files": files}
-        write_json(folder / "study.json", {**record, "seal": _seal(record)})
+        write_json(folder / "study.json", {**record, "seal": seal(record)})
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
@@ -321,12 +319,6 @@ class Study:
             return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
         words = " ".join([sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)])
         return html_view(self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self))
-
-
-def _seal(record: dict[str, Any]) -> str:
-    """A digest of a study's record, as JSON gives it back."""
-    plain = json.loads(json.dumps(record))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _same(vectors: list[Tensor]) -> list[Tensor]:

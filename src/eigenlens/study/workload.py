@@ -10,10 +10,9 @@ from typing import Any
 from torch import nn
 
 from ..sources.inputs import Inputs
+from ..stats.depth import PAIRS
+from ..stats.row_products import BLOCK
 from .options import Options
-
-BLOCK = 64  # keys in a block of the causal form, as in stats.row_products
-PAIRS = 2**24  # of queries and keys whose pattern is held at once by metrics along depth
 
 
 @dataclass(frozen=True)
