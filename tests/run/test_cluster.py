@@ -268,3 +268,13 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
     rest = list(engine.fold(job, some_shards(40), begun=first))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), some_shards(40)))
     assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), "the merged shards are not run again"
+
+
+def test_a_worker_the_cluster_had_lost_sight_of_ends_nothing():
+    started = Dask(workers=2)
+    with started.running():
+        here = started._client.cluster
+        here.scheduler_info["workers"].clear()  # as when the list of workers is read between a death and the word of it
+        os.kill(workers_of(started)[0], signal.SIGKILL)
+        assert whole(started.fold(Spelling(), some_shards(3))) == whole(Local().fold(Spelling(), some_shards(3)))
+    assert here.status.name == "closed"

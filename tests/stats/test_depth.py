@@ -157,7 +157,7 @@ def test_one_token_has_no_interval_and_no_spread():
 
 def test_heads_in_parts_are_the_same(monkeypatch):
     whole = measured([(a_pass(), 0)])
-    monkeypatch.setattr("eigenlens.stats.depth._PAIRS", 5 * 9 * 9 * 2)
+    monkeypatch.setattr("eigenlens.stats.depth.PAIRS", 5 * 9 * 9 * 2)
     for name, x in measured([(a_pass(), 0)]).state().items():
         torch.testing.assert_close(x, whole.state()[name], rtol=1e-12, atol=1e-12)
 

@@ -78,7 +78,7 @@ class Dask:
     def _connected(self) -> Iterator[Any]:
         try:
             import dask
-            from distributed import Client, LocalCluster
+            from distributed import Client
         except ImportError as error:
             raise EigenlensError("the engine dask is not installed; install it with: pip install 'eigenlens[dask]'") from error
         settings: dict[str, Any] = {
@@ -91,9 +91,8 @@ class Dask:
                     scratch = stack.enter_context(
                         tempfile.TemporaryDirectory(prefix="eigenlens-workers-", ignore_cleanup_errors=True)
                     )
-                    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
                     with _uninterrupted():
-                        here = LocalCluster(n_workers=self.workers, local_directory=scratch, **options)
+                        here = _started(self.workers, scratch)
                     client = Client(stack.enter_context(here))
                 else:
                     client = Client(self.scheduler, timeout=PATIENCE / 6)
@@ -127,6 +126,20 @@ class Dask:
                 fold.submit(number, shards, at)
             while fold.trunks:
                 yield fold.next()
+
+
+def _started(workers: int | None, scratch: str) -> Any:
+    """Workers of this machine, with one thread for tasks each."""
+    from distributed import LocalCluster
+
+    class Workers(LocalCluster):
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            """Word of a lost worker may come after the list of workers was read anew without it: nothing is left to do then."""
+            if op != "remove" or msg in self.scheduler_info["workers"]:
+                super()._update_worker_status(op, msg)
+
+    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    return Workers(n_workers=workers, local_directory=scratch, **options)
 
 
 @contextlib.contextmanager
