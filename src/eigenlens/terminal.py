@@ -65,6 +65,8 @@ def print_study(made: Any) -> None:
 def print_plan(made: Any) -> None:
     from .reconstruct.tables import choice_rows, curve_rows, sentence
 
+    for note in made.facts.get("notes", []):
+        print(f"Note: {note}.")
     if made.facts["curve"]:
         print_table("Every estimator at every budget, mean of the heads", curve_rows(made))
     print_table("What each head gets", choice_rows(made))

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import resource
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from eigenlens.errors import EigenlensError
 from eigenlens.sources import archives
 from eigenlens.sources.text import pieces
 
+from . import guard
 from .archives import WANTED, bomb_bytes, many_members
 from .cases import run_case
 from .guard import Broken, watched
@@ -152,8 +154,9 @@ def test_a_pickle_among_the_ids_is_never_opened(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_guard_notices(tmp_path):
+def test_the_guard_notices(tmp_path, monkeypatch):
     """Without this no case could fail."""
+    monkeypatch.setattr(guard, "MOST_MEMORY", 1 << 28)
     inside = tmp_path / "case"
     inside.mkdir()
     with pytest.raises(Broken, match="outside"), watched(inside):
@@ -162,6 +165,6 @@ def test_the_guard_notices(tmp_path):
     with pytest.raises(Broken, match="pickle"), watched(inside):
         pickle.loads(pickle.dumps(print))  # noqa: S301
     with pytest.raises(Broken, match="GB"), watched(inside):
-        np.ones(5 << 27).sum()
+        np.ones((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 7) + (1 << 26)).sum()  # more than all so far
     with watched(inside):
         (inside / "x").write_text("x")

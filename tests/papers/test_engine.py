@@ -1,4 +1,7 @@
-"""Papers on a cluster: their passes are those of this process to the last bit, and what is in hand stays here."""
+"""Papers on a cluster: their passes and parts are those of this process to the last bit, and what is in hand stays here."""
+
+import importlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +19,8 @@ from eigenlens.papers.paper import Paper
 from eigenlens.papers.qk_eigenspectrum.heads import head_rows
 from eigenlens.run.engine import choose, engaged
 from eigenlens.run.files import locked
+from eigenlens.run.parts import Parts
+from eigenlens.run.progress import Here
 from tiny import tiny_bert
 
 
@@ -97,3 +102,37 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     with locked(folder), pytest.raises(el.EigenlensError, match="another process is at work in"):
         paper(out=folder, resume=True)
     assert paper(out=folder, resume=True).paper == "none"
+
+
+def tables_of(module, changes, folder, on=None):
+    """The tables of a paper at a small scale, made here or on a cluster."""
+    with engaged(on):
+        return module.measure(replace(module.QUICK, **changes), Parts.begin(folder, {}), 0, Here(lambda *_: None))
+
+
+@pytest.mark.parametrize(
+    ("paper", "changes"),
+    [
+        ("rank_versus_heads", {"samples": 300, "steps": 20, "models": ()}),
+        ("universal_approximation", {}),
+        ("gated", {"steps": 10, "seeds": 1, "characters": 20_000}),
+    ],
+)
+def test_parts_made_on_a_cluster_are_those_of_this_process(cluster, tmp_path, paper, changes, monkeypatch):
+    module = importlib.import_module(f"eigenlens.papers.{paper}")
+    here = tables_of(module, changes, tmp_path / "here")
+    monkeypatch.setattr(Parts, "part", only_what_is_there)
+    there = tables_of(module, changes, tmp_path / "there", cluster)
+    assert {name: timeless(rows) for name, rows in there.items()} == {name: timeless(rows) for name, rows in here.items()}
+
+
+def only_what_is_there(self, name, make):
+    """In place of `Parts.part`: what a cluster leaves to this process are exact checks."""
+    if not self.has(name):
+        assert name == "checks"
+        self.write(name, make())
+    return self.read(name)
+
+
+def timeless(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import eigenlens as el
 from eigenlens.reconstruct.candidates import ESTIMATORS
 from eigenlens.reconstruct.held_out import held_out_of
+from eigenlens.terminal import print_plan
 from tiny import some_text, tiny_bert
 
 
@@ -45,6 +46,17 @@ def test_the_budget_is_kept_and_every_head_has_its_reason(quarter):
     assert {row["estimator"] for row in quarter.facts["curve"]} == set(ESTIMATORS)
     for name in set(ESTIMATORS) - {"mean", "exact", "adaptive"}:
         assert {0.05, 0.1, 0.25, 0.5} <= {row["budget"] for row in quarter.facts["curve"] if row["estimator"] == name}
+
+
+def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, tmp_path):
+    assert quarter.facts["notes"] == []
+    failed = {"shard": 3, "inputs": 4, "documents": ["a.txt"], "error": "layers are not finite"}
+    monkeypatch.setitem(study.facts, "partial", [failed])
+    made = el.plan(study, budget=0.5, inputs=4, out=tmp_path / "plan")
+    print_plan(made)
+    assert el.Plan.open(tmp_path / "plan").facts["notes"] == made.facts["notes"]
+    told = "Note: the study is partial: 1 shard with 4 inputs failed, the first of them (documents a.txt) with: layers are not finite."
+    assert told in capsys.readouterr().out
 
 
 def test_more_budget_loses_less(study, quarter):

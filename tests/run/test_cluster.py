@@ -193,7 +193,8 @@ def test_an_engine_that_cannot_be_is_refused(given, message):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "tcp://not a host:1"])
-def test_a_scheduler_that_is_not_there_is_told(address):
+def test_a_scheduler_that_is_not_there_is_told(address, monkeypatch):
+    monkeypatch.setattr("eigenlens.run.cluster.PATIENCE", 12)
     with pytest.raises(EigenlensError, match=f"the scheduler at {address} could not be reached"), Dask(scheduler=address):
         pass
 
@@ -268,6 +269,17 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
     rest = list(engine.fold(job, some_shards(40), begun=first))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), some_shards(40)))
     assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), "the merged shards are not run again"
+
+
+class Unknown(Spelling):
+    """Other processes do not find this module."""
+
+
+def test_a_job_that_no_worker_can_read_ends_the_run_and_not_the_workers(engine):
+    pids = workers_of(engine)
+    with pytest.raises(EigenlensError, match="the workers of the cluster of this machine cannot do this work: No module named"):
+        list(engine.fold(Unknown(), some_shards(3)))
+    assert workers_of(engine) == pids
 
 
 def test_a_worker_the_cluster_had_lost_sight_of_ends_nothing():

@@ -80,14 +80,14 @@ print(json.dumps([made.facts["inputs"], peak() - before]))
 
 
 def texts(place, form):
-    """A text of 1 MB and one of 60 MB, of the same words: in paragraphs, in one line, or as texts of JSON lines."""
+    """A text of 1 MB and one of 30 MB, of the same words: in paragraphs, in one line, or as texts of JSON lines."""
     words = "\n\n".join(islice(text("python-docs"), 40))[: MB // 2].encode("ascii", "ignore").decode()
     if form == "one line":
         words = " ".join(words.split())
     if form == "jsonl":
         words = "\n".join(json.dumps({"text": part * 3}) for part in words.split("\n\n") if part.strip()) + "\n"
     files = []
-    for size in (MB, 60 * MB):
+    for size in (MB, 30 * MB):
         files.append(place / f"{form} {size}.{'jsonl' if form == 'jsonl' else 'txt'}")
         with open(files[-1], "w", encoding="ascii") as file:
             for _ in range(size // len(words) + 1):

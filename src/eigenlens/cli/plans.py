@@ -77,7 +77,7 @@ def evaluate(
     length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")] = None,
     pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A folder for what was found (default: none).")] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,

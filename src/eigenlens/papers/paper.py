@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..run.parts import Parts
-from ..run.progress import Report, silent
+from ..errors import EigenlensError
+from ..run.parts import Make, Parts
+from ..run.progress import Here, Report, silent
 from .claims import Claim, Reproduction, Tables
 
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
@@ -39,14 +40,32 @@ class Paper:
     ) -> Reproduction:  # fmt: skip
         """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there.
 
-        Studies, collapse runs, evaluations and passes of diagnostics are done by the engine in force; training, and what is
-        measured of trained models, in this process.
+        The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics in shards, and whole parts
+        that do not need each other, such as trainings from several seeds, one beside the other. What is timed is timed here.
         """
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
         with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:
-            tables = self.measure(scale, parts, seed, report)
+            tables = self.measure(scale, parts, seed, Here(report))
             notes = (MINIATURE, *self.notes) if quick else self.notes
             done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, parts.request, self.shown)
             parts.write("reproduction", done.record())
         return done
+
+
+def of_models(
+    parts: Parts, makes: Mapping[str, Make], report: Report, folder: str = "models"
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """What is made of each model, by name, and the models that it cannot be made of, with the reason; one is enough."""
+    named = {f"{folder}/{name}": make for name, make in makes.items()}
+    parts.ahead(named, report, "models")
+    found, missing = {}, []
+    for done, (name, (part, make)) in enumerate(zip(makes, named.items())):
+        report("models", done, len(makes))
+        try:
+            found[name] = parts.part(part, make)
+        except EigenlensError as error:
+            missing.append({"model": name, "reason": str(error)})
+    if not found:
+        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
+    return found, missing

@@ -162,7 +162,7 @@ class DropIn:
 def evaluate_mechanism(
     model: str | Path | nn.Module | Model, data: Any = None, *, attention: str | Mechanism,
     settings: Mapping[str, Any] | None = None, inputs: int = 48, length: int | None = None, pad: bool = False,
-    out: str | Path | None = None, force: bool = False, device: str = "cpu", tokenizer: Any = None,
+    out: str | Path | None = None, force: bool = False, device: str = "auto", tokenizer: Any = None,
     engine: Engine | None = None, report: Report = silent,
 ) -> Evaluation:  # fmt: skip
     """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""

@@ -43,7 +43,7 @@ def evaluate(
     pad: bool = False,
     out: str | Path | None = None,
     force: bool = False,
-    device: str = "cpu",
+    device: str = "auto",
     tokenizer: Any = None,
     engine: Engine | None = None,
     report: Report = silent,

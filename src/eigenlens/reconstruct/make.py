@@ -16,6 +16,7 @@ from ..capture import Site
 from ..errors import EigenlensError
 from ..run.places import check_place
 from ..run.progress import Report, silent
+from ..run.whole import lost
 from ..sources.models import Model
 from ..study import Study
 from .adaptive import Cascade
@@ -83,8 +84,8 @@ def plan(
             "name": opened.name,
             "request": opened.facts["options"]["request"],
             "data": opened.facts["data"],
-            "partial": opened.facts.get("partial", []),
         },
+        "notes": [lost("the study", opened.partial)] if opened.partial else [],
         "shapes": {site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()},
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,

@@ -16,7 +16,7 @@ from ..errors import EigenlensError, first_line
 from .arrays import as_arrays, as_tensors
 from .progress import say
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
-from .tasks import Unfit, hold, merge, run
+from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
@@ -54,7 +54,7 @@ class Fold:
 
     def __enter__(self) -> Fold:
         self.name = f"eigenlens-{uuid.uuid4().hex[:12]}"
-        self.held = self._submit(hold, self.job, what="job")
+        self.held = self._submit(unpack, self._packed(), what="job")
         self.client.subscribe_topic(self.name, self._hear)
         return self
 
@@ -68,6 +68,17 @@ class Fold:
         self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
         del self.held
 
+    def _packed(self) -> bytes:
+        try:
+            return pack(self.job)
+        except EigenlensError:
+            raise
+        except Exception as error:
+            raise self._unsent(error) from error
+
+    def _unsent(self, error: Exception) -> EigenlensError:
+        return EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}")
+
     def _submit(self, function: Any, *args: Any, what: str, **options: Any) -> Any:
         try:
             return self.client.submit(function, *args, key=f"{self.name}-{what}-{uuid.uuid4().hex[:8]}", pure=False, **options)
@@ -76,7 +87,7 @@ class Fold:
         except Exception as error:
             if self.client.status != "running":
                 raise self._lost() from error
-            raise EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}") from error
+            raise self._unsent(error) from error
 
     def full(self, more: int) -> bool:
         """Whether so many shards more would be too many under way: each waits in the memory of some worker."""

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
+from .engine import Engine, choose
 from .files import disk_errors, locked, read_json, write_json
+from .progress import Report, silent
+from .shards import Shard, Tick
+from .tasks import pack, unpack
+
+Make = Callable[[], Any]
 
 
 class Parts:
     """The folder of a run. `part("overlap", make)` is what `make()` gives, kept as JSON from then on.
 
-    `request` is what was asked for, as JSON holds it: lists for tuples.
+    `request` is what was asked for, as JSON holds it: lists for tuples. Sent to another process, it is `away` from its folder.
     """
+
+    away = False
 
     def __init__(self, folder: Path, request: dict[str, Any] | None = None) -> None:
         self.folder, self.request = folder, request or {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "away": True}
 
     @classmethod
     @contextmanager
@@ -74,10 +87,33 @@ class Parts:
     def has(self, name: str) -> bool:
         return (self.folder / f"{name}.json").is_file()
 
-    def part(self, name: str, make: Callable[[], Any]) -> Any:
+    def part(self, name: str, make: Make) -> Any:
         if not self.has(name):
             self.write(name, make())
         return self.read(name)  # as a run that goes on will find it
+
+    def each(self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts") -> list[Any]:
+        """Parts that do not need each other, in their order: a cluster works on many of them at once."""
+        self.ahead(makes, report, what)
+        found = []
+        for done, (name, make) in enumerate(makes.items()):
+            report(what, done, len(makes))
+            found.append(self.part(name, make))
+        return found
+
+    def ahead(self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts") -> None:
+        """Have a cluster, if one is in force, make these parts; what it refuses to make is left to `part`, which says why."""
+        engine = choose()
+        missing = {name: make for name, make in makes.items() if not self.has(name)}
+        if engine.remote and missing:
+            before, all_of_them = len(makes) - len(missing), len(makes)
+            for name, made in _made(engine, missing, lambda done: report(what, before + done, all_of_them)):
+                if "refused" not in made:
+                    self.write(name, made["part"])
+
+    def checkpoint(self, name: str) -> Path | None:
+        """Where the training of a part keeps how far it is; nowhere in another process, which may not see the folder."""
+        return None if self.away else self.folder / f"{name}.safetensors"
 
     def read(self, name: str) -> Any:
         return read_json(self.folder / f"{name}.json")
@@ -87,6 +123,38 @@ class Parts:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, content)
+
+
+@dataclass(frozen=True)
+class _Piece(Shard):
+    def __str__(self) -> str:
+        return f"the part {self.documents[0]}"
+
+
+@dataclass
+class _Making:
+    """The job of parts: each is a shard and a trunk of its own, and nothing is merged."""
+
+    threads: int
+
+    def run(self, content: bytes, tick: Tick) -> dict[str, Any]:
+        try:
+            return {"part": unpack(content)()}
+        except EigenlensError as error:
+            return {"refused": str(error)}
+
+    def merge(self, mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("parts are not merged")
+
+
+def _made(engine: Engine, makes: Mapping[str, Make], tick: Tick) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and part, in order, as they come from the engine; one that always fails ends the run."""
+    pieces = [_Piece(number, 1, (name,), partial(pack, make)) for number, (name, make) in enumerate(makes.items())]
+    for at in engine.fold(_Making(engine.threads), [[piece] for piece in pieces], progress=tick):
+        piece = pieces[at.trunk]
+        if at.state is None:
+            raise EigenlensError(f"{piece} failed: {at.failed[0].error}")
+        yield piece.documents[0], at.state
 
 
 def _mark(folder: Path, what: str) -> Path:

@@ -16,6 +16,19 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """No progress shown."""
 
 
+@dataclass(frozen=True)
+class Here:
+    """A report that is shown by this process; sent to another one, it is silent there."""
+
+    report: Report
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self.report(what, done, total)
+
+    def __reduce__(self) -> tuple[type[Here], tuple[Report]]:
+        return Here, (silent,)
+
+
 def say(text: str) -> None:
     """One line that a command prints on standard error, and a notebook does not."""
     logging.getLogger("eigenlens").info(text)

@@ -20,6 +20,12 @@ DEAR = 2
 """Of the inputs that diagnostics see, one in so many is shown to their dear parts."""
 
 
+def diagnostics_of(state: State, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Diagnostic]:
+    """By name, from a state that has each under `diagnostic NAME`."""
+    parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
+    return {name: DIAGNOSTICS[name].from_state(parts[f"diagnostic {name}"], **given) for name, given in settings.items()}
+
+
 class Diagnosing:
     """The diagnostics of a study, and why some of them do not apply; every `every`-th input is shown to them.
 
@@ -56,11 +62,9 @@ class Diagnosing:
 
     def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Add what others have seen: a state as `state` gives it, of diagnostics with these settings."""
-        parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
-        for name, given in settings.items():
+        for name, theirs in diagnostics_of(state, settings).items():
             if name in self.diagnostics:
-                mine = self.diagnostics[name]
-                mine.merge(type(mine).from_state(parts[f"diagnostic {name}"], **given))
+                self.diagnostics[name].merge(theirs)
 
     def state(self) -> State:
         """The states of all, each under `diagnostic NAME`."""

@@ -18,7 +18,7 @@ from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
 from ..sources.forward import forward_of
 from ..stats import DepthMetrics, MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments, State, Statistic
-from .diagnosing import Diagnosing
+from .diagnosing import Diagnosing, diagnostics_of
 from .options import Options
 from .placed import Placed
 from .probe import DepthForm, longest_of, names_of
@@ -89,9 +89,7 @@ class Pass:
         return made
 
     def _diagnostics(self, state: State) -> dict[str, Any]:
-        named = {f"diagnostic {name}": (DIAGNOSTICS[name], given) for name, given in self.diagnosed.items()}
-        parts = unpack_states(state, list(named))
-        return {name: cls.from_state(parts[name], **given) for name, (cls, given) in named.items()}
+        return {f"diagnostic {name}": found for name, found in diagnostics_of(state, self.diagnosed).items()}
 
     def merge(self, mine: State, theirs: State) -> State:
         one, other = ({**self.statistics(state), **self._diagnostics(state)} for state in (mine, theirs))

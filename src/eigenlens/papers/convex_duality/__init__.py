@@ -53,30 +53,27 @@ LOSSES = ("squared", "logistic")
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
-    blocks, history, counted = [], [], []
-    for done, (name, loss) in enumerate((name, loss) for name in BLOCKS for loss in LOSSES):
-        report("blocks", done, len(BLOCKS) * len(LOSSES))
-        slug = f"block-{name.replace(' ', '-')}-{loss}"
-        run = parts.part(slug, partial(block_run, name, loss, scale, seed))
-        blocks.append(run["row"])
-        history += run["history"]
-    for one in range(scale.sets):
-        report("numbers of heads", one, scale.sets)
-        counted += parts.part(f"heads-{one}", partial(head_runs, scale, 1000 * seed + one))
-    path = parts.part("path", partial(path_rows, scale, 1000 * seed))
-    off = parts.part("counterexample", partial(counterexample, scale, 1000 * seed))
-    accuracy, clusters, flow, shown = [], [], [], []
+    of_blocks = {
+        f"block-{name.replace(' ', '-')}-{loss}": partial(block_run, name, loss, scale, seed)
+        for name in BLOCKS
+        for loss in LOSSES
+    }
+    blocks = parts.each(of_blocks, report, "blocks")
+    makes = {f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)}
+    makes["path"] = partial(path_rows, scale, 1000 * seed)
+    makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
+    *sets, path, off = parts.each(makes, report, "numbers of heads, path, counterexample")
+    counted = [row for one in sets for row in one]
     tokens = Tokens(scale, seed)
-    for draw in range(scale.draws):
-        report("tokens of pictures", draw, scale.draws)
-        run = parts.part(f"tokens-{draw}", partial(token_run, tokens, scale, draw))
-        accuracy += run["accuracy"]
-        clusters += run["clusters"]
-        if draw == 0:
-            flow, shown = run["flow"], run["shown"]
+    drawn = parts.each(
+        {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)}, report, "tokens of pictures"
+    )
     return {
-        "blocks": blocks, "history": history, "heads": counted, "head counts": count_rows(counted), "path": path,
-        "counterexample": off, "accuracy": accuracy, "clusters": clusters, "flow": flow, "pictures": shown,
+        "blocks": [run["row"] for run in blocks], "history": [row for run in blocks for row in run["history"]],
+        "heads": counted, "head counts": count_rows(counted), "path": path, "counterexample": off,
+        "accuracy": [row for run in drawn for row in run["accuracy"]],
+        "clusters": [row for run in drawn for row in run["clusters"]],
+        "flow": drawn[0]["flow"], "pictures": drawn[0]["shown"],
     }  # fmt: skip
 
 

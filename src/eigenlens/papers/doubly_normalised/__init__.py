@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..claims import Tables
-from ..paper import Paper
+from ..paper import Paper, of_models
 from .claims import claims_of, key_charts
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
 from .training import Training, training_rows
@@ -44,16 +43,9 @@ QUICK = Scale((8, 32), 10, ("minilm",), "python-docs", 48, 4, Training("python-d
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Random scores, mixtures, models, training."""
-    models, missing = [], []
-    for done, name in enumerate(scale.models):
-        work = partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
-        try:
-            models.append(parts.part(f"models/{name}", work))
-        except EigenlensError as error:
-            missing.append({"model": name, "reason": str(error)})
-        report("models", done + 1, len(scale.models))
-    if not models:
-        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
+    makes = {name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed) for name in scale.models}
+    found, missing = of_models(parts, makes, report)
+    models = list(found.values())
     heads = [row for found in models for row in found["heads"]]
     runs = training_rows(scale.training, parts, seed, report)
     S = max(scale.sizes)

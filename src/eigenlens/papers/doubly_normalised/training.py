@@ -36,13 +36,14 @@ class Training:
 
 def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> list[dict[str, Any]]:
     """One row for every task, mechanism and seed; a run that was stopped goes on from its checkpoint."""
-    rows = []
+    tasks, makes = [], {}
     for task in TASKS:
         for number in range(scale.sort_seeds if task == "sort" else scale.seeds):
             for name in MECHANISMS:
                 work = partial(_run, task, name, scale, parts, seed + number, report)
-                rows.append({"task": task, **parts.part(f"training/{task.replace(' ', '-')}/{name}-{number}", work)})
-    return rows
+                makes[f"training/{task.replace(' ', '-')}/{name}-{number}"] = work
+                tasks.append(task)
+    return [{"task": task, **run} for task, run in zip(tasks, parts.each(makes, report, "training"))]
 
 
 def _run(task: str, name: str, scale: Training, parts: Parts, seed: int, report: Report) -> dict[str, Any]:
@@ -51,9 +52,10 @@ def _run(task: str, name: str, scale: Training, parts: Parts, seed: int, report:
     model = Transformer(config)
     batch = scale.sort_batch if task == "sort" else scale.batch
     settings = Settings(scale.steps, batch=batch, measure=max(1, scale.steps // 6), seed=seed)
-    checkpoint = parts.folder / f"training/{task.replace(' ', '-')}/{name}-{seed}.safetensors"
+    checkpoint = parts.checkpoint(f"training/{task.replace(' ', '-')}/{name}-{seed}")
     done = train(model, made, settings, report=report, label=f"{task}: {name}, seed {seed}", checkpoint=checkpoint)
-    checkpoint.unlink(missing_ok=True)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
     below, least, u = _keys(model, made)
     return {
         "mechanism": name, "seed": seed, "steps": done.steps, "loss": done.loss, "accuracy": done.accuracy,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import EigenlensError
 from ...run.parts import Parts
-from ...run.progress import Report, silent
+from ...run.progress import Here, Report, silent
 from ...sources import datasets
 from ...sources.models import load
 from ...spectra.centring import CENTRINGS
@@ -65,7 +65,7 @@ def reproduce(
     }  # fmt: skip
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:
-        return _measured(scale, parts, request, seed, report, notes)
+        return _measured(scale, parts, request, seed, Here(report), notes)
 
 
 def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]) -> Reproduction:

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,12 +103,11 @@ def _base(
 
 def _one_seed(experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, report: Report) -> list[dict[str, Any]]:
     names = {run: f"training/seed-{seed}/{run.name}" for run in runs(experiment.shares)}
-    if not all(map(parts.has, names.values())):
-        base, found = _base(experiment, task, seed, parts, report)
-        for run, name in names.items():
-            if not parts.has(name):
-                parts.write(name, _one_run(experiment, task, base, found, run, seed, report))
-    return [row for name in names.values() for row in parts.read(name)]
+    if all(map(parts.has, names.values())):
+        return [row for name in names.values() for row in parts.read(name)]
+    base = _base(experiment, task, seed, parts, report)
+    makes = {name: partial(_one_run, experiment, task, *base, run, seed, report) for run, name in names.items()}
+    return [row for rows in parts.each(makes, report, f"seed {seed}: runs") for row in rows]
 
 
 def _one_run(

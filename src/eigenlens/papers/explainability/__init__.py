@@ -58,20 +58,20 @@ QUICK = Scale(
 )  # fmt: skip
 
 
+TASKS: dict[str, Any] = {"reviews": reviews, "clothing": clothing, "stories": stories}
+
+
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
-    tasks = {
-        "reviews": parts.part("reviews", partial(reviews, scale, seed, report)),
-        "clothing": parts.part("clothing", partial(clothing, scale, seed, report)),
-        "stories": parts.part("stories", partial(stories, scale, seed, report)),
-    }
-    planted = []
+    explained = {name: partial(make, scale, seed, report) for name, make in TASKS.items()}
+    tasks = dict(zip(explained, parts.each(explained, report, "deletions")))
+    makes = {}
     for build in scale.builds:
         for read in ("class token", "mean"):
             for start in range(seed, seed + scale.seeds):
                 slug = f"planted-{build}-{read}-{start}".replace(" ", "-")
                 sizes = {"layers": scale.layers, "steps": scale.steps, "inputs": scale.planted, "draws": scale.draws}
-                work = partial(planted_run, build, read, **sizes, seed=start, report=report)
-                planted.append(parts.part(slug, work))
+                makes[slug] = partial(planted_run, build, read, **sizes, seed=start, report=report)
+    planted = parts.each(makes, report, "planted inputs")
     return {
         "areas": [row for task, found in tasks.items() for row in area_rows(task, found)],
         "pairs": [row for task, found in tasks.items() for method in (METHOD, LENS) for row in pair_rows(task, found, method)],

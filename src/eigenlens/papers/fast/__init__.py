@@ -52,23 +52,25 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     n, seeds = scale.tokens, range(seed, seed + scale.starts)
-    found = {
-        "agreement": parts.part("agreement", partial(measures.agreement, n, 32, seed)),
-        "ranks": parts.part("ranks", partial(measures.ranks, scale.rank_widths, n, seed)),
-        "kernels": parts.part("kernels", partial(measures.kernels, n, 32, seed)),
-        "leaks": parts.part("leaks", partial(measures.leaks, n, 32, seed)),
-        "sharpest": parts.part("sharpest", partial(measures.sharpest, (64, *scale.lengths), 32)),
-        "starts": parts.part("starts", partial(measures.starts, scale.lengths, scale.widths, seeds)),
-        "random models": parts.part("random-models", partial(measures.random_models, max(scale.lengths), 64, seeds)),
-        "operations": parts.part("operations", partial(measures.operations, scale.widths, 1024)),
-        "times": parts.part("times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed)),
+    makes: dict[str, Any] = {
+        "agreement": partial(measures.agreement, n, 32, seed),
+        "ranks": partial(measures.ranks, scale.rank_widths, n, seed),
+        "kernels": partial(measures.kernels, n, 32, seed),
+        "leaks": partial(measures.leaks, n, 32, seed),
+        "sharpest": partial(measures.sharpest, (64, *scale.lengths), 32),
+        "starts": partial(measures.starts, scale.lengths, scale.widths, seeds),
+        "random-models": partial(measures.random_models, max(scale.lengths), 64, seeds),
+        "operations": partial(measures.operations, scale.widths, 1024),
     }
-    training: list[dict[str, Any]] = []
-    for task in ("text", "sort"):
-        for number, kind in enumerate((*KINDS, *UNNORMALISED)):
-            for run in range(seed, seed + scale.seeds):
-                make = partial(measures.trained, task, kind, run, scale, report)
-                training += parts.part(f"training/{task}-{number}-{run}", make)
+    found = {name.replace("-", " "): rows for name, rows in zip(makes, parts.each(makes, report, "measures"))}
+    found["times"] = parts.part("times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed))
+    trainings = {
+        f"training/{task}-{number}-{run}": partial(measures.trained, task, kind, run, scale, report)
+        for task in ("text", "sort")
+        for number, kind in enumerate((*KINDS, *UNNORMALISED))
+        for run in range(seed, seed + scale.seeds)
+    }
+    training = [row for rows in parts.each(trainings, report, "training") for row in rows]
     return {**found, "start": start_rows(found["starts"]), "training": training, "trained": trained_rows(training)}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,14 +57,15 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """The exact checks, and every gate trained from every seed."""
-    exact = parts.part("checks", lambda: exact_checks(scale.spans, scale.draws))
-    rows, curve = [], []
-    for at in range(seed, seed + scale.seeds):
-        for gate in scale.gates:
-            done = parts.part(f"seed-{at}/{gate}", lambda gate=gate, at=at: one_run(scale, gate, at, report))  # type: ignore[misc]
-            rows.append({**done["end"], "even": even(scale.length)})
-            curve += done["curve"]
-    return {"runs": rows, "gates": by_gate(rows), "curve": curve, **exact}
+    exact = parts.part("checks", partial(exact_checks, scale.spans, scale.draws))
+    makes = {
+        f"seed-{at}/{gate}": partial(one_run, scale, gate, at, report)
+        for at in range(seed, seed + scale.seeds)
+        for gate in scale.gates
+    }
+    runs = parts.each(makes, report, "training")
+    rows = [{**run["end"], "even": even(scale.length)} for run in runs]
+    return {"runs": rows, "gates": by_gate(rows), "curve": [row for run in runs for row in run["curve"]], **exact}
 
 
 def task_of(scale: Scale) -> NextBytes:

@@ -65,20 +65,17 @@ SHOWN = (
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     shape = {"width": scale.train_width, "heads": scale.train_heads, "size": 1.0}
     settings = Settings(scale.train_steps, scale.train_batch, scale.train_rate, measure=max(1, scale.train_steps // 6))
-    composed: list[dict[str, Any]] = []
-    for at, N in enumerate(scale.values):
-        report("composition", at, len(scale.values))
-        make = partial(compositions, [N], scale.functions, scale.inputs, scale.seeds, seed)
-        composed += parts.part(f"composition/{N}", make)
-    report("capacity", 0, 1)
-    held = parts.part("capacity", partial(capacity, scale.width, scale.pairs, 64, scale.draws, seed))
-    report("chunks", 0, 1)
-    equal = partial(equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed)
+    makes = {
+        f"composition/{N}": partial(compositions, [N], scale.functions, scale.inputs, scale.seeds, seed) for N in scale.values
+    }
+    makes["capacity"] = partial(capacity, scale.width, scale.pairs, 64, scale.draws, seed)
+    makes["equality"] = partial(equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed)
+    *composed, held, equal = parts.each(makes, report, "composition, capacity, chunks")
     timed = partial(
         speed, scale.lengths, scale.loop, scale.heads, scale.head_width, scale.repeats, seed, partial(report, "speed")
     )
     tables = {
-        "composition": composed, "capacity": held, "equality": parts.part("equality", equal),
+        "composition": [row for one in composed for row in one], "capacity": held, "equality": equal,
         "speed": parts.part("speed", timed),
         "patterns": pattern_costs((4096, 32768, 262144), scale.heads, 128),
     }  # fmt: skip

@@ -21,14 +21,13 @@ def trained(
 
     Every answer on the way is asked for in training: from the last one alone nothing is learned in thousands of steps.
     """
-    rows: list[dict[str, Any]] = []
+    makes = {}
     for pattern in patterns:
         for trial in range(seeds):
             name = f"training/{functions}-{pattern}/seed-{trial}"
-            rows += parts.part(
-                name, partial(_one, pattern, functions, values, shape, settings, seed * 1000 + trial, name, parts, report)
-            )
-    return rows
+            start = seed * 1000 + trial
+            makes[name] = partial(_one, pattern, functions, values, shape, settings, start, name, parts, report)
+    return [row for rows in parts.each(makes, report, "training") for row in rows]
 
 
 def _one(
@@ -40,7 +39,7 @@ def _one(
     model = Transformer(task.config(layers=len(pattern), mechanism=pattern, **shape))
     done = train(
         model, task, Settings(**{**vars(settings), "seed": seed}), report=report,
-        label=f"composition of {functions}, {pattern}, seed {seed}", checkpoint=parts.folder / f"{name}.safetensors",
+        label=f"composition of {functions}, {pattern}, seed {seed}", checkpoint=parts.checkpoint(name),
     )  # fmt: skip
     facts = {"functions": functions, "values": values, "pattern": pattern, "full": pattern.count("F"), "seed": seed}
     return [{**facts, "step": point.step, "accuracy": point.accuracy, "loss": point.loss} for point in done.curve]

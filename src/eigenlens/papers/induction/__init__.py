@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..claims import Tables
-from ..paper import Paper
+from ..paper import Paper, of_models
 from .claims import claims_of
 from .dynamics import curve, others, readings, stages, table
 from .heads import exact, model_heads
@@ -42,26 +41,23 @@ OLDEST = 300
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
-    runs = []
-    for done, start in enumerate(range(seed, seed + scale.seeds)):
-        report("training", done, scale.seeds)
-        runs.append(parts.part(f"curve-{start}", partial(curve, scale.sequences, start, OLDEST)))
-    report("other readings of the text", 0, 1)
-    read = parts.part("readings", partial(readings, scale.fewer, seed, OLDEST))
-    staged = []
-    for done, start in enumerate(range(seed, seed + min(scale.seeds, 3))):
-        report("stage after stage", done, min(scale.seeds, 3))
-        staged += parts.part(f"stages-{start}", partial(stages, scale.fewer, start, scale.shrink))
-    report("other parents", 0, 1)
-    sets = parts.part("others", partial(others, scale.fewer, seed, OLDEST // scale.shrink))
-    found, missing = _models(scale, parts, seed, report)
+    starts = range(seed, seed + scale.seeds)
+    runs = parts.each(
+        {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts}, report, "training"
+    )
+    apart = {f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]}
+    apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
+    apart["others"] = partial(others, scale.fewer, seed, OLDEST // scale.shrink)
+    *staged, read, sets = parts.each(apart, report, "stage after stage, other readings, other parents")
+    makes = {name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models}
+    found, missing = of_models(parts, makes, report)
     return {
         "curve": table(runs),
         "runs": [{key: run[key] for key in ("seed", "p > .99", "least p after epoch 10", "p", "copies", "a", "seconds")}
                  | {"sequences": scale.sequences} for run in runs],
         "epochs": [{"seed": run["seed"], **row} for run in runs for row in run["rows"]],
         "readings": read,
-        "stages": staged,
+        "stages": [row for one in staged for row in one],
         "others": sets,
         "exact": exact(),
         "models": [_summary(name, one) for name, one in found.items()],
@@ -70,21 +66,6 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         "heads": [row for one in found.values() for row in one["heads"]],
         "missing": missing,
     }  # fmt: skip
-
-
-def _models(
-    scale: Scale, parts: Parts, seed: int, report: Report
-) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:  # fmt: skip
-    found, missing = {}, []
-    for done, name in enumerate(scale.models):
-        report("heads of models", done, len(scale.models))
-        try:
-            found[name] = parts.part(f"models/{name}", partial(model_heads, name, scale.inputs, scale.draws, seed))
-        except EigenlensError as error:
-            missing.append({"model": name, "reason": str(error)})
-    if not found:
-        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
-    return found, missing
 
 
 def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:

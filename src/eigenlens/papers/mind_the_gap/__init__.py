@@ -81,24 +81,27 @@ QUICK = Scale((50, 100, 200), 3, (100, 200), 4, 100, (16, 32, 64), 3, 8, 100, "m
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Spectra, ranks and gradients of random attention, and an encoder with and without its outlier."""
-    spectrum_runs = parts.part("spectrum", partial(spectra, scale, seed, report))
-    gradient_runs = parts.part("gradients", partial(gradients, scale, seed, report))
-    width = parts.part("width", partial(widths, scale, seed, report))
-    depth = parts.part("depth", partial(depths, scale, seed, report))
-    encoder = parts.part(
-        "encoder", partial(encoder_rows, scale.model, scale.text, scale.length, scale.inputs, scale.starts, seed)
-    )
+    makes: dict[str, Any] = {
+        "gradients": partial(gradients, scale, seed, report),
+        "depth": partial(depths, scale, seed, report),
+        "spectrum": partial(spectra, scale, seed, report),
+        "width": partial(widths, scale, seed, report),
+        "encoder": partial(encoder_rows, scale.model, scale.text, scale.length, scale.inputs, scale.starts, seed),
+        "cloud": partial(clouds, scale, seed),
+        "causal": partial(causal, scale, seed),
+    }
+    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(makes, report)
     return {
         "spectrum": _summary(spectrum_runs, ("model", "T")),
         "spectrum runs": spectrum_runs,
-        "cloud": parts.part("cloud", partial(clouds, scale, seed)),
+        "cloud": cloud,
         "width": width,
         "rank by length": _beside(width, ("model", "T"), "variant", "stable rank"),
         "depth": depth,
         "rank by depth": _beside(depth, ("model", "T", "depth"), "variant", "stable rank"),
         "gradients": _summary(gradient_runs, ("model", "variant", "layers", "T")),
         "gradient runs": gradient_runs,
-        "causal": parts.part("causal", partial(causal, scale, seed)),
+        "causal": masked,
         **encoder,
         "encoder by depth": _over_starts(encoder["encoder"]),
     }

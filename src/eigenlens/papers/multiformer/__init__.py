@@ -75,11 +75,12 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     for done, name in enumerate(scale.models):
         report("relevance of loaded models", done, len(scale.models))
         maps += parts.part(f"map-{name}", partial(catalogue_map, name, scale.text, scale.length, scale.inputs, seed))
-    runs = []
+    makes = {}
     for start in range(seed, seed + scale.seeds):
         for kind in KINDS:
             slug = kind.replace(",", "").replace(" ", "-")
-            runs.append(parts.part(f"run-{slug}-{start}", partial(miniature, kind, scale, start, report)))
+            makes[f"run-{slug}-{start}"] = partial(miniature, kind, scale, start, report)
+    runs = parts.each(makes, report, "training")
     return {"checks": facts, "configurations": built, "maps": maps, "layers": layer_rows(maps), "runs": runs,
             "kinds": kind_rows(runs)}  # fmt: skip
 

@@ -52,14 +52,16 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     for done, name in enumerate(scale.models):
         report("pretrained encoders", done, len(scale.models))
         blocks += parts.part(f"blocks-{name}", partial(pretrained, name, scale, seed))
-    fusion = []
+    makes = {}
     for start in range(seed, seed + scale.seeds):
         for read_out in READ_OUTS:
             slug = f"{read_out.replace(' ', '-')}-{start}"
-            run = parts.part(f"digits-{slug}", partial(digits_run, read_out, scale, start, report))
-            fusion.append(run["row"])
-            blocks += run["steps"]
-            fusion.append(parts.part(f"reviews-{slug}", partial(reviews_run, read_out, scale, start, report)))
+            makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, report)
+            makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, report)
+    runs = parts.each(makes, report, "read-outs")
+    digits, reviews = runs[::2], runs[1::2]
+    blocks += [row for run in digits for row in run["steps"]]
+    fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]
     return {"blocks": blocks, "depth": depth_rows(blocks), "layers": layer_rows(blocks), "fusion": fusion,
             "read-outs": fusion_rows(fusion)}  # fmt: skip
 

@@ -56,17 +56,18 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     seeds = [seed * 100 + start for start in range(scale.seeds)]
-    toy = parts.part("toy", partial(_toy, scale, seeds))
-    descent = parts.part("descent", lambda: [descend(64, 100, 0.02, start) for start in seeds])
+    toy, descent = parts.each({"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)})
     heads = []
     for done, name in enumerate(scale.models):
         report("spectra of heads", done, len(scale.models))
         made = partial(head_rows, name, scale.inputs, scale.length, scale.text, seed)
         heads += parts.part(f"heads/{name}", made)
-    trained = [
-        parts.part(f"training/{at}-{start}", partial(_train, scale, penalty, start, f"training/{at}-{start}", parts, report))
-        for at, penalty in enumerate(scale.penalties) for start in seeds[: scale.training_seeds]
-    ]  # fmt: skip
+    makes = {
+        (name := f"training/{at}-{start}"): partial(_train, scale, penalty, start, name, parts, report)
+        for at, penalty in enumerate(scale.penalties)
+        for start in seeds[: scale.training_seeds]
+    }
+    trained = parts.each(makes, report, "training")
     return {
         "toy": _mean_rows(toy, ("trace", "variance")), "descent": descent, "heads": heads, "correlations": correlations(heads),
         "training": _mean_rows(trained, ("penalty",)), "runs": trained,
@@ -78,6 +79,10 @@ def _toy(scale: Scale, seeds: Sequence[int]) -> list[dict[str, Any]]:
         toy_row(trace, variance, scale.sequences, seed)
         for trace in scale.traces for variance in scale.variances for seed in seeds
     ]  # fmt: skip
+
+
+def _descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
+    return [descend(64, 100, 0.02, seed) for seed in seeds]
 
 
 def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,7 +107,7 @@ def _train(scale: Scale, penalty: float, seed: int, name: str, parts: Parts, rep
     model = Transformer(task.config(layers=scale.layers, width=scale.width, heads=scale.heads))
     settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
     label = f"language model, penalty {penalty:g}, seed {seed}"
-    done = train(model, task, settings, report=report, label=label, checkpoint=parts.folder / f"{name}.safetensors")
+    done = train(model, task, settings, report=report, label=label, checkpoint=parts.checkpoint(name))
     return {"penalty": penalty, "seed": seed, "loss": done.loss, "perplexity": math.exp(done.loss), **looks(model, task)}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...collapse.paths import full_length_share
 from ...errors import EigenlensError
 from ...run.parts import Parts
-from ...run.progress import Report, silent
+from ...run.progress import Here, Report, silent
 from ...run.whole import Refused
 from ...sources import datasets
 from ...sources.models import Model, load
@@ -80,21 +80,19 @@ def reproduce(
     request = {"paper": PAPER, "seed": seed, **scale.record()}
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:
-        return _measured(scale, parts, request, seed, report, notes)
+        return _measured(scale, parts, request, seed, Here(report), notes)
 
 
 def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]) -> Reproduction:
-    runs = [
-        parts.part(f"random/{family}-{start}", partial(random_run, family, start, scale, seed, report))
-        for family in scale.random
-        for start in range(scale.seeds)
-    ]
-    others = [
-        parts.part(f"random/{family}-{start}-{what.replace(' ', '-')}", partial(other_run, what, family, start, scale, seed))
-        for family in scale.random
-        for start in range(scale.seeds)
+    starts = [(family, start) for family in scale.random for start in range(scale.seeds)]
+    own = {f"random/{family}-{start}": partial(random_run, family, start, scale, seed, report) for family, start in starts}
+    runs = parts.each(own, report, "random models")
+    changed = {
+        f"random/{family}-{start}-{what.replace(' ', '-')}": partial(other_run, what, family, start, scale, seed)
+        for family, start in starts
         for what in (NO_NORM, OTHER_TEXT)
-    ]
+    }
+    others = parts.each(changed, report, "random models, otherwise")
     models = _models(scale, parts, seed, report, notes)
     circles = training.circle_table(scale.training, parts, report)
     tables = {

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...collapse import VARIANTS
 from ...lab import Circle, Settings, Transformer, feed_back, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Report, silent
 
 SHOWN = ("SAN", "SAN+MLP", "SAN+skip")
 """The variants that are fed back, all without norms."""
@@ -44,11 +44,8 @@ def circles(trials: Sequence[CircleTrial], seeds: int, parts: Parts, report: Rep
     point was more than `AWAY` radii off, where the lists end; None if it never was. `merged`: the distance fell to a tenth.
     `stretch` says whether the circle holds the points: see there.
     """
-    rows = []
-    for trial, variant, seed in itertools.product(trials, SHOWN, range(seeds)):
-        name = _name(trial, variant, seed)
-        rows.append(parts.part(name, partial(_one, trial, variant, seed, parts, report)))
-    return rows
+    runs = itertools.product(trials, SHOWN, range(seeds))
+    return parts.each({_name(*run): partial(_one, *run, parts, report) for run in runs}, report or silent, "circles")
 
 
 def _name(trial: CircleTrial, variant: str, seed: int) -> str:
@@ -62,7 +59,7 @@ def _one(trial: CircleTrial, variant: str, seed: int, parts: Parts, report: Repo
     model = Transformer(circle.config(layers=1, heads=2, width=32, size=1.0, **asdict(switches)))
     done = train(
         model, circle, replace(trial.settings, seed=seed), report=report, label=f"circle, {variant}, seed {seed}",
-        checkpoint=parts.folder / f"{_name(trial, variant, seed)}.safetensors",
+        checkpoint=parts.checkpoint(_name(trial, variant, seed)),
     )  # fmt: skip
     path = feed_back(model, circle.train.inputs[0], trial.steps).double()
     return {

@@ -13,6 +13,7 @@ read out by the model's own read-out:
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import statistics
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from ...errors import EigenlensError
 from ...explain import freeze
 from ...lab import Batch, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Report, silent
 from .circle import CircleTrial, circles
 
 TASKS: dict[str, Callable[..., Toy]] = {"sort": Sort, "convex hull": ConvexHull, "memorise": Memorise}
@@ -76,7 +77,7 @@ def train_toys(
     model = Transformer(toy.config(layers=trial.layers, heads=trial.heads, width=trial.width, mlp=False, norm=False))
     done = train(
         model, toy, replace(trial.settings, seed=seed), report=report, label=f"{task}, seed {seed}",
-        checkpoint=parts.folder / f"{_toy_name(task, seed)}.safetensors",
+        checkpoint=parts.checkpoint(_toy_name(task, seed)),
     )  # fmt: skip
     return model, toy, {"accuracy": done.accuracy, "loss": done.loss, "seconds": done.seconds}
 
@@ -91,11 +92,14 @@ def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list
     The modes `model` (full accuracy) and `baseline` have no length.
     """
     rows = []
+    makes = {
+        _toy_name(trial.task, seed): partial(_one_seed, trial, scale, seed, parts, report)
+        for trial in scale.trials
+        for seed in range(scale.seeds)
+    }
+    found = iter(parts.each(makes, report or silent, "path lengths"))
     for trial in scale.trials:
-        seeds = []
-        for seed in range(scale.seeds):
-            seeds.append(parts.part(_toy_name(trial.task, seed), partial(_one_seed, trial, scale, seed, parts, report)))
-        for same in zip(*seeds):
+        for same in zip(*itertools.islice(found, scale.seeds)):
             each = [row["accuracy"] for row in same]
             spread = statistics.stdev(each) if len(each) > 1 else 0.0
             rows.append({"task": trial.task, **same[0], "accuracy": statistics.mean(each), "spread": spread, "each": each})

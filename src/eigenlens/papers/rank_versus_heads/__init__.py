@@ -57,22 +57,20 @@ QUICK = Scale(
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     sizes = [2**i for i in range(scale.d.bit_length()) if 2**i <= scale.d]
     seeds = [seed * 100 + start for start in range(scale.seeds)]
-    found = []
-    for done, start in enumerate(seeds):
-        report("least squares", done, len(seeds))
-        made = partial(sweep, scale.d, scale.points, scale.samples, sizes, (1, 8), start)
-        found += parts.part(f"least-squares/seed-{start}", made)
-    theory = [
-        parts.part(f"rank-one/{heads}", partial(_rank_one, scale, heads, seeds)) for heads in scale.theory_heads
-    ]  # fmt: skip
+    swept = partial(sweep, scale.d, scale.points, scale.samples, sizes, (1, 8))
+    fitted = parts.each({f"least-squares/seed-{start}": partial(swept, start) for start in seeds}, report, "least squares")
+    found = [row for one in fitted for row in one]
+    theory = parts.each({f"rank-one/{heads}": partial(_rank_one, scale, heads, seeds) for heads in scale.theory_heads})
     runs = [
         (layers, rank, start) for layers in scale.layers for rank in (1, scale.d // 2, scale.d)
         for start in seeds[: scale.training_seeds if layers == 1 else 1]
     ]  # fmt: skip
-    trained = [parts.part(f"training/{L}-{r}-{s}", partial(_train, scale, L, r, s, parts, report)) for L, r, s in runs]
+    trained = parts.each(
+        {f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, report) for L, r, s in runs}, report, "training"
+    )
     cut, alone = [], []
-    for name in scale.models:
-        both = parts.part(f"models/{name}", partial(cut_model, name, scale, seed, report))
+    makes = {f"models/{name}": partial(cut_model, name, scale, seed, report) for name in scale.models}
+    for both in parts.each(makes, report, "models"):
         cut += both["all heads"]
         alone += both["one head"]
     return {
@@ -102,7 +100,7 @@ def _train(scale: Scale, layers: int, rank: int, seed: int, parts: Parts, report
     steps = scale.steps if layers == 1 else scale.deep_steps
     settings = Settings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
     label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
-    checkpoint = parts.folder / f"training/{layers}-{rank}-{seed}.safetensors"
+    checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
     done = train(model, task, settings, report=report, label=label, checkpoint=checkpoint)
     return {"layers": layers, "rank": rank, "heads": heads, "seed": seed, "error": done.loss * scale.d}
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..claims import Tables
-from ..paper import Paper
+from ..paper import Paper, of_models
 from .claims import claims_of
 from .exact import pattern_checks, planted
 from .models import model_rows
@@ -54,21 +53,16 @@ STEP = (
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Exact checks, models, training."""
-    models, missing = [], []
-    for done, name in enumerate(scale.models):
-        report("models", done, len(scale.models))
-        sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
-        try:
-            models.append(parts.part(f"models/{name}", partial(model_rows, name, scale.text, *sizes, seed)))
-        except EigenlensError as error:
-            missing.append({"model": name, "reason": str(error)})
-    if not models:
-        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
-    runs = []
-    for at in range(seed, seed + scale.training.seeds):
-        for number, variant in enumerate(VARIANTS):
-            work = partial(one_run, variant, scale.training, at, report)
-            runs.append(parts.part(f"training/{number}-seed-{at}", work))
+    sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
+    measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
+    found, missing = of_models(parts, measured, report)
+    models = list(found.values())
+    trainings = {
+        f"training/{number}-seed-{at}": partial(one_run, variant, scale.training, at, report)
+        for at in range(seed, seed + scale.training.seeds)
+        for number, variant in enumerate(VARIANTS)
+    }
+    runs = parts.each(trainings, report, "training")
     layers = [row for found in models for row in found["layers"]]
     return {
         "models": [found["summary"] for found in models],

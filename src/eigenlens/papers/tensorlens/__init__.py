@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...errors import EigenlensError
 from ...run.parts import Parts
 from ...run.progress import Report
 from ..claims import Tables
 from ..explainability.tables import area_rows, pair_rows
-from ..paper import Paper
+from ..paper import Paper, of_models
 from .claims import claims_of
 from .comparison import IN_OUT, NORM, deletion_run
 from .cost import length_row, width_row
@@ -67,29 +66,22 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Exactness, Jacobian, cost, maps of a sentence, deletion."""
-    exact, missing = [], []
-    for done, family in enumerate(scale.families):
-        exact += parts.part(f"exactness/{family}", partial(family_rows, family, scale.seeds, seed))
-        report("exactness, random models", done + 1, len(scale.families))
-    for done, name in enumerate(scale.catalogue):
-        work = partial(catalogue_rows, name, scale.text, scale.length, scale.inputs, seed, name not in scale.single)
-        try:
-            exact += parts.part(f"exactness/{name}", work)
-        except EigenlensError as error:
-            if not parts.has(f"exactness/{scale.catalogue[0]}"):
-                raise
-            missing.append({"model": name, "reason": str(error)})
-        report("exactness, catalogue", done + 1, len(scale.catalogue))
-    jacobian = []
-    for done, family in enumerate(scale.jacobians):
-        for started in (False, True):
-            work = partial(small_rows, family, scale.seeds, seed, started)
-            jacobian += parts.part(f"jacobian/{family}{'-as-started' * started}", work)
-        report("Jacobian, random models", done + 1, len(scale.jacobians))
-    for done, name in enumerate(scale.derived):
-        sizes = (scale.text, scale.length, scale.derived_inputs, scale.probes)
-        jacobian += parts.part(f"jacobian/{name}", partial(catalogue_jacobian, name, *sizes, seed))
-        report("Jacobian, catalogue", done + 1, len(scale.derived))
+    families = {f"exactness/{family}": partial(family_rows, family, scale.seeds, seed) for family in scale.families}
+    exact = [row for rows in parts.each(families, report, "exactness, random models") for row in rows]
+    makes = {
+        name: partial(catalogue_rows, name, scale.text, scale.length, scale.inputs, seed, name not in scale.single)
+        for name in scale.catalogue
+    }
+    found, missing = of_models(parts, makes, report, "exactness")
+    exact += [row for rows in found.values() for row in rows]
+    derived: dict[str, Any] = {
+        f"jacobian/{family}{'-as-started' * started}": partial(small_rows, family, scale.seeds, seed, started)
+        for family in scale.jacobians
+        for started in (False, True)
+    }
+    sizes = (scale.text, scale.length, scale.derived_inputs, scale.probes)
+    derived |= {f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed) for name in scale.derived}
+    jacobian = [row for rows in parts.each(derived, report, "Jacobian") for row in rows]
     cost = []
     for done, length in enumerate(scale.lengths):
         cost.append(
@@ -97,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         )
         report("cost", done + 1, len(scale.lengths))
     reviews = (scale.learned, scale.asked, scale.longest, scale.draws)
-    found = parts.part("deletion", partial(deletion_run, scale.derived[0], *reviews, seed, report))
+    deletion = parts.part("deletion", partial(deletion_run, scale.derived[0], *reviews, seed, report))
     return {
         "exactness": exact,
         "families": _summary(exact, ("weights", "model", "precision"), max),
@@ -105,12 +97,14 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         "jacobian": jacobian,
         "T and J": _summary(jacobian, ("model", "weights"), lambda values: sum(values) / len(values)),
         "cost": cost,
-        "width": [parts.part(f"width/{width}", partial(width_row, width, 64, seed)) for width in scale.widths],
-        "areas": area_rows("reviews", found),
-        "pairs": [row for method in (IN_OUT, NORM) for row in pair_rows("reviews", found, method)],
-        "curves": found["curves"],
-        "probe": [found["facts"]],
-        "maps": [row for name in scale.pictured for row in parts.part(f"maps/{name}", partial(map_rows, name))],
+        "width": parts.each({f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths}),
+        "areas": area_rows("reviews", deletion),
+        "pairs": [row for method in (IN_OUT, NORM) for row in pair_rows("reviews", deletion, method)],
+        "curves": deletion["curves"],
+        "probe": [deletion["facts"]],
+        "maps": [
+            row for rows in parts.each({f"maps/{name}": partial(map_rows, name) for name in scale.pictured}) for row in rows
+        ],
     }
 
 

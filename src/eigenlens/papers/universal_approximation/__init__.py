@@ -54,16 +54,22 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     sizes = [(units, target, start) for units in scale.units for target in TARGETS for start in range(scale.starts)]
-    maps = []
-    for done, (units, target, start) in enumerate(sizes):
-        report("sequence maps", done, len(sizes))
-        name = f"maps/{list(TARGETS).index(target)}-{units}-{start}"
-        maps.append(parts.part(name, partial(sequence_map, scale, target, units, seed * 1000 + start)))
+    makes = {
+        f"maps/{list(TARGETS).index(target)}-{units}-{start}": partial(sequence_map, scale, target, units, seed * 1000 + start)
+        for units, target, start in sizes
+    }
+    maps = parts.each(makes, report, "sequence maps")
+    anchors, heads, functions, sort = parts.each({
+        "anchors": partial(ramp_errors, scale.anchors, (1,), scale.places),
+        "heads": partial(ramp_errors, (9,), scale.heads, scale.places),
+        "functions": partial(function_errors, scale.anchors, scale.places),
+        "sort": partial(sort_errors, scale.anchors, scale.held_out, seed),
+    })  # fmt: skip
     return {
-        "anchors": parts.part("anchors", partial(ramp_errors, scale.anchors, (1,), scale.places)),
-        "heads": parts.part("heads", partial(ramp_errors, (9,), scale.heads, scale.places)),
-        "functions": parts.part("functions", partial(function_errors, scale.anchors, scale.places)),
-        "sort of two": parts.part("sort", partial(sort_errors, scale.anchors, scale.held_out, seed)),
+        "anchors": anchors,
+        "heads": heads,
+        "functions": functions,
+        "sort of two": sort,
         "maps": maps,
         "map errors": _summary(maps),
     }

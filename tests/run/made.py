@@ -1,0 +1,25 @@
+"""What parts are made of, where the processes of a cluster can import it."""
+
+import os
+
+from eigenlens import EigenlensError
+from eigenlens.run.progress import silent
+
+
+def square(number, folder=None, report=silent):
+    report("inside", 1, 1)
+    if folder is not None:
+        (folder / f"made-{number}").touch()
+    return {"square": number * number, "process": os.getpid()}
+
+
+def refuse(number):
+    raise EigenlensError(f"{number} has no square")
+
+
+def fail(number):
+    raise ValueError(f"{number} is odd")
+
+
+def away(parts):
+    return str(parts.checkpoint("training/1"))
