@@ -74,6 +74,17 @@ class Noted(Spelling):
         return super().run(content, tick)
 
 
+@dataclass
+class Slow(Noted):
+    """Every shard takes its time."""
+
+    seconds: float = 1.0
+
+    def run(self, content, tick):
+        time.sleep(self.seconds)
+        return super().run(content, tick)
+
+
 def begun(folder):
     """The shards that have begun under `Noted`, by process, each as often as it did."""
     found = [file.name.split("-")[:2] for file in Path(folder).iterdir() if "-" in file.name]

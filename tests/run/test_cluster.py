@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import threading
+from collections import Counter
 
 import dask
 import numpy as np
@@ -13,7 +14,7 @@ from eigenlens import EigenlensError
 from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
 from eigenlens.run.shards import FAN
-from run.jobs import STEPS, Failing, Heavy, Late, Noted, Spelling, begun, some_shards
+from run.jobs import STEPS, Failing, Heavy, Late, Noted, Slow, Spelling, begun, some_shards
 from run.processes import Cluster, resident, until
 
 TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
@@ -269,6 +270,20 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
     rest = list(engine.fold(job, some_shards(40), begun=first))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), some_shards(40)))
     assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), "the merged shards are not run again"
+
+
+def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
+    started, more = Dask(workers=1), []
+    with started.running():
+
+        def progress(done):
+            if not more:
+                more.append(started._client.cluster.scale(2))
+
+        list(started.fold(Spelling(), some_shards(3)))  # what short shards took is no measure of others
+        assert whole(started.fold(Slow(folder=str(tmp_path)), some_shards(8), progress=progress)) == [TREE]
+    done = Counter(process for _, process in begun(tmp_path))
+    assert len(done) == 2, done
 
 
 class Unknown(Spelling):

@@ -41,7 +41,7 @@ class Paper:
         """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there.
 
         The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics in shards, and whole parts
-        that do not need each other, such as trainings from several seeds, one beside the other. What is timed is timed here.
+        that do not need each other, such as trainings from several seeds, one beside the other. Tables of times are made here.
         """
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}

@@ -20,6 +20,8 @@ from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
+_LETTERS = "ghijklmnopqrstuv"
+"""For digits, which would end the words of a key."""
 PATIENCE = 60
 """Seconds without a worker, or without an answer of a scheduler, before a word is said."""
 
@@ -53,7 +55,8 @@ class Fold:
     lonely: float | None = None  # since when there is no worker, and how long that may last without a word
 
     def __enter__(self) -> Fold:
-        self.name = f"eigenlens-{uuid.uuid4().hex[:12]}"
+        self.mark = "".join(_LETTERS[int(digit, 16)] for digit in uuid.uuid4().hex[:12])
+        self.name = f"eigenlens-{self.mark}"
         self.held = self._submit(unpack, self._packed(), what="job")
         self.client.subscribe_topic(self.name, self._hear)
         return self
@@ -79,9 +82,12 @@ class Fold:
     def _unsent(self, error: Exception) -> EigenlensError:
         return EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}")
 
-    def _submit(self, function: Any, *args: Any, what: str, **options: Any) -> Any:
+    def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
+        """A task. Dask learns from the words at the start of a key how long such tasks take, and moves those that pay to idle
+        workers: what shards take is learned of this fold's shards alone, not of merges nor of shards of other models."""
+        key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
         try:
-            return self.client.submit(function, *args, key=f"{self.name}-{what}-{uuid.uuid4().hex[:8]}", pure=False, **options)
+            return self.client.submit(function, *args, key=key, pure=False, **options)
         except EigenlensError:
             raise
         except Exception as error:
@@ -121,14 +127,14 @@ class Fold:
         from .. import __version__
 
         task = (self.held, shard.number, content, self.name, __version__)
-        return self._submit(run, *task, what=f"shard-{shard.number}", retries=RETRIES, priority=-shard.number)
+        return self._submit(run, *task, what="shard", number=shard.number, retries=RETRIES, priority=-shard.number)
 
     def _fold(self, trunk: Trunk) -> None:
         """One merge after the other, in the order of the shards."""
         parts = [*([] if trunk.start is None else [trunk.start]), *trunk.futures]
         whole = parts[0] if parts else None
         for part in parts[1:]:
-            whole = self._submit(merge, self.held, whole, part, what=f"merge-{trunk.number}", priority=1)
+            whole = self._submit(merge, self.held, whole, part, what="merge", number=trunk.number, priority=1)
         trunk.whole = whole
 
     def next(self) -> Folded[Any]:
