@@ -2,6 +2,7 @@
 
     python benchmarks/load.py heads          500 heads × 512 tokens, with and without a causal mask, beside the formula
     python benchmarks/load.py formula        small studies of every kind beside the formula
+    python benchmarks/load.py workers        what each worker of a cluster holds, beside the formula
     python benchmarks/load.py soak           thousands of inputs: resident memory along the way
     python benchmarks/load.py text           a text of 1 GB beside one of 10 MB
     python benchmarks/load.py ids            10 million token ids beside 100 thousand
@@ -59,7 +60,7 @@ def random_model(causal: bool, layers: int, heads: int, dimension: int, length: 
     return el.load(module.eval())
 
 
-def predicted(model: Model, data: str, length: int, inputs: int, only: list[str]) -> Memory:
+def predicted(model: Model, data: str, length: int, inputs: int, only: list[str], workers: int = 0) -> Memory:
     """The formula, as a study works it out before it starts."""
     options = Options(Request((data,), length, inputs), tuple(only))
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def predicted(model: Model, data: str, length: int, inputs: int, only: list[str]
         sites = probe(model, ready, options)
         matrix, _ = matrix_form(sites, ready, options)
         kept = tuple(name for name in only if name != "matrices" or matrix is not None)
-        return study_memory(model, ready, sites, replace(options, only=kept), matrix)
+        return study_memory(model, ready, sites, replace(options, only=kept), matrix, workers)
 
 
 def run_of_heads(causal: bool, layers: int, heads: int, dimension: int, length: int, inputs: int, only: list[str]) -> dict:
@@ -110,6 +111,27 @@ def formula_rows(_: int) -> Iterator[dict]:
             os.close(into)
             with open(out) as result:
                 yield {"statistic": only, **json.loads(result.read())}
+
+
+def run_workers(workers: int, inputs: int, length: int, only: list[str]) -> dict:
+    """Peaks of the workers of a study, and of this process, each with all its libraries."""
+    memory = predicted(el.load("minilm"), "wikipedia", length, inputs, only, workers)
+    each, client = memory.parts["workers"] / workers, memory.needed - memory.parts["workers"]
+    before = resident()
+    with el.Dask(workers=workers) as engine:
+        el.study("minilm", "wikipedia", length=length, inputs=inputs, only=only)
+        peaks = engine._client.run(peak).values()
+    return {
+        "statistics": ", ".join(only), "workers": workers, "inputs": inputs, "formula of a worker, MB": each / MB,
+        "largest worker, MB": max(peaks) / MB, "measured / formula": max(peaks) / each,
+        "formula here, MB": client / MB, "grown here, MB": (peak() - before) / MB,
+    }  # fmt: skip
+
+
+def worker_rows(inputs: int) -> Iterator[dict]:
+    for only in (["rows", "moments", "depth", "diagnostics"], DEFAULT):
+        for workers in (1, 2):
+            yield apart("workers", workers=workers, inputs=inputs, length=128, only=only)
 
 
 def run_soak(inputs: int, length: int) -> dict:
@@ -221,11 +243,12 @@ def apart(function: str, **given: Any) -> dict:
 
 
 RUNS: dict[str, Callable[..., dict]] = {
-    "of_heads": run_of_heads, "soak": run_soak, "study": run_study, "pieces": run_pieces, "packed": run_packed,
+    "of_heads": run_of_heads, "workers": run_workers, "soak": run_soak, "study": run_study, "pieces": run_pieces,
+    "packed": run_packed,
 }  # fmt: skip
 TABLES: dict[str, tuple[Callable[[int], Iterator[dict]], int]] = {
-    "heads": (heads_rows, 15), "formula": (formula_rows, 0), "soak": (soak_rows, 4000), "text": (text_rows, 0),
-    "ids": (ids_rows, 0),
+    "heads": (heads_rows, 15), "formula": (formula_rows, 0), "workers": (worker_rows, 1300), "soak": (soak_rows, 4000),
+    "text": (text_rows, 0), "ids": (ids_rows, 0),
 }  # fmt: skip
 
 
