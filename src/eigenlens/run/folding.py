@@ -16,7 +16,7 @@ from ..errors import EigenlensError, first_line
 from .arrays import as_arrays, as_tensors
 from .progress import say
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
-from .tasks import Unfit, hold, merge, pack, run, unpack
+from .tasks import Packed, Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
@@ -71,7 +71,7 @@ class Fold:
         self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
         del self.held
 
-    def _packed(self) -> bytes:
+    def _packed(self) -> Packed:
         try:
             return pack(self.job)
         except EigenlensError:

@@ -16,7 +16,7 @@ from .engine import Engine, choose
 from .files import disk_errors, locked, read_json, write_json
 from .progress import Report, silent
 from .shards import Shard, Tick
-from .tasks import pack, unpack
+from .tasks import Packed, pack, unpack
 
 Make = Callable[[], Any]
 
@@ -137,7 +137,7 @@ class _Making:
 
     threads: int
 
-    def run(self, content: bytes, tick: Tick) -> dict[str, Any]:
+    def run(self, content: Packed, tick: Tick) -> dict[str, Any]:
         try:
             return {"part": unpack(content)()}
         except EigenlensError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import EigenlensError
@@ -25,19 +27,27 @@ def hold(content: Any) -> Any:
     return content
 
 
-def pack(work: Any) -> bytes:
+@dataclass
+class Packed:
+    """Work in bytes, and its arrays beside them, which are not copied."""
+
+    work: bytes
+    arrays: list[np.ndarray]
+
+
+def pack(work: Any) -> Packed:
     """Work for `unpack`. Had Dask to read it on its way, a worker that lacks the code of it would end instead of saying so."""
     from distributed.protocol.pickle import dumps
 
-    packed: bytes = dumps(work)
-    return packed
+    arrays: list[np.ndarray] = []
+    return Packed(dumps(work, buffer_callback=lambda part: arrays.append(np.frombuffer(part.raw(), np.uint8))), arrays)
 
 
-def unpack(packed: bytes) -> Any:
+def unpack(packed: Packed) -> Any:
     """From the client, as everything a worker is sent: a cluster is trusted."""
     from distributed.protocol.pickle import loads
 
-    return loads(packed)
+    return loads(packed.work, buffers=packed.arrays)
 
 
 def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:

@@ -33,6 +33,8 @@ PROGRAM = 64_000_000
 """Libraries that a study loads on its way, and small things."""
 PROCESS = 450_000_000
 """A process that has loaded the libraries and nothing else."""
+CLUSTER = 350_000_000
+"""Measured: what a process takes that starts workers, for their scheduler and what is on its way."""
 MAPPED = 32 * 2**20
 """Tensors of at least this size go back to the system when they are freed; smaller ones leave holes in the heap."""
 HOLES = 0.75
@@ -86,6 +88,7 @@ _ADVICE = {
     "inputs": "lower --inputs",
     "program": "close other programs",
     "workers": "lower --workers or --length",
+    "scheduler": "close other programs",
 }
 
 
@@ -131,6 +134,7 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
             state = rows.sums + moments + matrices.state
             each = PROCESS + weights + batch.run + batch.kept + matrices.against + int((4 + FAN / workers) * state)
             parts["workers"] = workers * each
+            parts["scheduler"] = CLUSTER
             parts["batch"] -= of_batch
         found.append(Memory({name: part for name, part in parts.items() if part}, moment))
     return max(found, key=lambda memory: memory.total)
