@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pytest
 import torch

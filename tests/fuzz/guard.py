@@ -29,7 +29,6 @@ class _Watch:
 
     root: str | None = None
     found: str | None = None
-    peak = 0  # of memory, when the last case ended
 
 
 def _hook(event: str, args: tuple) -> None:
@@ -75,7 +74,7 @@ def watched(root: Path) -> Iterator[None]:
     def endless(*_: object) -> None:
         raise Broken(f"a case took more than {MOST_SECONDS} seconds of computing")
 
-    before, beside, temporary = _Watch.peak or _peak(), set(os.listdir(root.parent)), tempfile.tempdir
+    before, beside, temporary = _peak(), set(os.listdir(root.parent)), tempfile.tempdir
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
@@ -90,8 +89,7 @@ def watched(root: Path) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, earlier)
     if _Watch.found is not None:
         raise Broken(_Watch.found)
-    _Watch.peak = _peak()
-    if _Watch.peak - before > MOST_MEMORY:
-        raise Broken(f"a case took {(_Watch.peak - before) / 1e9:.1f} GB")
+    if (grown := _peak() - before) > MOST_MEMORY:
+        raise Broken(f"a case took {grown / 1e9:.1f} GB")
     if more := set(os.listdir(root.parent)) - beside:
         raise Broken(f"a case left {sorted(more)} beside its folder")

@@ -78,7 +78,7 @@ class Noted(Spelling):
 class Slow(Noted):
     """Every shard takes its time."""
 
-    seconds: float = 1.0
+    seconds: float = 0.8
 
     def run(self, content, tick):
         time.sleep(self.seconds)

@@ -21,5 +21,21 @@ def fail(number):
     raise ValueError(f"{number} is odd")
 
 
+def absent(process):
+    """Known to one process alone."""
+    if os.getpid() != process:
+        raise ModuleNotFoundError("No module named 'mine'")
+
+
+class Unread:
+    """Work that other processes lack the code of."""
+
+    def __reduce__(self):
+        return absent, (os.getpid(),)
+
+    def __call__(self):
+        raise AssertionError("it is never called")
+
+
 def away(parts):
     return str(parts.checkpoint("training/1"))

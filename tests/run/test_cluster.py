@@ -15,6 +15,7 @@ from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
 from eigenlens.run.shards import FAN
 from run.jobs import STEPS, Failing, Heavy, Late, Noted, Slow, Spelling, begun, some_shards
+from run.made import Unread
 from run.processes import Cluster, resident, until
 
 TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
@@ -286,14 +287,10 @@ def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
     assert len(done) == 2, done
 
 
-class Unknown(Spelling):
-    """Other processes do not find this module."""
-
-
 def test_a_job_that_no_worker_can_read_ends_the_run_and_not_the_workers(engine):
     pids = workers_of(engine)
     with pytest.raises(EigenlensError, match="the workers of the cluster of this machine cannot do this work: No module named"):
-        list(engine.fold(Unknown(), some_shards(3)))
+        list(engine.fold(Unread(), some_shards(3)))
     assert workers_of(engine) == pids
 
 

@@ -9,11 +9,7 @@ from eigenlens import EigenlensError
 from eigenlens.run.engine import engaged
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
-from run.made import away, fail, refuse, square
-
-
-def unknown():
-    """Other processes do not find this module."""
+from run.made import Unread, away, fail, refuse, square
 
 
 @pytest.fixture
@@ -65,8 +61,8 @@ def test_a_part_that_fails_on_a_cluster_is_named(cluster, parts, on_failure, mon
 
 
 def test_work_that_no_worker_can_read_ends_the_run_and_not_the_workers(cluster, parts):
-    with engaged(cluster), pytest.raises(EigenlensError, match=r"^the part unknown failed: ModuleNotFoundError: No module"):
-        parts.each({"unknown": unknown})
+    with engaged(cluster), pytest.raises(EigenlensError, match=r"^the part unread failed: ModuleNotFoundError: No module"):
+        parts.each({"unread": Unread()})
     with engaged(cluster):
         assert parts.each(squares([5]))[0]["square"] == 25
 
