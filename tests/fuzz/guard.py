@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,10 +30,11 @@ class _Watch:
 
     root: str | None = None
     found: str | None = None
+    thread = 0  # that runs the case: the threads of a cluster that other tests keep running are none of its business
 
 
 def _hook(event: str, args: tuple) -> None:
-    if _Watch.root is None or _Watch.found is not None:
+    if _Watch.root is None or _Watch.found is not None or threading.get_ident() != _Watch.thread:
         return
     if event in FORBIDDEN:
         if event.startswith("marshal") and sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
@@ -78,7 +80,7 @@ def watched(root: Path) -> Iterator[None]:
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-    _Watch.found, _Watch.root = None, os.path.abspath(root)
+    _Watch.found, _Watch.thread, _Watch.root = None, threading.get_ident(), os.path.abspath(root)
     try:
         yield
     except MemoryError as error:

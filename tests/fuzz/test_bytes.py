@@ -3,6 +3,7 @@
 import json
 import pickle
 import resource
+import threading
 
 import numpy as np
 import pytest
@@ -168,3 +169,6 @@ def test_the_guard_notices(tmp_path, monkeypatch):
         np.ones((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 7) + (1 << 26)).sum()  # more than all so far
     with watched(inside):
         (inside / "x").write_text("x")
+        other = threading.Thread(target=(tmp_path.parent / f"{tmp_path.name} of another").touch)
+        other.start()
+        other.join()
