@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import eigenlens as el
+from eigenlens.report.page import drawing_library
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"{a}{b}" for a in "abcdef" for b in "aeiouklm")]
 SIZES = {"vocab_size": len(WORDS), "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -50,6 +51,7 @@ def world() -> Path:
     el.evaluate(folder / "bert", plan=plan, inputs=2, out=folder / "evaluation")
     el.collapse(folder / "bert", text, folder / "collapse", inputs=3, paths=2, bounds=1, length=8)
     el.explain(folder / "llama", documents[0][:24], out=folder / "explanation")
+    drawing_library()  # the first page of a machine starts a program for it
     return folder
 
 
