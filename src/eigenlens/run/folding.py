@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from ..errors import EigenlensError, first_line
 from .arrays import as_arrays, as_tensors
 from .progress import say
 from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
-from .tasks import Packed, Unfit, hold, merge, pack, run, unpack
+from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
 """A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
@@ -57,7 +57,9 @@ class Fold:
     def __enter__(self) -> Fold:
         self.mark = "".join(_LETTERS[int(digit, 16)] for digit in uuid.uuid4().hex[:12])
         self.name = f"eigenlens-{self.mark}"
-        self.held = self._submit(unpack, self._packed(), what="job")
+        with self._sending():
+            packed = pack(self.job)
+        self.held = self._submit(unpack, packed, what="job")
         self.client.subscribe_topic(self.name, self._hear)
         return self
 
@@ -71,29 +73,24 @@ class Fold:
         self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
         del self.held
 
-    def _packed(self) -> Packed:
+    @contextlib.contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Why something cannot be sent, in words."""
         try:
-            return pack(self.job)
-        except EigenlensError:
-            raise
-        except Exception as error:
-            raise self._unsent(error) from error
-
-    def _unsent(self, error: Exception) -> EigenlensError:
-        return EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}")
-
-    def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
-        """A task. Dask learns from the words at the start of a key how long such tasks take, and moves those that pay to idle
-        workers: what shards take is learned of this fold's shards alone, not of merges nor of shards of other models."""
-        key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
-        try:
-            return self.client.submit(function, *args, key=key, pure=False, **options)
+            yield
         except EigenlensError:
             raise
         except Exception as error:
             if self.client.status != "running":
                 raise self._lost() from error
-            raise self._unsent(error) from error
+            raise EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}") from error
+
+    def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
+        """A task. Dask learns from the words at the start of a key how long such tasks take, and moves those that pay to idle
+        workers: what shards take is learned of this fold's shards alone, not of merges nor of shards of other models."""
+        key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
+        with self._sending():
+            return self.client.submit(function, *args, key=key, pure=False, **options)
 
     def full(self, more: int) -> bool:
         """Whether so many shards more would be too many under way: each waits in the memory of some worker."""
