@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from eigenlens.capture import MaskShapes
 from eigenlens.errors import EigenlensError
 from eigenlens.reconstruct.columns import column_scores, pair_scores, row_scores
 from eigenlens.reconstruct.rows import MeanOnly, RowConditional, RowLeastSquares
@@ -145,7 +146,7 @@ def test_heads_with_masks_of_their_own_see_their_own_keys():
 @pytest.mark.parametrize("kind", [RowConditional, RowLeastSquares, MeanOnly])
 def test_half_precision_is_estimated_in_it(form, kind):
     fit = call(form)
-    c = replace(fit, q=fit.q.bfloat16(), k=fit.k.bfloat16(), v=fit.v.bfloat16(), shapes={})
+    c = replace(fit, q=fit.q.bfloat16(), k=fit.k.bfloat16(), v=fit.v.bfloat16(), shapes=MaskShapes())
     settings = {} if kind is MeanOnly else {"keys": M, "exact": 0}
     found, expected = (kind.fit(statistics(fit), **settings).estimate(x).scores for x in (c, fit))
     wide = c.valid().expand(found.shape)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from eigenlens.capture import MaskShapes
 from eigenlens.reconstruct.row_model import covariance_about
 from eigenlens.reconstruct.rows import CUT, RowConditional, RowLeastSquares
 from reconstruct.dense import M, dense, dense_model, lmmse, row_oracle, same, statistics
@@ -67,7 +68,7 @@ def test_the_rank_of_least_squares_is_the_best_on_validation_rows():
 def test_all_keys_give_the_exact_scores(form, kind):
     c = call(form)
     if form.endswith("padded"):  # every input must have the selected keys
-        c = replace(c, mask=torch.ones(1, 1, 9, 9, dtype=torch.bool), query_valid=None, shapes={})
+        c = replace(c, mask=torch.ones(1, 1, 9, 9, dtype=torch.bool), query_valid=None, shapes=MaskShapes())
     estimate = kind.fit(statistics(c), keys=9, exact=0).estimate(c)
     assert torch.allclose(estimate.scores.masked_fill(~c.valid(), 0), c.scores(fill=0.0), atol=1e-12)
     assert torch.equal(estimate.pairs, torch.ones(4))

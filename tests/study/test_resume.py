@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertModel
@@ -112,6 +113,22 @@ def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, of
         study(model, data, folder, **EXACT)
     study(model, data, folder, **EXACT, resume=True)
     assert_identical(undisturbed["gram"].folder, folder)
+
+
+@pytest.mark.parametrize("options", [EXACT, SKETCH], ids=["gram", "sketch"])
+def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
+    """By their names 10 and 11 would stand before 2, and the sums of the stack would round otherwise."""
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 12, "num_attention_heads": 2, "intermediate_size": 16, "hidden_size": 16}
+    model = BertModel(BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False)
+    ids = tmp_path / "ids.npy"
+    np.save(ids, torch.randint(100, (options["inputs"], 8)).numpy())
+    whole = study(model, ids, tmp_path / "whole", **options)
+    for after in (12, 30, options["inputs"] - 4):  # while it fits, and among held-out inputs
+        folder = tmp_path / f"stopped {after}"
+        stopped(model, ids, folder, options, after)
+        study(model, ids, folder, **options, resume=True)
+        assert_identical(whole.folder, folder)
 
 
 def test_all_files_but_the_record_are_no_study(undisturbed, tmp_path):

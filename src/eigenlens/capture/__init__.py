@@ -1,6 +1,6 @@
 """One door to every attention call of a model, and to the blocks they are made in."""
 
-from .call import AttentionCall, MaskShape, Site
+from .call import AttentionCall, MaskShape, MaskShapes, Site
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .session import AttentionNotSeen, capture, replaced
 
@@ -9,6 +9,7 @@ __all__ = [
     "AttentionNotSeen",
     "Layer",
     "MaskShape",
+    "MaskShapes",
     "Site",
     "attention_names",
     "block_paths",

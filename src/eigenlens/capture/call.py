@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,6 +10,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+
+from .precision import wide
 
 MASKED = -9e3
 """Additive masks at or below this value exclude a pair: exp(-9000) is zero in every float type."""
@@ -42,8 +45,11 @@ class MaskShape:
       full       every query sees every key
       rectangle  each input has its own valid queries and keys, and every valid query sees every valid key (padding)
       causal     query i sees keys j ≤ i, in every input
-      fixed      another pattern, the same in every input (sliding window, causal cross shapes)
+      fixed      another pattern without padding, the same in every input (sliding window, causal cross shapes)
       varied     anything else (causal with padding, packed sequences)
+
+    Padding is a query that is no token, or a key that the mask hides from every query. It depends on the input, so a mask
+    with padding is never `fixed`, also where the inputs of a batch happen to share it or there is only one.
     """
 
     form: Literal["full", "rectangle", "causal", "fixed", "varied"]
@@ -52,13 +58,35 @@ class MaskShape:
     keys: Tensor | None = None  # (B, S) bool, where form is rectangle
 
 
+class MaskShapes:
+    """The shapes of the masks of one forward pass, each worked out once for all calls that share the mask tensor.
+
+    A mask is known by its identity, as long as it lives: a later mask may get the address of one that is gone.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, ...], tuple[tuple[weakref.ref[Tensor], ...], MaskShape]] = {}
+
+    def get(self, *tensors: Tensor) -> MaskShape | None:
+        refs, shape = self._found.get(tuple(map(id, tensors)), ((), None))
+        return shape if shape is not None and all(ref() is x for ref, x in zip(refs, tensors)) else None
+
+    def put(self, shape: MaskShape, *tensors: Tensor) -> MaskShape:
+        self._found[tuple(map(id, tensors))] = (tuple(map(weakref.ref, tensors)), shape)
+        return shape
+
+    def clear(self) -> None:
+        self._found.clear()
+
+
 @dataclass(eq=False)
 class AttentionCall:
     """Queries, keys and values of one attention call, with everything that shapes its scores.
 
     Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)` with `G` key-value heads, `H` a multiple of `G` (grouped queries).
     The scores are `softcap(scale · q kᵀ) + bias`, the pattern their softmax over the allowed keys, with the sink logits
-    (one per head, no key of their own) in the denominator where the model has them.
+    (one per head, no key of their own) in the denominator where the model has them. Tensors of a model in half precision
+    are held in float32: their products, and sums of those, leave the range and the precision of 16 bits.
     """
 
     site: Site
@@ -74,7 +102,10 @@ class AttentionCall:
     softcap: float | None = None
     sinks: Tensor | None = None  # (H,)
     query_valid: Tensor | None = None  # (B, T) bool: False marks padding
-    shapes: dict[tuple[int, int], MaskShape] = field(default_factory=dict, repr=False)  # shared by the calls of a pass
+    shapes: MaskShapes = field(default_factory=MaskShapes, repr=False)  # shared by the calls of a pass
+
+    def __post_init__(self) -> None:
+        self.q, self.k, self.v = (wide(x) for x in (self.q, self.k, self.v))
 
     @property
     def layer(self) -> int:
@@ -111,20 +142,19 @@ class AttentionCall:
             mask=(mask := chosen(self.mask)),
             bias=chosen(self.bias),
             sinks=None if self.sinks is None else self.sinks[index],
-            shapes=self.shapes if mask is self.mask else {},  # mask shapes are found by the identity of the mask
+            shapes=self.shapes if mask is self.mask else MaskShapes(),  # found by the identity of the mask
         )
 
     def of_inputs(self, chosen: slice | Tensor) -> AttentionCall:
-        """The call of some of its inputs alone, in float32 at least: q, k, v become `(b, …)`."""
+        """The call of some of its inputs alone: q, k, v become `(b, …)`."""
 
         def part(x: Tensor | None) -> Tensor | None:
             return x[chosen] if x is not None and x.ndim == 4 and x.shape[0] > 1 else x
 
-        q, k, v = (
-            x[chosen].float() if x.dtype in (torch.float16, torch.bfloat16) else x[chosen] for x in (self.q, self.k, self.v)
-        )
+        q, k, v = (x[chosen] for x in (self.q, self.k, self.v))
         rows = None if self.query_valid is None else self.query_valid[chosen]
-        return replace(self, q=q, k=k, v=v, mask=part(self.mask), bias=part(self.bias), query_valid=rows, shapes={})
+        parts = {"mask": part(self.mask), "bias": part(self.bias), "query_valid": rows, "shapes": MaskShapes()}
+        return replace(self, q=q, k=k, v=v, **parts)  # type: ignore[arg-type]
 
     @cached_property
     def _additive(self) -> bool:
@@ -133,18 +163,16 @@ class AttentionCall:
     @cached_property
     def mask_shape(self) -> MaskShape:
         """The form of the mask; worked out once for all calls of a forward pass that share the mask tensor."""
-        key = (id(self.mask), id(self.query_valid))
-        if self.mask is None or key not in self.shapes:
-            shape = self._find_mask_shape()
-            if self.mask is None:
-                return shape
-            self.shapes[key] = shape
-        return self.shapes[key]
+        if self.mask is None:
+            return self._find_mask_shape()
+        key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
+        return self.shapes.get(*key) or self.shapes.put(self._find_mask_shape(), *key)
 
     def _find_mask_shape(self) -> MaskShape:
         (B, _, T, _), S = self.q.shape, self.k.shape[2]
         valid = self._allowed()  # (b, h, T, S) or None
         queries = self.query_valid
+        hidden = valid is not None and not bool(valid.any(2).any(1).all())  # a key that no query of its input sees
         if valid is None:
             if queries is None or bool(queries.all()):
                 square = self.causal and T > 1
@@ -157,11 +185,12 @@ class AttentionCall:
             valid = valid[:, :1]
         if valid.shape[0] > 1 and (valid.stride(0) == 0 or bool((valid == valid[:1]).all())):
             valid = valid[:1]
-        if queries is not None and not bool(queries.all()):
+        padded = hidden or (queries is not None and not bool(queries.all()))
+        if queries is not None and padded:
             valid = valid & queries[:, None, :, None]
         if bool(valid.all()):
             return MaskShape("full", None)
-        if valid.shape[:2] == (1, 1):
+        if valid.shape[:2] == (1, 1) and not padded:
             causal = T == S and torch.equal(valid, self._tril())
             return MaskShape("causal", None) if causal else MaskShape("fixed", valid)
         if valid.shape[1] == 1:

@@ -81,7 +81,7 @@ class _Watch(TorchFunctionMode):
             output, _ = F.multi_head_attention_forward(*bound.args, **bound.kwargs)
         if not wanted or self.last is None:
             return output, None
-        weights = self.last.pattern()  # (B, H, T, S)
+        weights = self.last.pattern().to(output.dtype)  # (B, H, T, S)
         weights = weights.mean(1) if average else weights
         return output, weights if batched else weights[0]
 

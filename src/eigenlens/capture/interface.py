@@ -22,6 +22,9 @@ NAME = "eigenlens-capture"
 CHECKED = 256
 """Tokens of an input on which captured attention is compared with the family's own."""
 
+TOLERANCE = 1e-2
+"""How far the two may be apart, against the largest value; of a formula that runs in half precision `√ε` of its dtype."""
+
 _open: list[_Door] = []
 _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # compared with their family's own formula, once
 
@@ -100,7 +103,7 @@ def _attention(
         )  # fmt: skip
     call = AttentionCall(Site("", 0), "self", "", query, key, value, scale, **extras)
     weights = torch.dropout(call.pattern(), dropout, module.training)
-    return (weights @ call.values).transpose(1, 2).contiguous(), None
+    return (weights @ call.values).to(query.dtype).transpose(1, 2).contiguous(), None
 
 
 @torch.no_grad()
@@ -124,22 +127,27 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
             if isinstance(first[name], Tensor):
                 first[name] = first[name].expand(*first[name].shape[:-2], T, S)[..., :CHECKED, :CHECKED]
     call = AttentionCall(Site("", 0), "self", "", first_q, first_k, first_v, scale, **first)
-    mask = first["mask"]
-    allowed = call._tril() if call.causal else mask if mask is not None and mask.dtype == torch.bool else None
-    if allowed is not None:
-        mask = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min)
-    named = {"position_bias": first["bias"], "softcap": call.softcap, "s_aux": call.sinks}
+    named = {name: x for name, x in (("softcap", call.softcap), ("s_aux", call.sinks)) if x is not None}
+
+    def by_eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mask, bias = first["mask"], first["bias"]
+        allowed = call._tril() if call.causal else mask if mask is not None and mask.dtype == torch.bool else None
+        if allowed is not None:
+            mask = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min)
+        more = named if bias is None else {**named, "position_bias": bias.to(q.dtype)}
+        return eager(module, q, k, v, mask, scaling=scale, dropout=0.0, **more, **kwargs)[0]
+
     try:
-        theirs = eager(
-            module, call.q, call.k, call.v, mask, scaling=scale, dropout=0.0,
-            **{n: x for n, x in named.items() if x is not None}, **kwargs,
-        )[0]  # fmt: skip
+        try:
+            theirs, tolerance = by_eager(call.q, call.k, call.v), TOLERANCE
+        except RuntimeError:  # weights of the module take part: the formula runs in their dtype alone, with its rounding
+            theirs, tolerance = by_eager(first_q, first_k, first_v), max(TOLERANCE, torch.finfo(q.dtype).eps ** 0.5)
     except TypeError:
         return  # an eager function of another signature cannot be compared
     ours = (call.pattern() @ call.values).transpose(1, 2)  # (1, T, H, E)
     seen = call.valid().any(-1)[:, 0]  # (1, T): a row without keys is undefined in both
     gap = (ours - theirs.reshape(ours.shape))[seen.expand(1, ours.shape[1])].abs().max() if seen.any() else torch.zeros(())
-    if gap > 1e-2 * v.abs().max().clamp_min(1e-6):
+    if gap > tolerance * v.abs().max().clamp_min(1e-6):
         raise AttentionNotSeen(
             f"{type(module).__name__} adds something to its scores that the attention interface does not show "
             f"(outputs differ by {gap.item():.2g}); its scores cannot be captured truly"

@@ -1,4 +1,4 @@
-"""A model in float64, really: also where its own code goes down to float32."""
+"""Precision: numbers of half width go up to float32, and a model in float64 stays there where its own code goes down."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 M = TypeVar("M", bound=nn.Module)
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in float32 at least."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def in_double(model: M) -> M:

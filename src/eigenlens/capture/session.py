@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call import AttentionCall, MaskShape, Site
+from .call import AttentionCall, MaskShape, MaskShapes, Site
 from .sites import SiteNames
 
 
@@ -47,7 +47,7 @@ class Session:
         self.names = SiteNames(model)
         self.seen = 0
         self.passes = 0
-        self._shapes: dict[tuple[int, int], MaskShape] = {}
+        self._shapes, self._diagonals = MaskShapes(), MaskShapes()
         self._last_valid: Tensor | None = None
 
     def start_pass(self, *_: Any) -> None:
@@ -55,6 +55,7 @@ class Session:
         self.passes += 1
         self.names.start_pass()
         self._shapes.clear()
+        self._diagonals.clear()
         self._last_valid = None
 
     def see(
@@ -89,14 +90,15 @@ class Session:
         if mask is None or S < T:
             self._last_valid = None
             return None
-        cached = self._shapes.get((id(call.mask), -1))
-        if cached is None:
+        assert call.mask is not None
+        found = self._diagonals.get(call.mask)
+        if found is None:
             diagonal = mask[:, 0].diagonal(offset=S - T, dim1=1, dim2=2)  # (b, T)
             padded = not bool(diagonal.all()) and bool(diagonal.any())
-            cached = MaskShape("full", None, queries=diagonal.expand(B, T) if padded else None)
-            self._shapes[(id(call.mask), -1)] = cached
-        self._last_valid = cached.queries
-        return cached.queries
+            shape = MaskShape("full", None, queries=diagonal.expand(B, T) if padded else None)
+            found = self._diagonals.put(shape, call.mask)
+        self._last_valid = found.queries
+        return found.queries
 
     def finish(self) -> None:
         if not self.seen and (self.passes or not self.replaces):

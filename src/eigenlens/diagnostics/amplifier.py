@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..capture.precision import wide
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, Branch, Mlp
 from ..explain.frozen_parts import read_norm
@@ -160,7 +161,7 @@ def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
             gate, up = (w - w.mean(1, keepdim=True) for w in (gate, up))
     if branch.scale is not None:
         down = down * branch.scale(torch.ones_like(down[:, 0]))[:, None]
-    return tuple(w.float() if w.dtype in (torch.float16, torch.bfloat16) else w for w in (gate, up, down))  # type: ignore[return-value]
+    return wide(gate), wide(up), wide(down)
 
 
 def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..capture import AttentionCall, Layer, Site
+from ..capture.precision import wide
 from ..errors import EigenlensError
 from ..hints import check_values
 from ..stats.depth import mean_interval
@@ -99,7 +100,7 @@ class SeenLayer:
         dear: Sequence[int] | None = None,
     ) -> SeenLayer:  # fmt: skip
         """The inputs `chosen` of a captured layer, in float32 at least."""
-        X, Y = (_wide(x[chosen]) for x in (layer.inputs, layer.outputs))
+        X, Y = (wide(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
         there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
         return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, dear)
@@ -107,10 +108,6 @@ class SeenLayer:
 
 def _places(dear: Sequence[int] | None, x: Tensor) -> Tensor:
     return torch.arange(len(x), device=x.device) if dear is None else torch.tensor(dear, dtype=torch.long, device=x.device)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 @dataclass(frozen=True)

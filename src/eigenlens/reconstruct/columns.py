@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..capture import AttentionCall, MaskShapes
 
 
 def chosen_keys(call: AttentionCall, keys: Tensor) -> Tensor:
@@ -70,5 +70,5 @@ def _shaped(call: AttentionCall, products: Tensor, taken: Callable[[Tensor], Ten
     if call.linear:
         return products
     mask = None if call.mask is None or call.mask.dtype == torch.bool else taken(call.mask)
-    part = replace(call, bias=None if call.bias is None else taken(call.bias), mask=mask, shapes={})
+    part = replace(call, bias=None if call.bias is None else taken(call.bias), mask=mask, shapes=MaskShapes())
     return part.shaped(products)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -37,7 +37,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         if store.nbytes() > x.numel() * x.element_size() or (x.numel() and store.data_ptr() in seen):
             apart[name] = x.clone()
         seen.add(store.data_ptr())
-    _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part))
+    order = {"order": json.dumps(list(apart))}  # the file has its own, and sums in another order round otherwise
+    _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part, order))
 
 
 def _replace(path: Path, write: Any) -> None:
@@ -74,12 +75,16 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, in the order in which they were written."""
     try:
         tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
+        with safe_open(path, "pt") as file:
+            order = json.loads((file.metadata() or {}).get("order", "[]"))
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise EigenlensError(f"{path} is missing, damaged or cut short: {' '.join(str(error).split())[:200]}") from error
     tensors.pop("empty", None)
-    return tensors
+    known = [name for name in order if isinstance(name, str) and name in tensors] if isinstance(order, list) else []
+    return {name: tensors[name] for name in dict.fromkeys([*known, *tensors])}
 
 
 def seal(record: Mapping[str, Any]) -> str:

@@ -47,6 +47,7 @@ def spectra_of(
     samples: int,
     dimensions: int,
     groups: Sequence[dict[Key, Energies]],
+    lower_bound: bool = False,
 ) -> list[Spectrum]:
     """One `Spectrum` for each of the h entries of `eigenvalues (h, m)`, with the held-out curves of the groups."""
     place, centring = key
@@ -61,7 +62,7 @@ def spectra_of(
             analysis=analysis, level=place.level, centring=centring, stack=place.stack, layer=place.layer,
             head=index if place.level == "head" else None, samples=samples, dimensions=dimensions,
             total=float(total[index]), eigenvalues=eigenvalues[index].numpy(),
-            held_out=held[index], low=low[index], high=high[index],
+            held_out=held[index], low=low[index], high=high[index], lower_bound=lower_bound,
         )
         for index in range(len(eigenvalues))
     ]  # fmt: skip

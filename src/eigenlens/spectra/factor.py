@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..stats import MatrixSums, Pairs
 
 CHUNK = 4096
+COLUMNS, ELEMENTS = 1024, 2**24
+"""What the exact Gram matrix of several factors is made of: at most so many columns, and numbers in them."""
+
+
+def room(pairs: int) -> int:
+    """Columns of all factors that can be analysed together exactly, over N `pairs`."""
+    return min(COLUMNS, ELEMENTS // pairs)
+
+
+def bounded(rank: int) -> int:
+    """Columns that are analysed together where there is no room for all."""
+    return max(8 * rank, COLUMNS // 2)
 
 
 @dataclass
 class Half:
-    """`vectors` (N, r), float32, orthonormal, and `values` (r,) of a scatter, falling; zero where there are fewer than r."""
+    """`vectors` (N, r), float32, orthonormal, and `values` (r,) of a scatter, falling."""
 
     vectors: Tensor
     values: Tensor
 
+    def leading(self, rank: int) -> Half:
+        """The first `rank`; zeros where there are fewer."""
+        missing = max(rank - len(self.values), 0)
+        return Half(pad(self.vectors[:, :rank], (0, missing)), pad(self.values[:rank], (0, missing)))
+
 
 @dataclass
 class Factor:
-    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means removed by P."""
+    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means removed by P.
+
+    `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`: none is missing.
+    """
 
     centred: Half
     row_centred: Half
@@ -30,10 +51,16 @@ class Factor:
     number: float  # n
     energy: float  # Σ ‖x‖²
     row_energy: float  # Σ ‖x − Px‖², the energy of the row means
+    exact: bool
+    complete: bool
+
+    def leading(self, rank: int) -> Factor:
+        """With `rank` eigenvectors in both halves."""
+        return replace(self, centred=self.centred.leading(rank), row_centred=self.row_centred.leading(rank), complete=False)
 
 
-def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, rank: int) -> Factor:
-    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ).
+def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, most: int) -> Factor:
+    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), and at most so many eigenvectors.
 
     Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström form is
     `B Bᵀ`, `B = Y_c V E^{-1/2}`; directions of E below float32 noise are dropped. Cost: 5·N·ℓ².
@@ -51,46 +78,52 @@ def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, rank: int)
     inner, v = torch.linalg.eigh((core + core.T) / 2)
     kept = inner > inner[-1].clamp_min(1e-30) * len(inner) * torch.finfo(torch.float32).eps
     root = v[:, kept] / inner[kept].sqrt()  # V E^{-1/2}
-    return _factor(y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, rank)
+    return _factor(y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, most, exact=False)
 
 
-def exact(sums: MatrixSums, head: int, pairs: Pairs, rank: int) -> Factor:
+def exact(sums: MatrixSums, head: int, pairs: Pairs, most: int) -> Factor:
     """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred samples. Cost: 2·n²·N."""
     x = sums.sketch[head].double()  # (n, N)
     mean = x.mean(0)
     x = x - mean
-    return _factor(x.T.float(), x @ x.T, mean, float(len(x)), sums, head, pairs, rank)
+    return _factor(x.T.float(), x @ x.T, mean, float(len(x)), sums, head, pairs, most, exact=True)
 
 
 def _factor(
-    columns: Tensor, gram: Tensor, mean: Tensor, number: float, sums: MatrixSums, head: int, pairs: Pairs, rank: int
-) -> Factor:
+    columns: Tensor, gram: Tensor, mean: Tensor, number: float, sums: MatrixSums, head: int, pairs: Pairs, most: int,
+    exact: bool,
+) -> Factor:  # fmt: skip
     less = pairs.less_row_means(columns.T).T
     energy, row_energy = float(sums.squares[head].sum()), float(sums.row_energy[head])
-    return Factor(_half(columns, gram, rank), _half(less, None, rank), mean, number, energy, row_energy)
+    halves = _half(columns, gram, most), _half(less, None, most)
+    return Factor(*halves, mean, number, energy, row_energy, exact, exact and len(gram) <= most + 1)  # n samples: rank n − 1
 
 
-def pooled(factors: list[Factor], pairs: Pairs, rank: int) -> Factor:
+def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
     """The scatter of the samples of several factors about their common mean μ, by one Gram matrix of all their columns.
 
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 
-    A lower bound, since only the leading columns of all factors together take part, four times `rank` of them; exact
-    where those are all there are. Cost: `32·N·rank²`.
+    Exact where the factors are complete and there is `room` for all their columns; else the leading columns take part
+    alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are made. Cost:
+    `2·N·m²` of m columns.
     """
     number = sum(f.number for f in factors)
     mean = torch.stack([f.mean * f.number for f in factors]).sum(0) / number
     apart = torch.stack([(f.mean - mean) * f.number**0.5 for f in factors], 1).float()  # (N, heads)
-    centred = _leading([f.centred for f in factors], 4 * rank)
-    less = _leading([f.row_centred for f in factors], 4 * rank)
-    return Factor(
-        _half(torch.cat([centred, apart], 1), None, rank),
-        _half(torch.cat([less, pairs.less_row_means(apart.T).T], 1), None, rank),
-        mean,
-        number,
-        sum(f.energy for f in factors),
-        sum(f.row_energy for f in factors),
-    )
+    total = sum(len(f.centred.values) for f in factors)
+    exact = all(f.complete for f in factors) and total <= room(pairs.number)
+    columns = torch.cat([_leading([f.centred for f in factors], total if exact else bounded(rank)), apart], 1)
+    gram = (columns.T @ columns).double()
+    centred = _half(columns, gram, most)
+    if exact:  # P Σ Pᵀ from the whole Σ; its Gram matrix is that of Σ less the row means
+        means = pairs.row_means(columns.T).double()  # (m, T)
+        less, less_gram = pairs.less_row_means(columns.T).T, gram - (means * pairs.row_counts) @ means.T
+    else:
+        own = _leading([f.row_centred for f in factors], bounded(rank))
+        less, less_gram = torch.cat([own, pairs.less_row_means(apart.T).T], 1), None
+    energies = sum(f.energy for f in factors), sum(f.row_energy for f in factors)
+    return Factor(centred, _half(less, less_gram, most), mean, number, *energies, exact, exact and less.shape[1] <= most)
 
 
 def _leading(halves: list[Half], number: int) -> Tensor:
@@ -99,14 +132,13 @@ def _leading(halves: list[Half], number: int) -> Tensor:
     return torch.cat([h.vectors[:, h.values >= least] * h.values[h.values >= least].sqrt().float() for h in halves], 1)
 
 
-def _half(columns: Tensor, gram: Tensor | None, rank: int) -> Half:
+def _half(columns: Tensor, gram: Tensor | None, most: int) -> Half:
     """The leading eigenvectors of `B Bᵀ` for `columns` B (N, m), by its Gram matrix BᵀB."""
+    from scipy.linalg import eigh  # slow to load; unlike torch's it makes no more eigenvectors than are asked for
+
     gram = (columns.T @ columns).double() if gram is None else gram
-    values, w = torch.linalg.eigh((gram + gram.T) / 2)
-    values, w = values.flip(0)[:rank], w.flip(1)[:, :rank]
+    m = len(gram)
+    rising, w = eigh(((gram + gram.T) / 2).cpu().numpy(), subset_by_index=[max(m - most, 0), m - 1], check_finite=False)
+    values, w = (torch.from_numpy(x[..., ::-1].copy()).to(columns.device) for x in (rising, w))
     real = values > values[:1].clamp_min(1e-30) * 1e-10
-    scaled = torch.where(real, w / values.clamp_min(1e-300).sqrt(), 0.0)
-    vectors, values = columns @ scaled.float(), torch.where(real, values, 0.0)
-    if (missing := rank - len(values)) > 0:
-        vectors, values = torch.nn.functional.pad(vectors, (0, missing)), torch.nn.functional.pad(values, (0, missing))
-    return Half(vectors, values)
+    return Half(columns @ (w[:, real] / values[real].sqrt()).float(), values[real])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from ..stats import MatrixGram, MatrixSketch, Pairs, ProjectionSums
 from .bases import Energies, Key, Place, spectra_of
 from .centring import CENTRINGS, Centring, normaliser
-from .factor import Factor, exact, nystrom, pooled
+from .factor import Factor, exact, nystrom, pooled, room
 from .spectrum import Spectrum
 
 
@@ -23,7 +24,7 @@ class MatrixBasis:
     """
 
     def __init__(self, factor: Factor, pairs: Pairs, basis: Tensor) -> None:
-        self.number, self.basis = factor.number, basis  # basis (N, 2r+2) is filled here
+        self.number, self.exact, self.basis = factor.number, factor.exact, basis  # basis (N, 2r+2) is filled here
         less = pairs.less_row_means(factor.mean)
         self.lengths = {"centred": factor.mean.norm(), "row-centred": less.norm()}  # ‖μ‖, ‖Pμ‖
         halves = {"centred": (factor.centred, factor.mean), "row-centred": (factor.row_centred, less)}
@@ -90,28 +91,31 @@ class MatrixAnalysis:
         self.pairs: dict[str, Pairs] = {}
         self.bases: dict[Place, list[MatrixBasis]] = {}
         self.projection_bases: dict[str, Tensor] = {}  # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
+        self.rank = rank
         layers: dict[str, list[tuple[str, Factor]]] = {}
-        for site, sums in fit.result().items():
-            if float(sums.number) < 2:
-                continue  # all inputs but one were padded
+        found = {site: sums for site, sums in fit.result().items() if float(sums.number) >= 2}  # else all others were padded
+        in_stack = Counter(Place.of(site, "stack").stack for site in found)
+        for site, sums in found.items():
             pairs = self.pairs[site] = Pairs(sums.valid)
-            heads = range(len(sums.first))
+            stack, heads = Place.of(site, "stack").stack, range(len(sums.first))
+            of_head, of_layer = (max(rank, room(pairs.number) // n) for n in (len(heads), in_stack[stack]))
             if isinstance(fit, MatrixSketch):
-                factors = [nystrom(sums, h, fit.tests[site][h], pairs, rank) for h in heads]
+                factors = [nystrom(sums, h, fit.tests[site][h], pairs, of_head) for h in heads]
             else:
-                factors = [exact(sums, h, pairs, rank) for h in heads]
+                factors = [exact(sums, h, pairs, of_head) for h in heads]
             if release:
                 fit.forget(site)
-            layer = pooled(factors, pairs, rank)
+            layer = pooled(factors, pairs, rank, of_layer)
             self._add(Place.of(site, "head"), factors, pairs)
             self._add(Place.of(site, "layer"), [layer], pairs)
-            layers.setdefault(Place.of(site, "stack").stack, []).append((site, layer))
+            layers.setdefault(stack, []).append((site, layer))
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
-                self._add(Place("stack", stack), [pooled([factor for _, factor in parts], first, rank)], first)
+                self._add(Place("stack", stack), [pooled([factor for _, factor in parts], first, rank, rank)], first)
 
     def _add(self, place: Place, factors: list[Factor], pairs: Pairs) -> None:
+        factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
         together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
         self.bases[place] = [MatrixBasis(factor, pairs, basis) for factor, basis in zip(factors, together)]
@@ -138,7 +142,8 @@ class MatrixAnalysis:
                 scale = normaliser(number, centring)
                 values = torch.stack([basis.values[centring] for basis in bases]) / scale
                 total = torch.tensor([basis.totals[centring] for basis in bases], dtype=torch.float64) / scale
-                made += spectra_of("matrices", (place, centring), values, total, int(number), dimensions, groups)
+                key, bound = (place, centring), not bases[0].exact
+                made += spectra_of("matrices", key, values, total, int(number), dimensions, groups, bound)
         return made
 
 

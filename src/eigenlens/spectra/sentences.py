@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from .overlap import Overlap
-from .spectrum import Spectra
+from .spectrum import Spectra, Spectrum
 
 
 def median_or_beyond(values: Iterable[int | None], most: int) -> str:
@@ -15,6 +15,13 @@ def median_or_beyond(values: Iterable[int | None], most: int) -> str:
     numbers = [np.inf if v is None else v for v in values]
     middle = float(np.median(numbers)) if numbers else np.nan
     return f">{most}" if np.isinf(middle) else f"{middle:g}"
+
+
+def bound_levels(spectra: Iterable[Spectrum]) -> str:
+    """The levels whose spectra are lower bounds: `heads, layers and stacks`, or nothing."""
+    found = {s.level for s in spectra if s.lower_bound}
+    *first, last = [f"{level}s" for level in ("head", "layer", "stack") if level in found] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def dimension_sentence(spectra: Spectra) -> str:

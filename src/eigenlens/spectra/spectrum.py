@@ -23,7 +23,9 @@ class Spectrum:
     """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and what held-out inputs say.
 
     `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices. `held_out (m,)` is the share
-    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents.
+    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents. With
+    `lower_bound` the components are not quite the best ones: the true eigenvalues, and shares in the sample, are at least
+    these, and fewer components may do.
     """
 
     analysis: Analysis
@@ -39,6 +41,7 @@ class Spectrum:
     held_out: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    lower_bound: bool = False
 
     @property
     def place(self) -> str:
@@ -75,7 +78,7 @@ class Spectrum:
             "analysis": self.analysis, "level": self.level, "centring": self.centring, "stack": self.stack,
             "layer": self.layer, "head": self.head, "samples": self.samples, "dimensions": self.dimensions,
             "total_variance": self.total, "effective_rank": self.effective_rank,
-            "participation_ratio": self.participation_ratio,
+            "participation_ratio": self.participation_ratio, "lower_bound": self.lower_bound,
         }  # fmt: skip
         for share in SHARES:
             record[f"dimension_{round(share * 100)}"] = self.dimension(share, held_out=False)

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..capture.precision import wide
 from ..errors import EigenlensError
 
 EXACT = 256
@@ -147,7 +148,7 @@ def singular_ratio(P: Tensor) -> Tensor:
     powers: from below, to 1e-6 where σ₁₀ is well under σ₂, within 0.02 where dozens of singular values are nearly equal.
     """
     B, H, T, S = P.shape
-    flat = P.reshape(B * H, T, S).to(torch.float32 if P.dtype in (torch.float16, torch.bfloat16) else P.dtype)
+    flat = wide(P.reshape(B * H, T, S))
     if min(T, S) < 2 or not len(flat):
         return torch.zeros(B, H, dtype=torch.float64, device=P.device)
     if S > EXACT:

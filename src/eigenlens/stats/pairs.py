@@ -73,6 +73,6 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
     shape = call.mask_shape
     if shape.form in {"full", "causal", "fixed"}:
         return call.valid()[0].all(0), None
-    valid = call.valid().all(1)  # (B, T, S)
+    valid = call.valid().all(1).expand(len(call.q), -1, -1)  # (B, T, S)
     whole = valid.any(2).all(1) & valid.any(1).all(1)  # every query and every key takes part
     return valid[int(whole.int().argmax())] if bool(whole.any()) else None, whole

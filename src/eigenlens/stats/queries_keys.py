@@ -57,9 +57,7 @@ class QueryKeyMoments:
         G, S, D = call.k.shape[1:]
         shape = call.mask_shape
         queries = shape.queries if shape.form == "rectangle" else call.query_valid  # (B, T) or None
-        keys = shape.keys if shape.form == "rectangle" else None
-        if shape.form == "varied" and shape.valid is not None:
-            keys = shape.valid.any(1).any(1)  # (B, S)
+        keys = None if shape.valid is None else shape.valid.any(1).any(1).expand(B, S)  # those that some query sees
         k = call.head_keys if keys is None else call.head_keys * keys[None, :, :, None]
         flat = k.view(G, B * S, D)
         sums = VectorSums(

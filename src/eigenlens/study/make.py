@@ -32,6 +32,7 @@ from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
 from ..sources.token_text import id_texts
+from ..spectra.sentences import bound_levels
 from ..stats import State
 from .diagnosing import Diagnosing
 from .memory import study_memory
@@ -172,6 +173,11 @@ def _record(
         notes.append(f"the data gave {got} inputs where {asked} were asked for")
     if recording.depth is not None and not recording.depth.sums:
         notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
+    if bounds := bound_levels(recording.spectra):
+        notes.append(
+            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues, and shares of variance in the "
+            "sample, are at least these, and fewer dimensions may do"
+        )
     if recording.failed:
         notes.append(lost("the study", recording.failed))
     facts = {

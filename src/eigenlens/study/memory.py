@@ -8,7 +8,7 @@ number of each of the N pairs of every head (twice that with `float64`), a study
     row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in every input, else 0
     held-out inputs    R + 3 U + R + c R + F
     matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
-                       then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P
+                       then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns of all heads of a layer
 
 and besides these the model, the moments of queries and keys, one batch with its scores, and what the allocator keeps of
 freed memory. The greatest moment counts.
@@ -25,6 +25,7 @@ from ..run.shards import FAN, copies, cut
 from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
+from ..spectra.factor import bounded, room
 from .options import Options
 from .workload import batch_of, mask_form
 
@@ -196,9 +197,11 @@ class Matrices:
             H, N = site["heads"], site["pairs"]
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
-            bases += item * (2 * r + 2) * (H + 1) * N + 8 * r * N + 24 * (2 * r + 2) ** 2 * (H + 1)
+            most = max(room(N), bounded(r))
+            of_head, of_layer = min(max(r, room(N) // H), number), max(r, room(N) // len(sites))  # columns that factors keep
+            bases += item * (2 * r + 2) * (H + 1) * N + 8 * of_layer * N + 24 * (2 * r + 2) ** 2 * (H + 1)
             written += (4 * KEPT_VECTORS + 32) * H * N
-            factors, pooled = 8 * r * (H + 1) * N, 16 * (max(4, H) * r + H) * N
+            factors, pooled = 8 * of_head * H * N, 16 * (min(H * of_head, most) + H) * N
             passing = max(passing, factors + pooled + 32 * number * N)
         against = state if matrix == "sketch" else 0
         return cls(state, against, state + against, bases, 2 * passing, written)  # once more in holes of the heap

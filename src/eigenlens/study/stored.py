@@ -36,7 +36,8 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
     for name, members in grouped.items():
         for part in ("eigenvalues", "held_out", "low", "high"):
             tensors[f"{name}|{part}"] = torch.from_numpy(np.stack([getattr(s, part) for s in members]))
-        tensors[f"{name}|numbers"] = torch.tensor([[s.samples, s.dimensions, s.total] for s in members], dtype=torch.float64)
+        numbers = [[s.samples, s.dimensions, s.total, s.lower_bound] for s in members]
+        tensors[f"{name}|numbers"] = torch.tensor(numbers, dtype=torch.float64)
     return tensors
 
 
@@ -54,7 +55,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
         parts = {part: tensors[f"{prefix}|{part}"] for part in ("eigenvalues", "held_out", "low", "high")}
         numbers = tensors[name]
         check_tensors(
-            prefix, {"numbers": numbers, "eigenvalues": parts["eigenvalues"]}, {"numbers": "H 3", "eigenvalues": "H m"}
+            prefix, {"numbers": numbers, "eigenvalues": parts["eigenvalues"]}, {"numbers": "H c", "eigenvalues": "H m"}
         )
         if any(part.shape != parts["eigenvalues"].shape or part.dtype not in FLOATS for part in parts.values()):
             raise ValueError(f"the curves of {prefix} are not of one length")
@@ -64,16 +65,18 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             or any(bool(part.isinf().any()) for part in parts.values())
         ):
             raise ValueError(f"{prefix} has no spectrum")
+        if numbers.shape[1] not in (3, 4):  # studies of before told no lower bounds
+            raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
         heads = sites[f"{stack}/{layer}"]["heads"] if level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
-        for head, (samples, dimensions, total) in enumerate(numbers.tolist()):
+        for head, (samples, dimensions, total, *bound) in enumerate(numbers.tolist()):
             curves = {part: x[head].numpy() for part, x in parts.items()}
             spectra.append(
                 Spectrum(
                     analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
                     layer=int(layer) if layer else None, head=head if level == "head" else None,
-                    samples=int(samples), dimensions=int(dimensions), total=total, **curves,
+                    samples=int(samples), dimensions=int(dimensions), total=total, lower_bound=bound == [1.0], **curves,
                 )
             )  # fmt: skip
     order = {"rows": 0, "matrices": 1}
