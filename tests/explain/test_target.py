@@ -259,7 +259,7 @@ def test_a_token_by_its_id():
 def test_each_class_of_several_that_may_hold_stands_alone():
     torch.manual_seed(0)
     config = tf.BertConfig(**TEXT, num_labels=3, problem_type="multi_label_classification", initializer_range=0.5)
-    model, batch = load(tf.BertForSequenceClassification(config)), {"input_ids": torch.randint(3, 99, (4, 6))}
+    model, batch = load(tf.BertForSequenceClassification(config).eval()), {"input_ids": torch.randint(3, 99, (4, 6))}
     with torch.no_grad():
         p = model.module(**batch).logits.sigmoid()
     target, found = score(model, batch, target=1)

@@ -75,9 +75,6 @@ class MaskShapes:
         self._found[tuple(map(id, tensors))] = (tuple(map(weakref.ref, tensors)), shape)
         return shape
 
-    def clear(self) -> None:
-        self._found.clear()
-
 
 @dataclass(eq=False)
 class AttentionCall:

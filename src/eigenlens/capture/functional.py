@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import EigenlensError
+from .borrowed import WholeProcess
 from .call import AttentionCall
 from .session import Session
 
 _SDPA = F.scaled_dot_product_attention
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
+_patching = threading.RLock()  # torch's functions are everybody's
 
 
 class _Watch(TorchFunctionMode):
@@ -49,8 +52,8 @@ class _Watch(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor | None:
-        if not self.stack:
-            return None  # called by the user's own code, outside any module
+        if not self.stack or not self.session.here:
+            return None  # called by the user's own code, outside any module, or by another thread while the patch is there
         q, k, v = (_four(x) for x in (query, key, value))
         mask = attn_mask
         if mask is not None and mask.ndim > 4:
@@ -77,7 +80,7 @@ class _Watch(TorchFunctionMode):
         batched = given["query"].ndim == 3
         given["need_weights"] = False
         self.last = None
-        with mock.patch.object(F, "scaled_dot_product_attention", self._spy):  # a mode is off inside what it handles
+        with _patching, mock.patch.object(F, "scaled_dot_product_attention", self._spy):  # a mode is off in what it handles
             output, _ = F.multi_head_attention_forward(*bound.args, **bound.kwargs)
         if not wanted or self.last is None:
             return output, None
@@ -99,21 +102,31 @@ def opened(session: Session) -> Iterator[None]:
     stack: list[nn.Module] = []
 
     def push(module: nn.Module, _: Any) -> None:
-        stack.append(module)
+        if session.here:
+            stack.append(module)
 
     def pop(module: nn.Module, *_: Any) -> None:
-        while stack and stack.pop() is not module:
+        while session.here and stack and stack.pop() is not module:
             pass
 
     hooks = []
     for module in session.model.modules():
         hooks += [module.register_forward_pre_hook(push), module.register_forward_hook(pop, always_call=True)]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # nn.TransformerEncoder's fused path shows no attention
     try:
-        with _Watch(session, stack):
+        with _no_fast_path.on(), _Watch(session, stack):
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for hook in hooks:
             hook.remove()
+
+
+@contextlib.contextmanager
+def _slow_path() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+_no_fast_path = WholeProcess(_slow_path)
+"""nn.TransformerEncoder's fused path shows no attention."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +27,8 @@ TOLERANCE = 1e-2
 """How far the two may be apart, against the largest value; of a formula that runs in half precision `√ε` of its dtype."""
 
 _open: list[_Door] = []
+_exchanging = threading.Lock()
+_before: dict[int, tuple[Any, int]] = {}  # of every config that is on our implementation: its own, and how many doors
 _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # compared with their family's own formula, once
 
 
@@ -82,8 +85,8 @@ def _attention(
         "sinks": s_aux,
     }
     output = None
-    for door in _open if doors is None else doors:
-        if module in door.session.names:
+    for door in list(_open) if doors is None else doors:
+        if module in door.session.names and door.session.here:
             given = door.see(module, query, key, value, scale, kwargs, extras)
             output = given if given is not None else output
     if output is not None:
@@ -155,15 +158,27 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
 
 
 def mechanism(
-    model: nn.Module, attend: Callable[[AttentionCall], Tensor | None]
+    model: nn.Module, attend: Callable[[AttentionCall], Tensor | None], whole: nn.Module | None = None
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """`attend(call)` for the modules of `model`, as a function that the attention interface takes under a name of its own.
 
-    It stays with the model: a hook on its forward tells where a pass begins.
+    It stays with the model: a hook on its forward tells where a pass begins. Attention of the `whole` model outside of
+    `model`, as a task's head may have, is as it was; that of any other model is an error.
     """
-    session = Session(model, attend, replaces=True)
+    session = Session(model, attend, replaces=True, any_thread=True)
     model.register_forward_pre_hook(session.start_pass)
-    return functools.partial(_attention, doors=[_Door(session)])
+    known = weakref.WeakSet((whole or model).modules())
+    attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(_attention, doors=[_Door(session)])
+
+    def attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        if module not in known:
+            raise EigenlensError(
+                f"this attention was made for another {type(model).__name__} in memory, and a model that is loaded again is "
+                "another one; make it for this one, as with attention.register(name, plan.mechanism(model))"
+            )
+        return attend_by(module, *args, **kwargs)
+
+    return functools.wraps(_attention)(attention)
 
 
 @contextlib.contextmanager
@@ -171,7 +186,7 @@ def opened(session: Session) -> Iterator[None]:
     """Put the model's configs on our implementation, and back on exit.
 
     Two models built from one config object share its setting; the other one simply attends as before, since a door
-    shows only the modules of its own model.
+    shows only the modules of its own model, and the last door of any thread sets it back.
     """
     from transformers import AttentionInterface, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -182,12 +197,15 @@ def opened(session: Session) -> Iterator[None]:
     model = session.model
     assert isinstance(model, PreTrainedModel)
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
-    before = {key: getattr(config, "_attn_implementation_internal", None) for key, config in configs.items()}
     door = _Door(session)
     own = ALL_ATTENTION_FUNCTIONS.get(getattr(model.config, "_attn_implementation", None), None)
-    door.own = own if isinstance(own, functools.partial) and own.func is _attention else None
+    door.own = own if getattr(own, "__wrapped__", None) is _attention else None
     try:
-        model.set_attn_implementation(NAME)
+        with _exchanging:
+            for key, config in configs.items():
+                before, doors = _before.get(key, (getattr(config, "_attn_implementation_internal", None), 0))
+                _before[key] = before, doors + 1
+            model.set_attn_implementation(NAME)
         _open.append(door)
         yield
     except KeyError as error:
@@ -199,6 +217,10 @@ def opened(session: Session) -> Iterator[None]:
             _open.remove(door)
         if door.rotary is not None:
             door.rotary.close()
-        for key, config in configs.items():
-            if hasattr(config, "_attn_implementation_internal"):
-                config._attn_implementation_internal = before[key]
+        with _exchanging:
+            for key, config in configs.items():
+                before, doors = _before.pop(key)
+                if doors > 1:
+                    _before[key] = before, doors - 1
+                elif hasattr(config, "_attn_implementation_internal"):
+                    config._attn_implementation_internal = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from .borrowed import module_of
 from .call import AttentionCall, Site
-from .session import capture, module_of
+from .session import capture
 from .sites import SiteNames
 
 Kind = Literal["self", "cross"]
@@ -96,9 +98,17 @@ class _Watch:
         self.model, self.blocks, self.sink = model, blocks, sink
         self.attention = {block: name for name, block in reversed(blocks.items())}  # self-attention is named first
         self.names = SiteNames(model)
+        self.thread = threading.get_ident()
         self.start_pass()
 
+    @property
+    def here(self) -> bool:
+        """Whether the running thread is the one that watches."""
+        return self.thread == threading.get_ident()
+
     def start_pass(self, *_: Any) -> None:
+        if not self.here:
+            return
         self.names.start_pass()
         self.running: list[_Running] = []
         self.last: tuple[Tensor, Tensor] | None = None  # what the last block gave, and the copy of it
@@ -109,6 +119,8 @@ class _Watch:
             self.running[-1].calls.append(call)
 
     def enter(self, path: str, args: tuple, kwargs: dict[str, Any]) -> None:
+        if not self.here:
+            return
         given = next((x for x in (*args, kwargs.get("hidden_states"), *kwargs.values()) if isinstance(x, Tensor)), None)
         stream = None if given is None else _stream(given, self._attention_of(path))
         if stream is not None and self.last is not None and given is self.last[0] and torch.equal(stream, self.last[1]):
@@ -118,6 +130,8 @@ class _Watch:
         self.running.append(_Running(path, stream))
 
     def leave(self, path: str, output: Any) -> None:
+        if not self.here:
+            return
         while self.running and self.running[-1].path != path:  # blocks that an exception ended
             self.running.pop()
         if not self.running:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from .borrowed import in_one_thread, module_of, uncompiled
 from .call import AttentionCall, MaskShape, MaskShapes, Site
 from .sites import SiteNames
 
@@ -17,55 +19,82 @@ class AttentionNotSeen(EigenlensError):
     """The model attends in a way that neither door can see."""
 
 
-_hidden: list[None] = []
+class _Hidden(threading.local):
+    """How many blocks of this thread ask not to be seen."""
+
+    depth = 0
+
+
+_hidden = _Hidden()
 
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
     """No session sees the attention calls of this block: for what runs a part of a model a second time, to check it."""
-    _hidden.append(None)
+    _hidden.depth += 1
     try:
         yield
     finally:
-        _hidden.pop()
+        _hidden.depth -= 1
+
+
+class _Pass(threading.local):
+    """What is known of the masks in the pass that this thread runs."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self.shapes, self.diagonals = MaskShapes(), MaskShapes()
+        self.last_valid: Tensor | None = None
 
 
 class Session:
     """The attention calls of one model while a door is open; `sink` gets each as it happens.
 
     With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's own attention; None
-    lets the model attend as before.
+    lets the model attend as before. Only calls of the thread that opened it are seen, or of `any_thread`.
     """
 
     def __init__(
-        self, model: nn.Module, sink: Callable[[AttentionCall], Any], before_rope: bool = False, replaces: bool = False
+        self,
+        model: nn.Module,
+        sink: Callable[[AttentionCall], Any],
+        before_rope: bool = False,
+        replaces: bool = False,
+        any_thread: bool = False,
     ) -> None:
         self.model = model
+        self._thread = None if any_thread else threading.get_ident()
         self.sink = sink
         self.replaces = replaces
         self.before_rope = before_rope
         self.names = SiteNames(model)
         self.seen = 0
         self.passes = 0
-        self._shapes, self._diagonals = MaskShapes(), MaskShapes()
-        self._last_valid: Tensor | None = None
+        self._pass = _Pass()
+
+    @property
+    def here(self) -> bool:
+        """Whether the calls of the running thread are this session's."""
+        return self._thread is None or self._thread == threading.get_ident()
 
     def start_pass(self, *_: Any) -> None:
         """Called when the model's own forward begins: layers count from zero again."""
+        if not self.here:
+            return
         self.passes += 1
         self.names.start_pass()
-        self._shapes.clear()
-        self._diagonals.clear()
-        self._last_valid = None
+        self._pass.start()
 
     def see(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
     ) -> tuple[AttentionCall, Tensor | None]:
         """Build the call of this module and pass it on; the output to use instead of the model's own, or None."""
-        kind, hidden = self.names.kind(module), bool(_hidden)
+        kind, hidden = self.names.kind(module), _hidden.depth > 0
         call = AttentionCall(
             site=Site("", 0) if hidden else self.names.site(module), kind=kind, name=self.names.path(module),
-            q=q, k=k, v=v, scale=scale, shapes=self._shapes, **extras,
+            q=q, k=k, v=v, scale=scale, shapes=self._pass.shapes, **extras,
         )  # fmt: skip
         if hidden:
             self.seen += self.replaces  # it shows that the door is the right one, but is nobody's result
@@ -83,21 +112,21 @@ class Session:
         """
         B, _, T, _ = call.q.shape
         if call.kind == "cross":
-            last = self._last_valid
+            last = self._pass.last_valid
             return last if last is not None and last.shape == (B, T) else None
         S = call.k.shape[2]
         mask = call._allowed()
         if mask is None or S < T:
-            self._last_valid = None
+            self._pass.last_valid = None
             return None
         assert call.mask is not None
-        found = self._diagonals.get(call.mask)
+        found = self._pass.diagonals.get(call.mask)
         if found is None:
             diagonal = mask[:, 0].diagonal(offset=S - T, dim1=1, dim2=2)  # (b, T)
             padded = not bool(diagonal.all()) and bool(diagonal.any())
             shape = MaskShape("full", None, queries=diagonal.expand(B, T) if padded else None)
-            found = self._diagonals.put(shape, call.mask)
-        self._last_valid = found.queries
+            found = self._pass.diagonals.put(shape, call.mask)
+        self._pass.last_valid = found.queries
         return found.queries
 
     def finish(self) -> None:
@@ -153,11 +182,6 @@ def replaced(
         yield
 
 
-def module_of(model: Any) -> nn.Module:
-    """The module of a loaded model; a module is its own."""
-    return model if isinstance(model, nn.Module) else getattr(model, "module", model)
-
-
 @contextlib.contextmanager
 def _opened(session: Session, door: Literal["auto", "interface", "functional"]) -> Iterator[None]:
     from . import functional, interface
@@ -167,10 +191,11 @@ def _opened(session: Session, door: Literal["auto", "interface", "functional"]) 
     if session.before_rope and door == "functional":
         raise EigenlensError("scores before the rotary embedding can only be had from models of the transformers library")
     opened = interface.opened(session) if door == "interface" else functional.opened(session)
-    hook = session.model.register_forward_pre_hook(session.start_pass)
-    try:
-        with opened:
-            yield
-    finally:
-        hook.remove()
+    with in_one_thread(session.model), uncompiled.on():
+        hook = session.model.register_forward_pre_hook(session.start_pass)
+        try:
+            with opened:
+                yield
+        finally:
+            hook.remove()
     session.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Literal
 
 from torch import nn
@@ -29,10 +30,10 @@ class SiteNames:
             for values, number in zip(sets, found):
                 values.add(number)
         self._varying = {p: [i for i, values in enumerate(sets) if len(values) > 1] for p, sets in numbers.items()}
-        self._used: set[Site] = set()
+        self._pass = _Pass()
 
     def start_pass(self) -> None:
-        self._used.clear()
+        self._pass.used.clear()
 
     def __contains__(self, module: nn.Module) -> bool:
         return id(module) in self.paths
@@ -55,10 +56,17 @@ class SiteNames:
         varying = self._varying[_pattern(path)]
         numbers = [int(part) for part in parts if part.isdigit()]
         site = Site(stack, numbers[varying[0]] if len(varying) == 1 else 0)
-        while site in self._used:
+        while site in self._pass.used:
             site = Site(stack, site.layer + 1)
-        self._used.add(site)
+        self._pass.used.add(site)
         return site
+
+
+class _Pass(threading.local):
+    """The sites that were called in the pass which this thread runs."""
+
+    def __init__(self) -> None:
+        self.used: set[Site] = set()
 
 
 def _pattern(path: str) -> str:

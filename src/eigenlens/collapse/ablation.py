@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from ..capture.session import module_of, unseen
+from ..capture.borrowed import module_of
+from ..capture.session import unseen
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, anatomy
 from ..explain.check import checked

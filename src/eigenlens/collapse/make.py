@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from torch import nn
 
+from ..capture.borrowed import borrowed
 from ..capture.precision import in_double
 from ..errors import EigenlensError
 from ..explain.anatomy import anatomy
@@ -85,6 +86,7 @@ def collapse(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         engine = choose(engine)
         loaded = load(model, device=device, tokenizer=tokenizer)
+        stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
             Placed.of(loaded).check_place()
         names = data_names(data, loaded, scratch)

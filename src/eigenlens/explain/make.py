@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime
 import io
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from ..capture.borrowed import borrowed
 from ..display import numbered
 from ..errors import EigenlensError
 from ..run.files import disk_errors
@@ -66,7 +66,7 @@ def explain(
     force: bool = False,
     gigabytes: float = 8.0,
     tokenizer: Any = None,
-    device: str = "cpu",
+    device: str | None = None,
     report: Report = silent,
 ) -> Explanation | tuple[Explanation, ...]:
     """Which tokens of a text decide what a model makes of it: T scores by each of `methods` (default: all).
@@ -90,9 +90,9 @@ def explain(
     if not gigabytes > 0:
         raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
     folder = check_place(out, force, "explanation")
-    with _mode_kept(model):
-        loaded = load(model, device=device, tokenizer=tokenizer)
-        found: list[Explanation] = []
+    loaded = load(model, device=device, tokenizer=tokenizer)
+    found: list[Explanation] = []
+    with borrowed(loaded.module, device):
         for begin in range(0, max(len(texts), 1), TOGETHER):
             report("texts", begin, len(texts))
             some = slice(begin, begin + TOGETHER)
@@ -117,17 +117,6 @@ def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str
             f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one for each text"
         )
     return given * number if len(given) == 1 else given
-
-
-@contextlib.contextmanager
-def _mode_kept(model: Any) -> Iterator[None]:
-    """Puts every part of a module that was given back into the mode, training or evaluation, that it was in."""
-    modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
 
 
 def _clear(folder: Path) -> None:

@@ -21,6 +21,7 @@ from ..attention.given import read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..capture import AttentionCall, Site, replaced
+from ..capture.borrowed import borrowed
 from ..capture.session import unseen
 from ..errors import EigenlensError
 from ..run.engine import Engine, choose, engaged
@@ -176,7 +177,7 @@ def evaluate_mechanism(
         placed.check_place()
     given = asdict(mechanism.settings)
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch, borrowed(loaded.module, device):
         names = data_names(data, loaded, Path(scratch))
         prepared = prepare(loaded, Request(names, length, max(inputs, 6), 0.5, 0, pad), Path(scratch))
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))

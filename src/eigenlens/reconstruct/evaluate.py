@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..attention import Mechanism
 from ..capture import AttentionCall, Site
+from ..capture.borrowed import borrowed
 from ..errors import EigenlensError
 from ..run.engine import Engine, choose, engaged
 from ..run.places import check_place
@@ -84,7 +85,7 @@ def evaluate(
     placed = Placed.of(loaded, device)
     if chosen.remote:
         placed.check_place()
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch, borrowed(loaded.module, device):
         held, notes = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
         with engaged(chosen):
             beside = Beside(held, inputs, placed, PlanChange.of(opened), chosen, report, notes)

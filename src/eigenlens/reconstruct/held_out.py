@@ -92,7 +92,7 @@ class HeldOut:
             forward_of(self.model)(batch)
 
 
-def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str = "cpu") -> HeldOut:
+def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str | None = None) -> HeldOut:
     """The model of a study with the inputs it held out (every second group of documents: the others are left for an
     evaluation), or with other `data`."""
     loaded = same_model(study, model, device)
@@ -128,7 +128,7 @@ def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
     }
 
 
-def same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str) -> Model:
+def same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str | None) -> Model:
     """The model of a study, loaded again or given."""
     mine = study.facts["model"]
     if model is None and mine["source"] == "module":

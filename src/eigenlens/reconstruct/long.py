@@ -14,6 +14,7 @@ from torch import nn
 from ..attention.block_selection import BlockSettings
 from ..attention.blocks import exact
 from ..capture import AttentionCall, Site
+from ..capture.borrowed import borrowed
 from ..errors import EigenlensError
 from ..run.places import check_place
 from ..run.progress import Report, silent
@@ -36,7 +37,7 @@ def plan_blocks(
     data: Any = None,
     out: str | Path | None = None,
     force: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     report: Report = silent,
 ) -> Plan:
     """Give every key-value head of a studied language model its bar for block-adaptive attention on long inputs.
@@ -61,7 +62,7 @@ def plan_blocks(
             f"block-adaptive attention saves nothing at {length} tokens; give more than {4 * base.query_block}"
         )
     stored = opened.facts["options"]["request"]
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch, borrowed(loaded.module, device):
         names = names_of(stored, data, loaded, Path(scratch))
         request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))

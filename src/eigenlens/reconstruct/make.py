@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from ..capture import Site
+from ..capture.borrowed import borrowed
 from ..errors import EigenlensError
 from ..run.places import check_place
 from ..run.progress import Report, silent
@@ -45,7 +46,7 @@ def plan(
     out: str | Path | None = None,
     force: bool = False,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     report: Report = silent,
 ) -> Plan:
     """Give every head of a studied model an estimator.
@@ -66,6 +67,7 @@ def plan(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)
+        stack.enter_context(borrowed(held.model.module, device))
         statistics = site_statistics(opened)
         bench = Bench(statistics, names, budget, seed)
         if Cascade.name in names:

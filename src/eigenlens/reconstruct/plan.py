@@ -136,7 +136,7 @@ class Plan:
             raise EigenlensError(
                 f"{loaded.name} does not use transformers' attention interface; apply the plan with `with plan.applied(model):`"
             )
-        return mechanism(loaded.backbone, self.attend)
+        return mechanism(loaded.backbone, self.attend, loaded.module)
 
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""

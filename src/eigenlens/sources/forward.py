@@ -14,11 +14,11 @@ from .models import Model
 def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
     """The call that runs the model's backbone on a batch, or the `whole` model, its task's head included."""
     module = model.module if whole else model.backbone
-    double = next((p.dtype for p in module.parameters()), None) == torch.float64
+    kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
     def inputs_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The batch as the model takes it: pictures and sound in double where the model is."""
-        return {name: x.double() if double and x.is_floating_point() else x for name, x in batch.items()}
+        """The batch as the model takes it: pictures and sound in its own precision."""
+        return {name: x.to(kind) if x.is_floating_point() else x for name, x in batch.items()}
 
     if model.kind == "module":
         return lambda batch: module(next(iter(inputs_of(batch).values())))

@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import EigenlensError, first_line
 from . import catalogue
 from .model_folder import check_folder
+from .wrapped import unwrapped
 
 if TYPE_CHECKING:
     import transformers
@@ -62,15 +63,15 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
 
     `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id (`org/name`), or an
     `nn.Module` in hand. Remote code is never run, pickled weights are read as tensors only, and weights that are missing,
-    truncated or not finite are an error. The device `auto` is the GPU, where there is one.
+    truncated or not finite are an error. The device `auto` is the GPU, where there is one. A module in hand stays where and
+    as it is: what runs it gives it back in the mode it was in.
     """
     if isinstance(model, Model):
         return model
     if isinstance(model, nn.Module):
-        loaded = _from_module(model, tokenizer)
-    else:
-        loaded = _from_place(str(model))
-    if device is None:  # a module in hand stays where and as it is
+        return _from_module(model, tokenizer)
+    loaded = _from_place(str(model))
+    if device is None:
         return loaded
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -84,6 +85,7 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
 
 
 def _from_module(module: nn.Module, tokenizer: Any) -> Model:
+    module = unwrapped(module)
     config = getattr(module, "config", None)
     library = sys.modules.get("transformers.configuration_utils")
     is_transformers = library is not None and isinstance(config, library.PreTrainedConfig)
@@ -262,7 +264,7 @@ def fingerprint_of(module: nn.Module) -> str:
             continue  # no attention in it, and random where the file has none
         flat = tensor.detach().flatten().contiguous()
         step = max(1, flat.numel() // 64)
-        digest.update(f"{key}{tuple(tensor.shape)}".encode())
+        digest.update(f"{key.replace('_orig_mod.', '')}{tuple(tensor.shape)}".encode())
         digest.update(flat[::step].cpu().float().numpy().tobytes())
         if not flat.is_complex() and flat.numel():
             whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]

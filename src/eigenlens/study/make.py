@@ -19,6 +19,7 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
+from ..capture.borrowed import borrowed
 from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
 from ..errors import EigenlensError
@@ -97,6 +98,7 @@ def study(
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
+        stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
             Placed.of(loaded).check_place()
         with disk_errors(Path(scratch)):
