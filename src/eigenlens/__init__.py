@@ -7,6 +7,10 @@
 
 __version__ = "0.1.0"
 
+from .threads import wait_quietly
+
+wait_quietly()
+
 from . import attention
 from .capture import AttentionCall, AttentionNotSeen, capture, replaced
 from .collapse import Collapse, ablated, collapse, path_lengths

@@ -278,7 +278,7 @@ def test_a_regression_has_an_output_and_no_odds():
 def test_the_embedding_of_a_picture_is_its_class_token_or_the_mean_of_patches(family):
     torch.manual_seed(0)
     config = tf.SiglipVisionConfig(**VISION) if family == "Siglip" else tf.ViTConfig(**VISION)
-    model = load(tf.SiglipVisionModel(config) if family == "Siglip" else tf.ViTModel(config))
+    model = load((tf.SiglipVisionModel(config) if family == "Siglip" else tf.ViTModel(config)).eval())
     batch = {"pixel_values": torch.randn(2, 3, config.image_size, config.image_size)}
     with torch.no_grad():
         hidden = model.module(**batch).last_hidden_state
@@ -306,7 +306,7 @@ def test_heads_that_are_not_understood(head, tokens, settings):
 
 def test_labels_of_a_decoders_tokens():
     torch.manual_seed(0)
-    model = load(tf.LlamaForTokenClassification(tf.LlamaConfig(**TEXT, num_labels=3)))
+    model = load(tf.LlamaForTokenClassification(tf.LlamaConfig(**TEXT, num_labels=3)).eval())
     batch = {"input_ids": torch.randint(3, 99, (1, 6))}
     target, found = score(model, batch, target=(2, 1))
     with torch.no_grad():
@@ -328,7 +328,7 @@ def test_a_classifier_with_a_decoder_feeds_it_itself():
     sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in
              (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}  # fmt: skip
     config = tf.BartConfig(vocab_size=len(tokenizer), d_model=32, max_position_embeddings=64, eos_token_id=102, **sizes)
-    model = load(tf.BartForSequenceClassification(config), tokenizer=tokenizer)
+    model = load(tf.BartForSequenceClassification(config).eval(), tokenizer=tokenizer)
     batch = encode(model, "A fine day")
     assert "decoder_input_ids" not in batch
     with torch.no_grad():
@@ -339,7 +339,7 @@ def test_a_classifier_with_a_decoder_feeds_it_itself():
 def test_one_text_without_a_pad_token_loses_tokens_too():
     torch.manual_seed(0)
     config = tf.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, num_labels=3, pad_token_id=None)
-    model, ids = load(tf.GPT2ForSequenceClassification(config)), torch.randint(3, 90, (1, 6))
+    model, ids = load(tf.GPT2ForSequenceClassification(config).eval()), torch.randint(3, 90, (1, 6))
     target = target_of(model, {"input_ids": ids}, target=1)
     scores = {"x": torch.arange(6.0)[None], "y": -torch.arange(6.0)[None]}
     first = deletion_curves(model, {"input_ids": ids}, target, scores, torch.arange(6)[None] == 0, (0, 0.6))[0]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..stats import MatrixSums, Pairs
+from ..threads import one_thread
 
 CHUNK = 4096
 COLUMNS, ELEMENTS = 1024, 2**24
@@ -59,7 +60,7 @@ class Factor:
         return replace(self, centred=self.centred.leading(rank), row_centred=self.row_centred.leading(rank), complete=False)
 
 
-def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, most: int) -> Factor:
+def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
     """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), and at most so many eigenvectors.
 
     Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström form is
@@ -81,7 +82,7 @@ def nystrom(sums: MatrixSums, head: int, omega: Tensor, pairs: Pairs, most: int)
     return _factor(y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, most, exact=False)
 
 
-def exact(sums: MatrixSums, head: int, pairs: Pairs, most: int) -> Factor:
+def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
     """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred samples. Cost: 2·n²·N."""
     x = sums.sketch[head].double()  # (n, N)
     mean = x.mean(0)
@@ -134,11 +135,9 @@ def _leading(halves: list[Half], number: int) -> Tensor:
 
 def _half(columns: Tensor, gram: Tensor | None, most: int) -> Half:
     """The leading eigenvectors of `B Bᵀ` for `columns` B (N, m), by its Gram matrix BᵀB."""
-    from scipy.linalg import eigh  # slow to load; unlike torch's it makes no more eigenvectors than are asked for
-
     gram = (columns.T @ columns).double() if gram is None else gram
-    m = len(gram)
-    rising, w = eigh(((gram + gram.T) / 2).cpu().numpy(), subset_by_index=[max(m - most, 0), m - 1], check_finite=False)
-    values, w = (torch.from_numpy(x[..., ::-1].copy()).to(columns.device) for x in (rising, w))
+    with one_thread():
+        values, w = torch.linalg.eigh((gram + gram.T) / 2)
+    values, w = values.flip(0)[:most], w.flip(1)[:, :most]
     real = values > values[:1].clamp_min(1e-30) * 1e-10
     return Half(columns @ (w[:, real] / values[real].sqrt()).float(), values[real])

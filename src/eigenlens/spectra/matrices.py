@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ..stats import MatrixGram, MatrixSketch, Pairs, ProjectionSums
+from ..stats import MatrixGram, MatrixSketch, MatrixSums, Pairs, ProjectionSums
+from ..threads import side_by_side
 from .bases import Energies, Key, Place, spectra_of
 from .centring import CENTRINGS, Centring, normaliser
 from .factor import Factor, exact, nystrom, pooled, room
@@ -100,9 +102,10 @@ class MatrixAnalysis:
             stack, heads = Place.of(site, "stack").stack, range(len(sums.first))
             of_head, of_layer = (max(rank, room(pairs.number) // n) for n in (len(heads), in_stack[stack]))
             if isinstance(fit, MatrixSketch):
-                factors = [nystrom(sums, h, fit.tests[site][h], pairs, of_head) for h in heads]
+                make = partial(_of_sketch, fit.tests[site], sums, pairs, of_head)
             else:
-                factors = [exact(sums, h, pairs, of_head) for h in heads]
+                make = partial(exact, sums, pairs, of_head)
+            factors = side_by_side(make, heads)
             if release:
                 fit.forget(site)
             layer = pooled(factors, pairs, rank, of_layer)
@@ -118,7 +121,7 @@ class MatrixAnalysis:
         factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
         together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
-        self.bases[place] = [MatrixBasis(factor, pairs, basis) for factor, basis in zip(factors, together)]
+        self.bases[place] = side_by_side(lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together)))
         self.projection_bases[_name(place)] = together if place.level == "head" else together[0]
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
@@ -145,6 +148,10 @@ class MatrixAnalysis:
                 key, bound = (place, centring), not bases[0].exact
                 made += spectra_of("matrices", key, values, total, int(number), dimensions, groups, bound)
         return made
+
+
+def _of_sketch(tests: Tensor, sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
+    return nystrom(sums, pairs, most, head, tests[head])
 
 
 def _name(place: Place) -> str:

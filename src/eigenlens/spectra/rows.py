@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..stats import RowSums
+from ..threads import eigh
 from .bases import Energies, Key, Place, spectra_of
 from .centring import CENTRINGS, Centring, normaliser, pool_heads, row_mean, row_scatter
 from .spectrum import Spectrum
@@ -29,7 +30,7 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
     """Eigenvectors of the covariance of rows, float64. Cost: S³ a head."""
     mean = row_mean(sums, centring)
     covariance = row_scatter(sums, centring, mean) / normaliser(sums.rows, centring)
-    values, vectors = torch.linalg.eigh(covariance)  # rising
+    values, vectors = eigh(covariance)  # rising
     total = covariance.diagonal(dim1=1, dim2=2).sum(1)
     return RowBasis(mean, values.flip(1).clamp_min(0), vectors.flip(2), total.clamp_min(0), int(sums.rows))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..capture.precision import wide
 from ..errors import EigenlensError
+from ..threads import by_matrix
 
 EXACT = 256
 """Up to this many keys the singular values of a pattern are exact."""
@@ -152,12 +153,12 @@ def singular_ratio(P: Tensor) -> Tensor:
     if min(T, S) < 2 or not len(flat):
         return torch.zeros(B, H, dtype=torch.float64, device=P.device)
     if S > EXACT:
-        values = torch.linalg.svdvals(flat @ _krylov(flat))[:, :2].double()
+        values = by_matrix(torch.linalg.svdvals, flat @ _krylov(flat))[:, :2].double()
         return _ratio(values[:, 1], values[:, 0]).reshape(B, H)
     squares = _eigenvalues(flat.mT @ flat)[:, -2:].clamp_min(0).double()  # (B·H, 2) ascending
     ratio = _ratio(squares[:, 0], squares[:, 1]).sqrt()
     if bool((small := ratio < 0.01).any()):
-        values = torch.linalg.svdvals(flat[small])[:, :2].double()
+        values = by_matrix(torch.linalg.svdvals, flat[small])[:, :2].double()
         ratio[small] = _ratio(values[:, 1], values[:, 0])
     return ratio.reshape(B, H)
 
@@ -171,15 +172,15 @@ def _krylov(P: Tensor) -> Tensor:
         Y = P.mT @ (P @ Y)
         Y = Y / _positive(Y.norm(dim=1, keepdim=True))
         powers.append(Y)
-    return torch.linalg.qr(torch.cat(powers, 2)).Q
+    return by_matrix(lambda some: torch.linalg.qr(some).Q, torch.cat(powers, 2))
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
     """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's eigensolver does not converge."""
     try:
-        return torch.linalg.eigvalsh(G)
+        return by_matrix(torch.linalg.eigvalsh, G)
     except torch.linalg.LinAlgError:
-        return torch.linalg.svdvals(G.double()).flip(1).to(G.dtype)
+        return by_matrix(torch.linalg.svdvals, G.double()).flip(1).to(G.dtype)
 
 
 def _positive(x: Tensor) -> Tensor:

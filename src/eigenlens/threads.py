@@ -1,0 +1,88 @@
+"""Threads for small work: a parallel region costs more than it gives where every head has its own little matrix.
+
+OpenMP's threads meet at the end of every region and spin until all are there. Beside another process, one of them waits for
+a core while the others burn theirs, thousands of times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+I = TypeVar("I")
+R = TypeVar("R")
+
+WAITING = {"GOMP_SPINCOUNT": "1000", "OPENBLAS_NUM_THREADS": "1"}
+"""How long OpenMP's threads spin before they sleep, and threads of the little that goes through SciPy."""
+CHOSEN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS")
+WORTH = 2**21
+"""Multiply-adds of a batch of decompositions from which on a second thread is worth its start."""
+
+
+def wait_quietly() -> None:
+    """Before torch is loaded, which reads these once: in the command, and where the user has chosen nothing."""
+    called = getattr(sys, "orig_argv", [])
+    command = Path(sys.argv[0]).stem == "eigenlens" if sys.argv else False
+    if (command or "eigenlens.cli" in called[1:3]) and not any(name in os.environ for name in CHOSEN):
+        os.environ.update(WAITING)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The block computes in one thread."""
+    import torch
+
+    mine = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(mine)
+
+
+def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
+    """`work(item)` of every item, in order: each in one thread, as many at once as torch has threads.
+
+    What an item gives does not depend on how many there are.
+    """
+    import torch
+
+    threads, graph = torch.get_num_threads(), torch.is_grad_enabled()
+
+    def alone(item: I) -> R:
+        with torch.set_grad_enabled(graph):  # a setting of the thread
+            return work(item)
+
+    with one_thread():
+        if threads == 1 or len(items) == 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(alone, items))
+
+
+def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+    """`decompose(batch)` of matrices `(b, m, n)`, each of them in one thread, those of a large batch side by side."""
+    import torch
+
+    if batch.is_cuda:
+        return decompose(batch)
+    if batch.numel() * min(batch.shape[1:]) < WORTH:
+        with one_thread():
+            return decompose(batch)
+    return torch.cat(side_by_side(decompose, batch.chunk(torch.get_num_threads())))
+
+
+def eigh(batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues `(b, n)`, rising, and eigenvectors `(b, n, n)` of symmetric matrices, each in one thread."""
+    import torch
+
+    both = by_matrix(lambda some: torch.cat([(found := torch.linalg.eigh(some))[0][:, None], found[1]], 1), batch)
+    return both[:, 0], both[:, 1:]
