@@ -23,7 +23,7 @@ from ..sources.fetch import cache_folder
 from .contents import Contents
 
 FOLDER = Path(__file__).parent / "page"
-SCRIPTS = ("data", "figures", "tables", "heads", "overlaps", "patterns", "start")
+SCRIPTS = ("data", "saving", "figures", "tables", "heads", "overlaps", "patterns", "start")
 
 
 def render(contents: Contents, library: str) -> str:

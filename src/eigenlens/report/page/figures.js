@@ -154,10 +154,10 @@
     return views.filter((rows) => columns(rows) === columns(views[0])).flat();
   };
 
-  const saveFigure = async (key, kind) => {
+  const saveFigure = (key, kind) => {
     const { about, saved } = drawn.get(key);
     const name = [key, about].filter(Boolean).join(" ").replaceAll(/[^\p{L}\p{N}.]+/gu, "-");
-    if (kind !== "csv") return lens.save(`${name}.${kind}`, await picture(key, kind));
+    if (kind !== "csv") return lens.saveLater(`${name}.${kind}`, picture(key, kind));
     return lens.save(`${name}.csv`, lens.csv(saved ?? mainRows(key)), "text/csv");
   };
 
