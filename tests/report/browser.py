@@ -22,7 +22,7 @@ def chromium():
     found = shutil.which("chromium")
     assert found, "these tests need chromium on the path"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=found, args=ARGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -61,6 +61,27 @@ class Shown:
     def unfold(self):
         """Open everything that can be unfolded."""
         self.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+
+    def settle(self):
+        """Wait until every chart is drawn, pictures are loaded or refused, and two frames are painted."""
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
+        self.page.evaluate(
+            """async () => {
+              await new Promise((resolve) => { Object.assign(new Image(), { onerror: resolve, src: "data:image/png,no" }); });
+              for (let i = 0; i < 2; i += 1) await new Promise((resolve) => { requestAnimationFrame(resolve); });
+            }"""
+        )
+
+    def resize(self, width, height):
+        """Another size of the window; the page draws its charts anew when it has stayed so for a while."""
+        self.page.evaluate(
+            """() => { window.resized = new Promise((resolve) => {
+              addEventListener("resize", () => { setTimeout(resolve, 1000); }, { once: true });
+            }); }"""
+        )
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate("window.resized")  # timers of one page come in their order: the page's own is shorter
+        self.settle()
 
     def saved(self, selector):
         """The bytes that a button saves."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from eigenlens.run.shards import Shard, trunks
+from run.processes import until
 
 STEPS = 4
 """Inputs in every shard."""
@@ -75,14 +76,13 @@ class Noted(Spelling):
 
 
 @dataclass
-class Slow(Noted):
-    """Every shard takes its time."""
-
-    seconds: float = 0.8
+class Together(Noted):
+    """No shard ends before two processes have begun one each."""
 
     def run(self, content, tick):
-        time.sleep(self.seconds)
-        return super().run(content, tick)
+        done = super().run(content, tick)
+        until(lambda: len({process for _, process in begun(self.folder)}) > 1)
+        return done
 
 
 def begun(folder):

@@ -116,11 +116,15 @@
     const known = drawn.get(key);
     if (known.waits === work) return known.turn;
     known.waits = work;
-    known.turn = (known.turn ?? Promise.resolve()).then(() => {
+    place(key)?.setAttribute("aria-busy", "true");
+    const turn = (known.turn ?? Promise.resolve()).then(() => {
       if (known.waits === work) known.waits = null;
       return work(key);
+    }).finally(() => {
+      if (known.turn === turn) place(key)?.removeAttribute("aria-busy");
     });
-    return known.turn;
+    known.turn = turn;
+    return turn;
   };
 
   const draw = (key) => queue(key, drawNow);
