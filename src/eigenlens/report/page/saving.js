@@ -38,6 +38,12 @@
     tell();
   };
 
+  /** The name of a file: the model where the page has several, what it is, and what it is of. */
+  lens.fileOf = (key, kind, about) => {
+    const words = [lens.data.models[key], key, about].filter(Boolean).join(" ");
+    return `${words.replaceAll(/[^\p{L}\p{N}._]+/gu, "-")}.${kind}`;
+  };
+
   lens.save = (name, content, type) => {
     waiting.push({ name, blob: content instanceof Blob ? content : new Blob([content], { type }) });
     if (!timer) send();
