@@ -77,11 +77,15 @@ class Noted(Spelling):
 
 @dataclass
 class Together(Noted):
-    """No shard ends before two processes have begun one each."""
+    """No shard ends before two processes have begun one each; one that waits in vain leaves a file `alone`."""
 
     def run(self, content, tick):
         done = super().run(content, tick)
-        until(lambda: len({process for _, process in begun(self.folder)}) > 1)
+        try:
+            until(lambda: len({process for _, process in begun(self.folder)}) > 1)
+        except AssertionError:
+            (Path(self.folder) / "alone").touch()  # the shard is tried again, and another process may be free by then
+            raise
         return done
 
 

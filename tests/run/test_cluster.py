@@ -288,6 +288,7 @@ def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
 
         list(started.fold(Spelling(), some_shards(3)))  # what short shards took is no measure of others
         assert whole(started.fold(Together(folder=str(tmp_path)), some_shards(8), progress=progress)) == [TREE]
+    assert not (tmp_path / "alone").exists()
     assert len({process for _, process in begun(tmp_path)}) == 2
 
 
