@@ -1,4 +1,4 @@
-"""Settings for every test: no hub, one thread a worker, the same random numbers."""
+"""Settings for every test: no hub, one thread a worker, patience with a cluster, the same random numbers."""
 
 import os
 import sys
@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from eigenlens import cli
+from eigenlens.run import cluster as clusters
 
 torch.set_num_threads(1)
+clusters.PATIENCE = 600  # seconds: on a loaded machine a worker takes long to start
 
 
 @pytest.fixture(autouse=True)

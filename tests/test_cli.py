@@ -36,7 +36,7 @@ def strict(text):
 def in_a_shell(*args, **options):
     """The command in a process of its own."""
     command = [sys.executable, "-m", "eigenlens.cli", "--threads", "1", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world
 def test_what_show_prints_can_be_cut_off(world):
     """`eigenlens show DIR | head -1` ends quietly: no traceback, no complaint."""
     command = f"{sys.executable} -m eigenlens.cli show {world.study} | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.startswith("tiny on a.txt")

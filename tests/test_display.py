@@ -2,13 +2,15 @@
 
 import base64
 import re
+import sys
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import altair as alt
 import pytest
 
-from eigenlens.display import html_table, html_view, picture, visible
+from eigenlens import EigenlensError
+from eigenlens.display import few_names, html_table, html_view, picture, visible
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -151,3 +153,25 @@ def test_a_large_picture_is_a_png_of_the_same_size():
 def test_a_picture_fetches_nothing():
     with pytest.raises(ValueError, match="not allowed"):
         picture(alt.Chart("https://example.com/rows.csv").mark_point().encode(x="x:Q"))
+
+
+def test_without_the_package_that_draws_a_view_keeps_its_words_and_numbers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(EigenlensError, match="pip install vl-convert-python"):
+        picture(chart("one"))
+    view = html_view("title", "sentence", chart("one"), [{"a": 1}])
+    assert "<h4>title</h4><p>sentence</p><p>pictures are drawn by the package vl-convert-python, which is not installed" in view
+    assert "<td>1</td>" in view
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        ("a.txt", "a.txt"),
+        ("a.txt, b.txt, c.txt", "a.txt, b.txt, c.txt"),
+        (", ".join(f"part-{i}.txt" for i in range(13)), "13 files"),
+        ("python-docs, wikipedia, linux-docs, rfc", "4 data sets"),
+    ],
+)
+def test_many_names_of_data_become_their_number(names, title):
+    assert few_names(names) == title

@@ -30,7 +30,7 @@ def site(tmp_path_factory):
     """The built site, and what the build said."""
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", str(folder)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=600)
     return folder, done.returncode, done.stdout + done.stderr
 
 

@@ -47,7 +47,7 @@ def outputs(folder):
     cells = [MAKE, *SHOWN, *(f"{name}.plot()" for name in SHOWN)]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python", "language": "python"}
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()  # raises what a cell raises
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()  # raises what a cell raises
     found = {}
     for cell in notebook.cells:
         results = [output["data"] for output in cell.outputs if output.output_type in {"execute_result", "display_data"}]

@@ -8,7 +8,10 @@ import html
 import re
 import unicodedata
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
+
+from .errors import EigenlensError
 
 JOINER, EMOJI_FORM = "\u200d", "\ufe0f"
 """What holds the parts of an emoji together, and what asks for its coloured form."""
@@ -61,15 +64,44 @@ def numbered(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def few_names(names: str, most: int = 3) -> str:
+    """Names of data as a title has them: so many at most, otherwise their number.
+
+    >>> few_names("a.txt, b.txt"), few_names("a.txt, b.txt, c.txt, d.txt"), few_names("a, b, c, d")
+    ('a.txt, b.txt', '4 files', '4 data sets')
+    """
+    parts = names.split(", ")
+    if len(parts) <= most:
+        return names
+    return numbered(len(parts), "file" if any("." in part for part in parts) else "data set")
+
+
 def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, Any]]) -> str:
     """A result in a notebook: what it is, what it says, its picture, and its rows to unfold.
 
     `chart` is an altair chart, or None. The picture is static: no script runs, and nothing is fetched.
     """
     said = f"<p>{_escaped(sentence)}</p>" if sentence else ""
-    drawn = "" if chart is None else f'<div style="overflow-x: auto">{picture(chart, title)}</div>'
+    drawn = "" if chart is None else picture_view(chart, title)
     table = f"<details><summary>{numbered(len(rows), 'row')}</summary>{html_table(rows)}</details>"
     return f"<h4>{_escaped(title)}</h4>{said}{drawn}{table}"
+
+
+def picture_view(chart: Any, text: str) -> str:
+    """A chart in a notebook, or in its place why it cannot be drawn: numbers and words are there all the same."""
+    try:
+        return f'<div style="overflow-x: auto">{picture(chart, text)}</div>'
+    except EigenlensError as error:
+        return f"<p>{_escaped(str(error))}</p>"
+
+
+def need_drawing() -> None:
+    """Raise where the package that draws charts without a browser is missing."""
+    if find_spec("vl_convert") is None:
+        raise EigenlensError(
+            "pictures are drawn by the package vl-convert-python, which is not installed; "
+            "install it with: pip install vl-convert-python"
+        )
 
 
 def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
@@ -77,6 +109,7 @@ def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
 
     `text` describes the image to who cannot see it.
     """
+    need_drawing()
     import altair as alt
     import vl_convert
 

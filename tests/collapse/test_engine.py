@@ -72,7 +72,8 @@ def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
         el.collapse(small_bert(), np.full((4, 8), 7), length=8, inputs=4, engine=engine)
 
 
-def test_a_cluster_that_cannot_be_had_leaves_no_folder(world, tmp_path):
+def test_a_cluster_that_cannot_be_had_leaves_no_folder(world, monkeypatch, tmp_path):
+    monkeypatch.setattr("eigenlens.run.cluster.PATIENCE", 12)
     with pytest.raises(el.EigenlensError, match="could not be reached"):
         el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Dask(scheduler="nowhere"))
     assert not (tmp_path / "run").exists()

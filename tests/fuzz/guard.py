@@ -2,13 +2,14 @@
 
 import contextlib
 import os
-import resource
 import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from eigenlens.run.memory import peak
 
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the peak of this process: the world's folders take a few megabytes."""
@@ -65,10 +66,6 @@ def _inside(event: str, path: str | bytes | os.PathLike, folder: object = -1) ->
 sys.addaudithook(_hook)
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 @contextlib.contextmanager
 def watched(root: Path) -> Iterator[None]:
     """Raise `Broken` where the block writes outside of `root`, runs foreign code, or takes memory or time without end."""
@@ -76,7 +73,7 @@ def watched(root: Path) -> Iterator[None]:
     def endless(*_: object) -> None:
         raise Broken(f"a case took more than {MOST_SECONDS} seconds of computing")
 
-    before, beside, temporary = _peak(), set(os.listdir(root.parent)), tempfile.tempdir
+    before, beside, temporary = peak(), set(os.listdir(root.parent)), tempfile.tempdir
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
@@ -91,7 +88,7 @@ def watched(root: Path) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, earlier)
     if _Watch.found is not None:
         raise Broken(_Watch.found)
-    if (grown := _peak() - before) > MOST_MEMORY:
+    if (grown := peak() - before) > MOST_MEMORY:
         raise Broken(f"a case took {grown / 1e9:.1f} GB")
     if more := set(os.listdir(root.parent)) - beside:
         raise Broken(f"a case left {sorted(more)} beside its folder")

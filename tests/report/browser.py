@@ -12,6 +12,8 @@ ARGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 ]  # fmt: skip
+PATIENCE = 300_000
+"""Milliseconds until what has not happened never will: far more than a loaded machine takes."""
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def chromium():
     found = shutil.which("chromium")
     assert found, "these tests need chromium on the path"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=found, args=ARGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -33,7 +35,7 @@ class Shown:
         self.context = browser.new_context(**options)
         self.context.set_offline(offline)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE)
         self.complaints, self.requests, self.dialogs = [], [], []
         self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
@@ -60,15 +62,50 @@ class Shown:
         """Open everything that can be unfolded."""
         self.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
 
+    def settle(self):
+        """Wait until every chart is drawn, pictures are loaded or refused, and two frames are painted."""
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
+        self.page.evaluate(
+            """async () => {
+              await new Promise((resolve) => { Object.assign(new Image(), { onerror: resolve, src: "data:image/png,no" }); });
+              for (let i = 0; i < 2; i += 1) await new Promise((resolve) => { requestAnimationFrame(resolve); });
+            }"""
+        )
+
+    def resize(self, width, height):
+        """Another size of the window; the page draws its charts anew when it has stayed so for a while."""
+        self.page.evaluate(
+            """() => { window.resized = new Promise((resolve) => {
+              addEventListener("resize", () => { setTimeout(resolve, 1000); }, { once: true });
+            }); }"""
+        )
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate("window.resized")  # timers of one page come in their order: the page's own is shorter
+        self.settle()
+
     def saved(self, selector):
         """The bytes that a button saves."""
         with self.page.expect_download() as waiting:
             self.page.locator(selector).click()
         return Path(waiting.value.path()).read_bytes()
 
+    def saved_at_once(self, selector):
+        """Click every button within one turn of the page's script: the name and the bytes of each file, as they come."""
+        found = []
+
+        def taken(download):
+            found.append(download)
+
+        self.page.on("download", taken)
+        buttons = self.page.eval_on_selector_all(selector, "all => { all.forEach(x => x.click()); return all.length; }")
+        while len(found) < buttons:
+            self.page.wait_for_event("download")
+        self.page.remove_listener("download", taken)
+        return [(each.suggested_filename, Path(each.path()).read_bytes()) for each in found]
+
     def csv(self, selector):
         """What a CSV button saves: one dictionary of text a row."""
-        return list(csv.DictReader(io.StringIO(self.saved(selector).decode(), newline="")))
+        return rows_of(self.saved(selector))
 
     def figure(self, key, kind="csv"):
         """What a figure saves: rows of its CSV, or the bytes of its picture."""
@@ -81,6 +118,11 @@ class Shown:
     def focused(self, what):
         """Something of the element that has the focus, such as `dataset.head`."""
         return self.page.evaluate(f"document.activeElement.{what}")
+
+
+def rows_of(content):
+    """The bytes of a CSV: one dictionary of text a row."""
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
 
 
 def column(rows, name, **wanted):

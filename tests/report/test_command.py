@@ -1,6 +1,7 @@
 """`eigenlens report` as a user types it."""
 
 import json
+import sys
 from functools import partial
 
 import pytest
@@ -64,3 +65,14 @@ def test_force_overwrites(report, tiny, tmp_path):
     place.write_text("mine")
     assert report(tiny.folder / "study", "-o", place, "--force").code == 0
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_without_the_package_that_draws_it_says_how_to_install_it(report, tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    done = report(tiny.folder / "study", "-o", tmp_path / "page.html")
+    assert done.code == 2
+    assert done.err.strip().splitlines()[-1] == (
+        "eigenlens: pictures are drawn by the package vl-convert-python, which is not installed; "
+        "install it with: pip install vl-convert-python"
+    )
+    assert not (tmp_path / "page.html").exists()

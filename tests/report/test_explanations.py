@@ -147,7 +147,7 @@ def test_it_reads_without_a_script(show, folder, made):
 def test_it_fits_a_phone_and_complains_of_nothing(show, folder):
     shown = show(folder / "page.html", viewport={"width": 390, "height": 800})
     shown.unfold()
-    shown.page.wait_for_timeout(300)
+    shown.settle()
     assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert shown.complaints == []
     assert [url for url in shown.requests[1:] if not url.startswith(("blob:", "data:"))] == []
@@ -174,7 +174,7 @@ def test_the_legend_tells_the_scale(shown, made):
 def test_tokens_that_want_to_be_code_are_text(show, tmp_path):
     tokens = ("[CLS]", SCRIPT, '"><img src=x onerror="window.hacked=1">', "\u202eabc", "\ud800", "{{7*7}}", "x" * 5000, "[SEP]")
     shown = show(el.report(handmade(tokens, picture='" onerror="window.hacked=1'), out=tmp_path / "page.html"))
-    shown.page.wait_for_timeout(200)
+    shown.settle()
     assert shown.page.evaluate("typeof window.hacked") == "undefined"
     assert shown.complaints == [] and shown.dialogs == []
     assert shown.page.locator("#explanation0 img").count() == 0

@@ -36,7 +36,7 @@ def hostile(tiny, tmp_path_factory):
 
 
 def nothing_ran(shown):
-    shown.page.wait_for_timeout(200)
+    shown.settle()
     assert shown.page.evaluate("typeof window.hacked") == "undefined"
     assert shown.dialogs == []
     assert shown.complaints == []
@@ -100,7 +100,7 @@ def test_tooltips_and_pictures_show_them_as_text(shown):
     found = []
     for step in range(12):
         shown.page.mouse.move(box["x"] + 60 + 12 * step, box["y"] + 60 + 3 * step)
-        shown.page.wait_for_timeout(60)
+        shown.settle()
         found += tip.all_inner_texts()
     assert any("query token" in text for text in found)
     nothing_ran(shown)
@@ -119,17 +119,18 @@ def test_everything_can_be_pressed(shown):
 
 
 def test_the_policy_stops_a_script_that_gets_in(entered):
-    entered.page.evaluate(
-        """() => {
-          const script = document.createElement("script");
-          script.textContent = "window.hacked = 1";
-          document.body.append(script);
-          const image = document.createElement("div");
-          image.innerHTML = '<img src="x" onerror="window.hacked=1">';
-          document.body.append(image);
-        }"""
-    )
-    entered.page.wait_for_timeout(200)
+    with entered.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
+        entered.page.evaluate(
+            """() => new Promise((resolve) => {
+              const script = document.createElement("script");
+              script.textContent = "window.hacked = 1";
+              document.body.append(script);
+              const image = document.createElement("div");
+              image.innerHTML = '<img src="x" onerror="window.hacked=1">';
+              image.firstChild.addEventListener("error", resolve);
+              document.body.append(image);
+            })"""
+        )
     assert entered.page.evaluate("typeof window.hacked") == "undefined"
     assert any("Content Security Policy" in text for text in entered.complaints)
 

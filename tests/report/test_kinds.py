@@ -32,7 +32,7 @@ def ids():
 
 def page_of(show, tmp_path, *results):
     shown = show(el.report(*results, out=tmp_path / "page.html"))
-    shown.page.wait_for_timeout(100)
+    shown.settle()
     assert shown.complaints == []
     return shown
 

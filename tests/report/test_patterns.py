@@ -126,7 +126,7 @@ def test_moving_it_changes_the_picture(mini_shown, mini, slider, budgets):
         slider(place, position, window=0)
         assert mini_shown.text("#plan0 [data-budget]") == percent(budgets[position])
         assert mini_shown.page.get_attribute("#plan0 [data-slider]", "aria-valuetext") == percent(budgets[position])
-        mini_shown.page.wait_for_timeout(300)  # the chart draws in a frame of its own
+        mini_shown.settle()
         seen.append(mini_shown.page.evaluate("document.querySelector('[data-figure=plan0-patterns] canvas').toDataURL()"))
         rows.append(mini_shown.figure("plan0-patterns"))
     assert len(set(seen)) == 3
@@ -183,5 +183,5 @@ def test_every_estimator_can_be_shown_in_every_head_at_every_budget(mini_shown, 
             assert text.startswith(f"{stack} {layer}.{head} by {name}{at}: ")
         else:
             assert text == f"{name}: nothing is this cheap for {stack} {layer}.{head}."
-    mini_shown.page.wait_for_timeout(500)
+    mini_shown.settle()
     assert mini_shown.complaints == []

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from report.browser import rows_of
+
 AXES = {
     "heads0-spectrum": "components", "heads0-vectors": "position", "heads0-maps": "mean score", "heads0-map": "layer",
     "overlap0-heads": "encoder", "plan0-budgets": "budget", "plan0-patterns": "key", "evaluation0": "head",
@@ -56,13 +58,63 @@ def test_every_table_saves_all_its_rows(mini_shown, mini):
             assert len(set(row) & set(line)) >= min(len(row), 4), key
 
 
-def test_every_table_of_the_page_can_be_saved(mini_shown):
+def test_who_clicks_every_table_at_once_gets_every_file(mini_shown):
+    """Chromium drops what a page saves beyond ten files a second: the page hands them over as they are taken."""
     mini_shown.unfold()
-    for key in mini_shown.page.eval_on_selector_all("[data-csv]", "all => all.map(x => x.dataset.csv)"):
-        saved = mini_shown.csv(f'[data-csv="{key}"]')
+    keys = mini_shown.page.eval_on_selector_all("[data-csv]", "all => all.map(x => x.dataset.csv)")
+    assert len(keys) > 30
+    files = mini_shown.saved_at_once("[data-csv]")
+    assert sorted(name for name, _ in files) == sorted(f"{key}.csv" for key in keys)
+    for name, content in files:
+        key, saved = name.removesuffix(".csv"), rows_of(content)
         assert len(saved) == mini_shown.page.locator(f'[data-table="{key}"] tbody tr').count() > 0
         shown = mini_shown.page.eval_on_selector_all(f'[data-table="{key}"] th', "all => all.map(x => x.dataset.column)")
         assert set(shown) <= set(saved[0])
+
+
+def test_who_clicks_every_figure_at_once_gets_every_file(mini_shown):
+    """Pictures wait for the same turns as tables, though each takes its time to be drawn."""
+    keys = set(
+        mini_shown.page.eval_on_selector_all("[data-save]", "all => all.map(x => x.closest('[data-figure]').dataset.figure)")
+    )
+    files = mini_shown.saved_at_once("[data-save]")
+    assert len({name for name, _ in files}) == len(files) == 3 * len(keys) > 40
+    for name, content in files:
+        kind = name.rpartition(".")[2]
+        assert any(name.startswith(key) for key in keys)
+        if kind == "csv":
+            assert len(rows_of(content)) > 0, name
+        elif kind == "svg":
+            assert ET.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+        else:
+            assert Image.open(io.BytesIO(content)).format == "PNG"
+
+
+def test_the_page_says_how_many_files_are_still_to_come(show, tiny):
+    """Ten go at once; the line that says so is read aloud, and gone when the last file is."""
+    shown = show(tiny.page)
+    shown.unfold()
+    assert shown.text("#saving") == ""
+    said = shown.page.evaluate("""() => {
+        const button = document.querySelector("[data-csv]");
+        for (let i = 0; i < 25; i += 1) button.click();
+        return document.getElementById("saving").textContent;
+    }""")
+    assert said == "Saving… 15 files to go"
+    assert shown.page.get_attribute("#saving", "role") == "status"
+    shown.page.wait_for_selector("#saving:empty", state="attached")
+
+
+def test_who_leaves_while_files_wait_is_asked_first(show, tiny):
+    shown = show(tiny.page)
+    shown.unfold()
+    shown.page.locator("[data-csv]").first.click()
+    prevented = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    assert not shown.page.evaluate(prevented)
+    waiting = f"(() => {{ const b = document.querySelector('[data-csv]'); for (let i = 0; i < 20; i++) b.click(); return {prevented}; }})()"
+    assert shown.page.evaluate(waiting)
+    shown.page.wait_for_selector("#saving:empty", state="attached")
+    assert not shown.page.evaluate(prevented)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from eigenlens.run.shards import Shard, trunks
+from run.processes import until
 
 STEPS = 4
 """Inputs in every shard."""
@@ -75,14 +76,17 @@ class Noted(Spelling):
 
 
 @dataclass
-class Slow(Noted):
-    """Every shard takes its time."""
-
-    seconds: float = 0.8
+class Together(Noted):
+    """No shard ends before two processes have begun one each; one that waits in vain leaves a file `alone`."""
 
     def run(self, content, tick):
-        time.sleep(self.seconds)
-        return super().run(content, tick)
+        done = super().run(content, tick)
+        try:
+            until(lambda: len({process for _, process in begun(self.folder)}) > 1)
+        except AssertionError:
+            (Path(self.folder) / "alone").touch()  # the shard is tried again, and another process may be free by then
+            raise
+        return done
 
 
 def begun(folder):

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+PATIENCE = 600
+"""Seconds until what has not happened never will: far more than a loaded machine takes."""
 
 
 def environment(**more):
@@ -16,7 +18,7 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", **more}
 
 
-def until(true, seconds=60):
+def until(true, seconds=PATIENCE):
     """Wait for something to become true, and give it back."""
     end = time.monotonic() + seconds
     while not (found := true()):

@@ -18,7 +18,7 @@ from eigenlens.run.engine import Local
 from eigenlens.run.folding import Fold
 from eigenlens.run.shards import Folded
 from eigenlens.sources.inputs import Request, prepare
-from run.processes import Cluster
+from run.processes import PATIENCE, Cluster, until
 from study.identical import assert_identical, assert_same_tensors
 from tiny import some_text, tiny_bert, tiny_llama
 
@@ -77,7 +77,7 @@ def of_size(cluster):
 
     def grown(workers):
         cluster._client.cluster.scale(workers)
-        cluster._client.wait_for_workers(workers, timeout=120)
+        until(lambda: len(cluster._client.scheduler_info(n_workers=-1)["workers"]) == workers)
         return cluster
 
     return grown
@@ -356,7 +356,7 @@ def test_a_second_command_in_the_folder_is_refused(place, make, undisturbed, of_
         if done and not refused:
             command = [sys.executable, "-c", "from eigenlens import cli; cli.main()"]
             command += ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
-            refused.append(subprocess.run([*map(str, command), "--resume"], capture_output=True, text=True, timeout=300))
+            refused.append(subprocess.run([*map(str, command), "--resume"], capture_output=True, text=True, timeout=PATIENCE))
 
     make("gram", tmp_path / "s", engine=Local() if engine == "local" else of_size(2), report=report)
     assert (refused[0].returncode, refused[0].stderr) == (2, f"eigenlens: another process is at work in {tmp_path / 's'}\n")

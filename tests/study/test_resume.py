@@ -17,6 +17,7 @@ from transformers import BertConfig, BertModel
 from eigenlens import EigenlensError, Study, load, study
 from eigenlens.run.checkpoints import Checkpoints
 from eigenlens.sources.inputs import Request, prepare
+from run.processes import PATIENCE
 from study.identical import assert_identical
 from tiny import some_text, tiny_bert
 
@@ -54,7 +55,7 @@ def die(place, data, folder, options, moments):
     scratch = folder.with_name("scratch")  # the killed leave their temporary files behind
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -195,7 +196,8 @@ def test_other_weights_cannot_go_on(data, tmp_path, often):
     study(live(0), ids, tmp_path / "s", **EXACT, resume=True)
 
 
-def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data, undisturbed, tmp_path):
+def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data, undisturbed, monkeypatch, tmp_path):
+    monkeypatch.setattr(Checkpoints, "due", lambda _: False)
     folder = tmp_path / "s"
     stopped(model, data, folder, EXACT)
     assert not list((folder / "unfinished").glob("checkpoint-*"))
@@ -211,7 +213,7 @@ def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp
 
     def report(_what, done, _total):
         begun.set()
-        go_on.wait(60)
+        go_on.wait(PATIENCE)
 
     def first():
         try:
@@ -222,7 +224,7 @@ def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp
     running = threading.Thread(target=first)
     running.start()
     try:
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         with pytest.raises(EigenlensError, match="another process is at work"):
             study(model, data, folder, **EXACT, **second)
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from ..display import few_names
 from ..errors import EigenlensError
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..run.places import damage_told, read_result
@@ -138,7 +139,7 @@ class Collapse:
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']['name']} on {self.facts['data']['name']}"
+        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
 
     @property
     def sentence(self) -> str:

@@ -6,7 +6,7 @@ import html as markup
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..display import html_table, numbered, picture, visible
+from ..display import html_table, numbered, picture_view, visible
 
 if TYPE_CHECKING:
     from .explanation import Explanation
@@ -73,9 +73,7 @@ def _pooled(row: list[Cell]) -> list[Cell]:
 def html(found: Explanation) -> str:
     """An explanation in a notebook: what it says, a line for each method, the deletion curves, and every number."""
     body = "".join(_line(line) for line in lines(found))
-    curves = (
-        f'<div style="overflow-x: auto">{picture(found.plot_deletion(), "deletion curves")}</div>' if found.deletion else ""
-    )
+    curves = picture_view(found.plot_deletion(), "deletion curves") if found.deletion else ""
     rows = [{**row, "token": visible(row["token"])} for row in found.rows()]
     table = f"<details><summary>{numbered(len(rows), 'token')}</summary>{html_table(rows)}</details>"
     said = f"<h4>{_escaped(found.name)}</h4><p>{_escaped(found.sentence)}</p>"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..display import few_names
 from ..run.files import disk_errors, write_json
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 from ..run.places import damage_told, read_result
@@ -69,7 +70,7 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        return f"{self.facts['model']} on {self.facts['data']}"
+        return f"{self.facts['model']} on {few_names(self.facts['data'])}"
 
     @property
     def sentence(self) -> str:

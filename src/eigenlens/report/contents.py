@@ -11,6 +11,7 @@ from altair.utils.schemapi import debug_mode
 from ..study.compare import labels_of
 from .diagnoses import diagnosis_parts
 from .figures import Arrays
+from .names import Names, all_data_of, data_of
 from .parts import (
     Part,
     between_parts,
@@ -23,7 +24,7 @@ from .parts import (
     plan_part,
 )  # fmt: skip
 from .results import Results, weights_of
-from .summary import facts_of, model_of, summary_of
+from .summary import facts_of, summary_of, target_of
 
 
 @dataclass
@@ -53,7 +54,9 @@ class Contents:
     def record(self) -> dict[str, Any]:
         """What the page's script reads, but for the arrays."""
         figures = [f for part in self.parts for f in part.all_figures]
+        shown = [(part, [f.key for f in part.all_figures] + [t.key for t in part.tables]) for part in self.parts]
         return {
+            "models": {key: part.model for part, keys in shown for key in keys if part.model},
             "figures": {f.key: f.record() for f in figures},
             "tables": {t.key: t.record() for part in self.parts for t in part.tables},
             "heads": {part.key: part.heads.record for part in self.parts if part.heads is not None},
@@ -69,23 +72,33 @@ def contents_of(results: Results, title: str | None, done: Callable[[int], None]
 
 
 def _contents(results: Results, title: str | None, done: Callable[[int], None]) -> Contents:
-    arrays = Arrays()
-    several = {kind: len(getattr(results, kind)) > 1 for kind in ("studies", "plans", "evaluations", "collapses")}
+    arrays, names = Arrays(), Names.of(results)
+
+    def named(whose: str, kind: list[Any]) -> str:
+        """Behind a title: whose this is, where there is more than one model, or more than one result of the kind."""
+        return f": {whose}" if names.several or len(kind) > 1 else ""
+
     heads, overlaps, depths, diagnoses = [], [], [], []
     for i, (study, label) in enumerate(zip(results.studies, labels_of(results.studies))):
-        named = f": {label}" if several["studies"] else ""
-        heads.append(heads_part(study, results, f"heads{i}", f"Layers × heads{named}", arrays))
-        overlaps += overlap_parts(study, f"overlap{i}", f"Overlap{named}", arrays)
-        if not any(weights_of(run) == weights_of(study) for run in results.collapses):
-            depths += depth_parts(study, f"depth{i}", f"Along depth{named}")  # a collapse run shows the same, and more
-        diagnoses += diagnosis_parts(study, f"diagnosis{i}", named)
+        mine = named(names.relabelled(label, study), results.studies)
+        heads += marked([heads_part(study, results, f"heads{i}", f"Layers × heads{mine}", arrays)], study, names)
+        overlaps += marked(overlap_parts(study, f"overlap{i}", f"Overlap{mine}", arrays), study, names)
+        if not any(weights_of(run) == weights_of(study) for run in results.collapses):  # which shows the same, and more
+            depths += marked(depth_parts(study, f"depth{i}", f"Along depth{mine}"), study, names)
+        diagnoses += marked(diagnosis_parts(study, f"diagnosis{i}", mine), study, names)
         done(i + 1)
     overlaps += between_parts(results.studies, arrays)
-    plans = [plan_part(plan, f"plan{i}", several["plans"], arrays) for i, plan in enumerate(results.plans)]
+    plans, evaluations, collapses, explanations = [], [], [], []
+    for i, plan in enumerate(results.plans):
+        mine = named(f"{names.model(plan)}, {target_of(plan.facts)}", results.plans)
+        plans += marked([plan_part(plan, f"plan{i}", mine, arrays)], plan, names)
     done(len(results.studies) + len(plans))
-    evaluations = [evaluation_part(e, f"evaluation{i}") for i, e in enumerate(results.evaluations)]
-    collapses = [part for i, run in enumerate(results.collapses) for part in collapse_parts(run, i, several["collapses"])]
-    explanations = [explanation_part(found, f"explanation{i}") for i, found in enumerate(results.explanations)]
+    for i, evaluation in enumerate(results.evaluations):
+        evaluations += marked([evaluation_part(evaluation, f"evaluation{i}", names.whole(evaluation))], evaluation, names)
+    for i, run in enumerate(results.collapses):
+        collapses += marked(collapse_parts(run, i, named(names.whole(run), results.collapses)), run, names)
+    for i, found in enumerate(results.explanations):
+        explanations += marked([explanation_part(found, f"explanation{i}", names.relabelled(found.name, found))], found, names)
     done(len(results.all))
     sections = [
         Section(
@@ -115,5 +128,14 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
     ]  # fmt: skip
     if len(results.explanations) == len(results.all):  # one input says nothing of what the other sections ask
         sections = sections[-1:]
-    named = title or " and ".join(dict.fromkeys(model_of(result) for result in results.all))
-    return Contents(named, summary_of(results), sections, [facts_of(result) for result in results.all], arrays)
+    facts = [facts_of(result, names) for result in results.all]
+    return Contents(title or names.title, summary_of(results, names), sections, facts, arrays)
+
+
+def marked(parts: list[Part], result: Any, names: Names) -> list[Part]:
+    """The parts of a result, each with its model where the page has several, and with all names of data that are many."""
+    few, every = data_of(result), all_data_of(result)
+    for part in parts:
+        part.model = names.model(result) if names.several else ""
+        part.data = every if few != every and few in part.title else ""
+    return parts

@@ -16,14 +16,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..display import numbered
+from ..display import need_drawing, numbered
 from ..errors import EigenlensError
 from ..run.files import write_text
 from ..sources.fetch import cache_folder
 from .contents import Contents
 
 FOLDER = Path(__file__).parent / "page"
-SCRIPTS = ("data", "figures", "tables", "heads", "overlaps", "patterns", "start")
+SCRIPTS = ("data", "saving", "figures", "tables", "heads", "overlaps", "patterns", "start")
 
 
 def render(contents: Contents, library: str) -> str:
@@ -102,6 +102,7 @@ def drawing_library() -> str:
 
     It is made in a process of its own: in this one it would hold up everything else.
     """
+    need_drawing()
     kept = cache_folder() / "vega" / f"bundle-{version('vl-convert-python')}.js"
     if kept.is_file():
         return kept.read_text(encoding="utf-8")

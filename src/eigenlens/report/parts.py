@@ -18,7 +18,7 @@ from .overlaps import Matrix, compared, of_comparison, of_study
 from .patterns import Patterns, patterns_of
 from .results import Results
 from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
-from .summary import model_of, target_of
+from .summary import target_of
 from .tables import Table, collapse_tables, comparison_tables, evaluation_tables, plan_tables, study_tables
 
 
@@ -36,6 +36,10 @@ class Part:
     patterns: Patterns | None = None
     tokens: Tokens | None = None
     notes: list[str] = field(default_factory=list)
+    model: str = ""
+    """Whose this is, where the page has several models."""
+    data: str = ""
+    """The names of the data, where the title says only how many there are."""
 
     @property
     def all_figures(self) -> list[Figure]:
@@ -76,11 +80,10 @@ def depth_parts(study: Study, key: str, title: str) -> list[Part]:
     return [Part(key, title, [sentence], figures=[drawn])]
 
 
-def plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
+def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> Part:
     title, name = "Error against budget", "What is left of the patterns at a budget"
     if plan.blocks is not None:
         title, name = "What each head keeps", "Share of causal attention that each head keeps"
-    named = f": {model_of(plan)}, {target_of(plan.facts)}" if several else ""
     sentence = curve_sentence(plan) or plan_sentence(plan)
     drawn = figure(f"{key}-budgets", plan.plot(), name, f"{name}. {sentence}")
     shown = None
@@ -90,18 +93,18 @@ def plan_part(plan: Plan, key: str, several: bool, arrays: Arrays) -> Part:
     return Part(key, title + named, [sentence], [drawn], plan_tables(plan, key), patterns=shown)
 
 
-def evaluation_part(evaluation: Evaluation, key: str) -> Part:
+def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> Part:
     drawn = figure(key, evaluation.plot(), "What every head loses under the plan", f"A heat map. {evaluation.sentence}")
     notes = [f"{note}." for note in evaluation.facts["notes"]]
     tables = evaluation_tables(evaluation, key)
-    title = f"The planned model ({target_of(evaluation.facts['plan'])}): {evaluation.name}"
+    title = f"The planned model ({target_of(evaluation.facts['plan'])}): {whose}"
     return Part(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
 
 
-def explanation_part(found: Explanation, key: str) -> Part:
+def explanation_part(found: Explanation, key: str, title: str) -> Part:
     notes = [f"{note}." for note in found.facts["notes"]]
     figures, tables = deletion_figures(found, key), explanation_tables(found, key)
-    return Part(key, found.name, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes)
+    return Part(key, title, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes)
 
 
 COLLAPSE = {
@@ -113,9 +116,8 @@ COLLAPSE = {
 }
 
 
-def collapse_parts(run: Collapse, number: int, several: bool) -> list[Part]:
+def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
     """Curves, paths and bounds, each with its sentence."""
-    named = f": {run.name}" if several else ""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
     if not run.facts["float64"]:

@@ -55,10 +55,10 @@ class Results:
         return [*self.studies, *self.plans, *self.evaluations, *self.collapses, *self.explanations]
 
 
-def weights_of(result: Any) -> str:
-    """The fingerprint of the weights a result is of: what tells which results belong together."""
+def weights_of(result: Any) -> str | None:
+    """The fingerprint of the weights a result is of, if known: what tells which results belong together."""
     facts = result.facts["plan"] if isinstance(result, Evaluation) else result.facts
-    return facts["model"]["fingerprint"]
+    return facts["model"].get("fingerprint")
 
 
 def _same(one: Any, other: Any) -> bool:

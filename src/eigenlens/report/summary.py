@@ -6,44 +6,42 @@ from typing import Any
 
 from ..diagnostics.roles import roles_sentence
 from ..display import numbered
-from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
 from ..study.study import Study
 from ..study.tables import sentence as study_sentence
+from .names import Names, all_data_of
 from .results import Results
 
-LONGEST = 200
-"""Characters of the name of data; that of an explanation is its text."""
 
-
-def summary_of(results: Results) -> list[tuple[str, str]]:
+def summary_of(results: Results, names: Names) -> list[tuple[str, str]]:
     """What a reader in a hurry wants to know, question and answer."""
+
+    def of(result: Any, all_of_kind: list[Any], more: str = "") -> str:
+        """Which of several results, or of several models, a line is about."""
+        told = names.several or len(all_of_kind) > 1
+        return f"{names.whole(result)}{f', {more}' if more else ''}: " if told else ""
+
     lines = []
     for study in results.studies:
         facts = study.facts
         lines.append((
             "What was studied",
-            f"{study.name}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
+            f"{names.whole(study)}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
             f"{facts['data']['inputs_held_out']} of them held out.",
         ))  # fmt: skip
         said = study_sentence(study) or "This study holds no spectra."
-        lines.append(("How low-dimensional", f"{_of(study, results.studies)}{said}"))
+        lines.append(("How low-dimensional", f"{of(study, results.studies)}{said}"))
         if does := roles_sentence(study.diagnostics):
-            lines.append(("What the heads do", f"{_of(study, results.studies)}{does}"))
-    lines += [("Where it would collapse", f"{_of(run, results.collapses)}{run.sentence}") for run in results.collapses]
+            lines.append(("What the heads do", f"{of(study, results.studies)}{does}"))
+    lines += [("Where it would collapse", f"{of(run, results.collapses)}{run.sentence}") for run in results.collapses]
     lines += [
-        ("What the plan saves", f"{_of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}")
+        ("What the plan saves", f"{of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}")
         for plan in results.plans
     ]
     for e in results.evaluations:
-        lines.append(("At what loss", _of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence))
-    lines += [(f"Which tokens decide in {model_of(found)}", found.sentence) for found in results.explanations]
+        lines.append(("At what loss", of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence))
+    lines += [(f"Which tokens decide in {names.model(found)}", found.sentence) for found in results.explanations]
     return lines
-
-
-def _of(result: Any, all_of_kind: list[Any], more: str = "") -> str:
-    """Which of several results a line is about."""
-    return f"{model_of(result)} on {_data(result)}{f', {more}' if more else ''}: " if len(all_of_kind) > 1 else ""
 
 
 def _size(study: Study) -> str:
@@ -58,26 +56,16 @@ def _size(study: Study) -> str:
     return ", ".join(told)
 
 
-def facts_of(result: Any) -> dict[str, Any]:
-    """How a result was made: one row of the last table."""
+def facts_of(result: Any, names: Names) -> dict[str, Any]:
+    """How a result was made: one row of the last table; of its data every name."""
     facts = result.facts
     return {
-        "result": type(result).__name__.lower(), "model": model_of(result), "data": _data(result), "length": facts["length"],
-        "inputs": facts.get("inputs"), "seconds": facts.get("seconds"), "created": facts.get("created"),
+        "result": type(result).__name__.lower(), "model": names.model(result), "data": all_data_of(result),
+        "length": facts["length"], "inputs": facts.get("inputs"), "seconds": facts.get("seconds"),
+        "created": facts.get("created"),
         "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()) or None,
         "notes": "; ".join(facts.get("notes", [])) or None,
     }  # fmt: skip
-
-
-def model_of(result: Any) -> str:
-    model = result.facts["model"]
-    return model if isinstance(model, str) else model["name"]
-
-
-def _data(result: Any) -> str:
-    data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
-    name = data if isinstance(data, str) else data["name"]
-    return name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
 
 
 def target_of(facts: dict[str, Any]) -> str:

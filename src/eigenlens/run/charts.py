@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..display import need_drawing
 from .files import disk_errors
 
 
 def save_charts(charts: Mapping[str, Any], folder: Path, only_png: Collection[str] = ()) -> list[Path]:
     """Save altair charts under their names as PNG and SVG (those of ten thousand cells as PNG alone); returns the files."""
+    need_drawing()
     written = []
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

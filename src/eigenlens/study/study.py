@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..diagnostics import Diagnoses, Finding, find
+from ..display import few_names
 from ..errors import EigenlensError
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
@@ -115,7 +116,7 @@ class Study:
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']['name']} on {self.facts['data']['name']}"
+        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
 
     @property
     def length(self) -> int:

@@ -48,14 +48,6 @@
     return [names, ...rows.map((row) => names.map((name) => row[name]))].map((line) => line.map(quoted).join(",")).join("\r\n") + "\r\n";
   };
 
-  lens.save = (name, content, type) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  };
-
   lens.short = (value, digits = 3) => {
     if (value === null || value === undefined) return "–";
     if (typeof value !== "number" || Number.isInteger(value)) return String(value);

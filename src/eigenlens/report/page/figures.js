@@ -116,11 +116,15 @@
     const known = drawn.get(key);
     if (known.waits === work) return known.turn;
     known.waits = work;
-    known.turn = (known.turn ?? Promise.resolve()).then(() => {
+    place(key)?.setAttribute("aria-busy", "true");
+    const turn = (known.turn ?? Promise.resolve()).then(() => {
       if (known.waits === work) known.waits = null;
       return work(key);
+    }).finally(() => {
+      if (known.turn === turn) place(key)?.removeAttribute("aria-busy");
     });
-    return known.turn;
+    known.turn = turn;
+    return turn;
   };
 
   const draw = (key) => queue(key, drawNow);
@@ -136,7 +140,7 @@
     const element = document.createElement("div");
     const colours = { ...config("#1c2329", "#d5dce0", false), background: "white" };
     const drawing = record.spec.hconcat ? record.spec : fitted(record, 760);
-    const told = [document.querySelector("h1").textContent, record.title, drawn.get(key).about].filter(Boolean);
+    const told = [lens.data.models[key] ?? document.querySelector("h1").textContent, record.title, drawn.get(key).about].filter(Boolean);
     const spec = { ...drawing, title: { text: told.join(" · "), anchor: "start" } };
     const result = await embed(element, spec, rowsOf(key), "canvas", colours); // no element for each of ten thousand cells
     const content = kind === "svg" ? await result.view.toSVG() : await result.view.toCanvas(2);
@@ -154,11 +158,11 @@
     return views.filter((rows) => columns(rows) === columns(views[0])).flat();
   };
 
-  const saveFigure = async (key, kind) => {
+  const saveFigure = (key, kind) => {
     const { about, saved } = drawn.get(key);
-    const name = [key, about].filter(Boolean).join(" ").replaceAll(/[^\p{L}\p{N}.]+/gu, "-");
-    if (kind !== "csv") return lens.save(`${name}.${kind}`, await picture(key, kind));
-    return lens.save(`${name}.csv`, lens.csv(saved ?? mainRows(key)), "text/csv");
+    const name = lens.fileOf(key, kind, about);
+    if (kind !== "csv") return lens.saveLater(name, picture(key, kind));
+    return lens.save(name, lens.csv(saved ?? mainRows(key)), "text/csv");
   };
 
   lens.startFigures = () => {

@@ -5,6 +5,7 @@
 
   const start = async () => {
     await lens.load();
+    lens.startSaving();
     lens.startFigures();
     lens.startTables();
     lens.startHeads();

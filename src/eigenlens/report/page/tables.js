@@ -30,7 +30,7 @@
       const saving = event.target.closest("[data-csv]");
       if (saving) {
         const { csv } = saving.dataset;
-        lens.save(`${csv}.csv`, lens.csv(lens.rows(lens.data.tables[csv])), "text/csv");
+        lens.save(lens.fileOf(csv, "csv"), lens.csv(lens.rows(lens.data.tables[csv])), "text/csv");
       }
     });
   };
