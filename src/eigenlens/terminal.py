@@ -81,17 +81,17 @@ def print_collapse(made: Any) -> None:
     print(f"{made.name}: {facts['inputs']} inputs of {facts['length']} tokens{precision}")
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table("How far the tokens are from one vector: relative residual behind each block", made.rows())
+    print_table("How far the tokens are from one vector: relative residual behind each block", made.in_words(made.rows()))
     without = made.rows(tokens="without sinks")
     if without:
-        print_table("The same without the sink tokens", without)
-    table = made.curves["full"].table(TOKEN_METRICS + ATTENTION_METRICS)
+        print_table("The same without the sink tokens", made.in_words(without))
+    table = made.curves["full"].table_in_words(TOKEN_METRICS + ATTENTION_METRICS)
     print_table("The model itself: tokens and patterns along depth", table)
     if made.paths:
         keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
         title = f"The output by path length (the terms sum to it within {made.error:.0e})"
-        print_table(title, [{key: row[key] for key in keys} for row in made.paths])
-        print_table("Products of patterns along single random paths", made.single_paths)
+        print_table(title, [{key: row[key] for key in keys} for row in made.in_words(made.paths)])
+        print_table("Products of patterns along single random paths", made.in_words(made.single_paths))
     if made.bounds:
         print_table("Bounds, median of the heads (of every head in --json and in the folder)", made.bounds_by_layer())
     if made.depth_bounds:

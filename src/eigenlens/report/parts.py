@@ -119,7 +119,7 @@ def collapse_parts(run: Collapse, number: int, several: bool) -> list[Part]:
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
     if not run.facts["float64"]:
-        notes.append("values below about 1e-06 are the rounding of single precision; a run with --float64 goes below it.")
+        notes.append(f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64 goes below it.")
 
     def part(name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]) -> list[Part]:
         key = f"collapse{number}-{name}"

@@ -52,7 +52,7 @@ def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> l
         title = "Dimensions that hold a share of the held-out variance, median of the heads"
         tables.append(Table(f"{key}-summary", title, summary_numbers(study)))
     if study.has("depth"):
-        rows = study.depth.table(list(TITLES))
+        rows = study.depth.table_in_words(list(TITLES))
         tables.append(Table(f"{key}-depth", "Tokens and patterns along depth, means over inputs", rows))
     return [table for table in tables if table.rows]
 
@@ -84,10 +84,10 @@ PATHS = ("stack", "part", "attention_hops", "mlp_hops", "paths", "path_share", "
 
 def collapse_tables(run: Collapse, key: str) -> list[Table]:
     found = [
-        Table(f"{key}-residual", "Relative residual behind each block, by variant", run.rows()),
-        Table(f"{key}-without", "The same without the sink tokens", run.rows(tokens="without sinks")),
-        Table(f"{key}-lengths", "The output by path length", run.paths, PATHS),
-        Table(f"{key}-single", "Products of patterns along single random paths", run.single_paths),
+        Table(f"{key}-residual", "Relative residual behind each block, by variant", run.in_words(run.rows())),
+        Table(f"{key}-without", "The same without the sink tokens", run.in_words(run.rows(tokens="without sinks"))),
+        Table(f"{key}-lengths", "The output by path length", run.in_words(run.paths), PATHS),
+        Table(f"{key}-single", "Products of patterns along single random paths", run.in_words(run.single_paths)),
         Table(f"{key}-layers", "Bounds, median of the heads of each layer", run.bounds_by_layer() if run.bounds else []),
         Table(f"{key}-bounds", "Bounds of every head", run.bounds),
         Table(f"{key}-composed", "Bounds composed over depth, base-ten logarithms", run.depth_bounds),

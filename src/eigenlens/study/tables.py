@@ -77,7 +77,7 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
         "residual": "residual", "effective_rank": "effective rank", "stable_rank": "stable rank", "cosine": "cosine",
         "high_frequency": "high frequencies", "entropy": "entropy", "singular_ratio": "σ₂/σ₁",
     }  # fmt: skip
-    rows = study.depth.table(list(names))
+    rows = study.depth.table_in_words(list(names))
     return [{"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}} for row in rows]
 
 
