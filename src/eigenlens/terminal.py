@@ -34,6 +34,7 @@ def _cell(value: Any) -> str:
 
 def print_study(made: Any) -> None:
     from .diagnostics.roles import roles_sentence
+    from .spectra.sentences import ALL_ROWS, masked_rows
     from .study.tables import depth_rows, layer_rows, sentence, summary_rows
 
     facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
@@ -45,7 +46,12 @@ def print_study(made: Any) -> None:
     if kinds:
         print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
     if "rows" in kinds:
-        print_table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
+        masked = masked_rows(made.spectra)
+        which = ", over all rows" if masked else ""
+        print_table(f"Dimensions of each head's rows for 90 %, centred, held out{which}", layer_rows(made))
+        if masked:
+            print_table("The same over valid rows only", layer_rows(made, valid=True))
+            print(f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}.\n")
     if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
         most = min(16, made.length - 1)
         found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]

@@ -10,6 +10,7 @@ from ..explain.explanation import Explanation
 from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
+from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..study.study import Study
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
 from .figures import Arrays, Figure, figure
@@ -60,6 +61,8 @@ def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arr
     heads = heads_of(study, results, key, arrays)
     tables = study_tables(study, heads.numbers, key)
     notes = [f"{note}." for note in study.facts["notes"]]
+    if masked_rows(study.spectra):
+        notes.append(f"{ALL_ROWS}.")
     return Part(key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes)
 
 

@@ -38,7 +38,8 @@ class Table:
 
 
 HEADS = (
-    "stack", "layer", "head", "rows_centred_held_out_dimension_90", "rows_centred_dimension_90", "rows_centred_effective_rank",
+    "stack", "layer", "head", "rows_centred_held_out_dimension_90", "rows_centred_valid_rows_held_out_dimension_90",
+    "rows_centred_dimension_90", "rows_centred_effective_rank",
     "rows_centred_held_out_at_16", "matrices_centred_held_out_dimension_90", "matrices_centred_effective_rank",
     "entropy_all", "gap_all", "sinks_rate", "induction_prefix", "relevance_median", "plan_estimator", "plan_work",
     "plan_total_variation",
