@@ -92,6 +92,8 @@ def _read_valid_rows(tensors: dict[str, Tensor], prefix: str, heads: int) -> lis
     if not any(name in tensors for name in names.values()):
         return [None] * heads
     found = {part: tensors[name] for part, name in names.items()}
+    if any(x.dtype not in FLOATS for x in found.values()):
+        raise ValueError(f"the spectrum of {prefix} over valid rows has no numbers")
     known = {**found, "valid_rows": found["valid_rows"].nan_to_num(0.0, torch.inf, -torch.inf)}  # no group was held out
     sizes = check_tensors(prefix, known, {"valid_rows": "H 2 m", "valid_numbers": "H 2"})
     if sizes["H"] != heads or not sizes["m"] or min(float(x.min()) for x in known.values()) < 0:
