@@ -125,6 +125,17 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
     assert strict(forced.out) == Evaluation.open(tmp_path / "evaluation").record()
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_plan_is_evaluated_on_one_to_three_inputs_of_other_data_or_another_length(run, world, tmp_path, number):
+    other = some_text(tmp_path / "other.txt", documents=5)
+    for given in ((other,), (world.text, "--length", 12), (other, "--pad")):
+        done = run("evaluate", world.model, *given, "--plan", world.plan, "--inputs", number, "--json")
+        assert done.code == 0, done.err
+        found = strict(done.out)
+        assert found["inputs"] == number and found["length"] == (12 if "--length" in given else 16)
+        assert 0 < next(row for row in found["summary"] if row["measure"] == "total variation of the patterns")["planned"] < 1
+
+
 def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, tmp_path):
     done = in_a_shell("study", world.model, "-", "-o", tmp_path / "s", *SMALL, "--json", input=world.text.read_text())
     assert done.returncode == 0

@@ -34,6 +34,7 @@ def _cell(value: Any) -> str:
 
 def print_study(made: Any) -> None:
     from .diagnostics.roles import roles_sentence
+    from .spectra.sentences import ALL_ROWS, masked_rows
     from .study.tables import depth_rows, layer_rows, sentence, summary_rows
 
     facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
@@ -45,7 +46,12 @@ def print_study(made: Any) -> None:
     if kinds:
         print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
     if "rows" in kinds:
-        print_table("Dimensions of each head's rows for 90 %, centred, held out", layer_rows(made))
+        masked = masked_rows(made.spectra)
+        which = ", over all rows" if masked else ""
+        print_table(f"Dimensions of each head's rows for 90 %, centred, held out{which}", layer_rows(made))
+        if masked:
+            print_table("The same over valid rows only", layer_rows(made, valid=True))
+            print(f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}.\n")
     if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
         most = min(16, made.length - 1)
         found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
@@ -81,17 +87,17 @@ def print_collapse(made: Any) -> None:
     print(f"{made.name}: {facts['inputs']} inputs of {facts['length']} tokens{precision}")
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table("How far the tokens are from one vector: relative residual behind each block", made.rows())
+    print_table("How far the tokens are from one vector: relative residual behind each block", made.in_words(made.rows()))
     without = made.rows(tokens="without sinks")
     if without:
-        print_table("The same without the sink tokens", without)
-    table = made.curves["full"].table(TOKEN_METRICS + ATTENTION_METRICS)
+        print_table("The same without the sink tokens", made.in_words(without))
+    table = made.curves["full"].table_in_words(TOKEN_METRICS + ATTENTION_METRICS)
     print_table("The model itself: tokens and patterns along depth", table)
     if made.paths:
         keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
         title = f"The output by path length (the terms sum to it within {made.error:.0e})"
-        print_table(title, [{key: row[key] for key in keys} for row in made.paths])
-        print_table("Products of patterns along single random paths", made.single_paths)
+        print_table(title, [{key: row[key] for key in keys} for row in made.in_words(made.paths)])
+        print_table("Products of patterns along single random paths", made.in_words(made.single_paths))
     if made.bounds:
         print_table("Bounds, median of the heads (of every head in --json and in the folder)", made.bounds_by_layer())
     if made.depth_bounds:

@@ -16,6 +16,7 @@ from eigenlens.collapse.bounds_model import model_bounds
 from eigenlens.collapse.verdict import sentence
 from eigenlens.sources.inputs import Request, prepare
 from eigenlens.stats import DepthNumber
+from eigenlens.terminal import print_collapse
 from tiny import small_llama, some_text, tiny_bert
 
 SIZE = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -54,6 +55,72 @@ def streams(model, text, tmp_path, switches):
                 states = loaded.backbone(**batch, output_hidden_states=True).hidden_states
             found.append([state[0].double().numpy() for state in states])
     return found
+
+
+@pytest.fixture(scope="module")
+def collapsing(world, tmp_path_factory):
+    """Runs in float32 and float64 of a BERT that attention alone makes one vector: small weights, three blocks."""
+    folder = tmp_path_factory.mktemp("collapsing")
+    torch.manual_seed(0)
+    shape = {"num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    made = BertModel(
+        BertConfig(vocab_size=30_522, max_position_embeddings=64, initializer_range=0.1, **shape), add_pooling_layer=False
+    )
+    made.save_pretrained(folder / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / "model" / name).write_bytes((world[0] / name).read_bytes())
+    return {
+        double: el.collapse(folder / "model", world[1], folder / f"run {double}", float64=double, **SMALL)
+        for double in (False, True)
+    }
+
+
+def test_what_rounding_hides_is_called_so_and_float64_shows_it(collapsing, capsys, tmp_path):
+    """A residual below 8ε of float32 is no figure there; the same run in float64 has the figure, far below."""
+    single, double = collapsing[False], collapsing[True]
+    floor = 8 * np.finfo(np.float32).eps
+    hidden = single.curves["SAN"].curve("residual")[-1]["mean"]
+    true = double.curves["SAN"].curve("residual")[-1]["mean"]
+    assert 0 < hidden < floor and true < hidden / 100
+    assert "below rounding without both skips" in single.sentence
+    assert "below rounding" not in double.sentence
+    printed = {}
+    for name, made in (("single", single), ("double", double)):
+        print_collapse(made)
+        printed[name] = capsys.readouterr().out
+    assert "below rounding" in printed["single"] and f"{hidden:.1e}" not in printed["single"]
+    assert f"{true:.1e}" in printed["double"]
+    page = single._repr_html_() + single.curves["SAN"]._repr_html_()
+    assert "below rounding" in page and f"{hidden:.3g}" not in page
+    report = el.report(single, out=tmp_path / "page.html").read_text()
+    assert "below rounding" in report and f"<td>{hidden:.4g}</td>" not in report
+
+
+def test_records_keep_the_number_and_say_that_it_is_rounding(collapsing, tmp_path):
+    run = collapsing[False]
+    floor = 8 * np.finfo(np.float32).eps
+    record = json.loads(json.dumps(run.record()))
+    points = [row for rows in record["curves"].values() for row in rows]
+    flagged = [row for row in points if row["below_rounding"]]
+    assert flagged and all(row["metric"] in ("residual", "high_frequency") and 0 <= row["mean"] < floor for row in flagged)
+    residuals = [row for row in points if row["metric"] == "residual"]
+    assert all(row["below_rounding"] == (row["mean"] < floor) for row in residuals)
+    for rows in (record["paths"]["lengths"], record["paths"]["single"]):
+        assert rows and all(row["below_rounding"] == (row["residual"] < floor) for row in rows)
+    assert record["facts"]["precision"] == "float32" and collapsing[True].facts["precision"] == "float64"
+
+
+def test_runs_of_older_versions_are_still_read(run, tmp_path):
+    """They say neither in which precision they ran nor what is below rounding."""
+    content = json.loads(json.dumps(run.record()))
+    del content["facts"]["precision"]
+    for rows in (*content["curves"].values(), content["paths"]["lengths"], content["paths"]["single"]):
+        for row in rows:
+            del row["below_rounding"]
+    (tmp_path / "collapse.json").write_text(json.dumps(content))
+    again = el.Collapse.open(tmp_path)
+    assert again.floor == 8 * np.finfo(np.float32).eps and again.sentence == run.sentence
+    assert again.record()["curves"] == json.loads(json.dumps(run.record()))["curves"]
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -32,11 +32,13 @@ def by_loop(A, ids, n, first):
         if i > first:
             sums["previous"] += float(A[i, i - 1])
             counts["previous"] += 1
+        if i >= first + n - 1:
+            sums["stripe"] += float(A[i, i - n + 1])
+            counts["stripe"] += 1
         if i < first + n:
             continue
-        for name in ("stripe", "prefix", "duplicate"):
+        for name in ("prefix", "duplicate"):
             counts[name] += 1
-        sums["stripe"] += float(A[i, i - n + 1])
         for j in range(first, i):
             if ids[j] == ids[i]:
                 sums["duplicate"] += float(A[i, j])
@@ -52,11 +54,24 @@ def block_ids(n, repeats):
     return torch.randperm(1000)[:n].repeat(repeats)
 
 
-def test_a_perfect_head_has_stripe_and_prefix_one():
+def test_a_head_that_always_looks_behind_the_same_place_has_stripe_and_prefix_one():
     n, ids, A = 50, block_ids(50, 2), torch.zeros(100, 100)
     for i in range(100):
-        A[i, i - n + 1 if i >= n else i] = 1
+        A[i, i - n + 1 if i >= n - 1 else i] = 1
     assert of_pattern(A, ids, n) == {"stripe": 1.0, "prefix": 1.0, "duplicate": 0.0, "previous": 0.0}
+
+
+def test_the_stripe_is_the_whole_diagonal_and_the_prefix_leaves_out_the_first_entry():
+    """As TransformerLens averages it: 51 entries of a block of 50 twice, the first of them of the first block."""
+    n, ids = 50, block_ids(50, 2)
+    A = torch.rand(100, 100).double().tril().softmax(1)
+    diagonal = torch.diagonal(A, offset=1 - n)
+    found = of_pattern(A, ids, n)
+    assert len(diagonal) == n + 1 and found["stripe"] == pytest.approx(float(diagonal.mean()), rel=1e-12)
+    assert found["prefix"] == pytest.approx(float(diagonal[1:].mean()), rel=1e-12)
+    rests = torch.zeros(100, 100)
+    rests[:, 0] = 1  # a head that rests on the first token, and does no induction
+    assert of_pattern(rests, ids, n)["stripe"] == pytest.approx(1 / 51) and of_pattern(rests, ids, n)["prefix"] == 0.0
 
 
 def test_heads_that_do_one_other_thing_score_one_there():
@@ -79,11 +94,12 @@ def test_uniform_attention_scores_what_is_said(n, repeats):
 def test_uniform_attention_over_a_block_of_50_is_about_014_and_thresholds_are_ten_times_that():
     exact = sum(1 / t for t in range(51, 101)) / 50
     found = uniform_scores(50, 2)
-    assert found["stripe"] == found["prefix"] == pytest.approx(exact) and round(exact, 3) == 0.014
+    assert found["prefix"] == pytest.approx(exact) and round(exact, 3) == 0.014
+    assert found["stripe"] == pytest.approx((50 * exact + 1 / 50) / 51)
     settings = Induction().settings
     for name in NAMES:
         assert getattr(settings, name) == pytest.approx(10 * found[name], abs=0.005)
-    assert uniform_scores(50, 2, before=1)["stripe"] == pytest.approx(sum(1 / t for t in range(52, 102)) / 50)
+    assert uniform_scores(50, 2, before=1)["stripe"] == pytest.approx(sum(1 / t for t in range(51, 102)) / 51)
 
 
 def test_random_patterns_with_chance_repeats_are_the_loop():
@@ -94,7 +110,7 @@ def test_random_patterns_with_chance_repeats_are_the_loop():
 def test_of_three_blocks_the_stripe_is_the_nearest_and_the_prefix_all():
     ids, A = block_ids(10, 3), torch.zeros(30, 30)
     for i in range(30):
-        A[i, max(i - 19, 0)] = 1
+        A[i, i - 19 if i >= 19 else i] = 1
     found = of_pattern(A, ids, 10)
     assert found["stripe"] == 0.0 and found["prefix"] == 0.5  # behind the occurrence before the last, which half of them have
     assert found == pytest.approx(by_loop(A, ids, 10, 0))

@@ -118,7 +118,7 @@ def test_heads_made_by_hand_do_one_thing_each():
     for name, score in (("perfect induction", "prefix"), ("duplicate token", "duplicate"), ("previous token", "previous")):
         assert rows[name][score] == 1.0
     assert rows["perfect induction"]["stripe"] == 1.0
-    assert rows["uniform, causal"]["stripe"] == pytest.approx(sum(1 / t for t in range(51, 101)) / 50)
+    assert rows["uniform, causal"]["stripe"] == pytest.approx(sum(1 / t for t in range(50, 101)) / 51)
 
 
 def test_a_head_that_is_left_out_writes_nothing():

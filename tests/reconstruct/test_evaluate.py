@@ -52,6 +52,37 @@ def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path
     assert found.facts["inputs"] == len(ids)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("length", [24, 12])
+def test_one_to_three_inputs_of_other_data_or_another_length_are_the_first_of_the_text(encoder, place, number, length):
+    bert, text, plan = encoder
+    given = some_text(place / "others.txt", documents=5) if length == 24 else text
+    found = el.evaluate(bert, given, plan=plan, inputs=number, length=length)
+    model = el.load(bert)
+    tokens = torch.tensor(model.tokenizer(given.read_text(), add_special_tokens=False, verbose=False)["input_ids"])
+    body = tokens[: number * (length - 2)].view(number, length - 2)
+    sides = (torch.full((number, 1), x) for x in (model.tokenizer.cls_token_id, model.tokenizer.sep_token_id))
+    ids = torch.cat([next(sides), body, next(sides)], 1)
+    with torch.no_grad():
+        plain = model.module(ids).last_hidden_state.mean(1)
+        with plan.applied(model):
+            planned = model.module(ids).last_hidden_state.mean(1)
+    assert found.facts["inputs"] == number and found.facts["length"] == length
+    cosine = F.cosine_similarity(plain, planned)
+    assert found.value("cosine of the embeddings") == pytest.approx(float(cosine.mean()), abs=1e-5)
+    assert found.value("least cosine") == pytest.approx(float(cosine.min()), abs=1e-5)
+
+
+def test_a_text_of_two_inputs_is_evaluated_on_two_and_one_of_none_is_refused(encoder, tmp_path):
+    bert, _, plan = encoder
+    (tmp_path / "short.txt").write_text("word " * 50)
+    (tmp_path / "shorter.txt").write_text("word " * 20)
+    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, inputs=3).facts["inputs"] == 2
+    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan).facts["inputs"] == 2
+    with pytest.raises(el.EigenlensError, match="too short for one input of length 24"):
+        el.evaluate(bert, tmp_path / "shorter.txt", plan=plan)
+
+
 def test_on_the_data_of_the_study_it_uses_documents_nothing_has_seen(encoder):
     bert, text, plan = encoder
     found = el.evaluate(bert, text, plan=plan)
@@ -205,6 +236,7 @@ def test_the_sentence_has_the_numbers(kept):
 def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
     values = {
         "relative error of the attention output": (0.0, 0.0421),
+        "share of the work of causal attention": (1.0, 0.332),
         "share of the work of causal attention, at fitting": (1.0, 0.305),
         "perplexity": (20.0, 21.0),
         "seconds of the whole passes": seconds,
@@ -212,5 +244,9 @@ def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
     summary = [{"measure": name, "plain": plain, "planned": planned} for name, (plain, planned) in values.items()]
     assert el.Evaluation({}, summary, []).sentence == (
         "With the plan the perplexity goes from 20 to 21 (+5.0%) and the attention output has a relative error of 0.042, "
-        f"at 30.5% of the work of causal attention; {says}"
+        f"at 33.2% of the work of causal attention (30.5% were planned); {says}"
+    )
+    older = [row for row in summary if row["measure"] != "share of the work of causal attention"]
+    assert f"at a planned 30.5% of the work of causal attention (not counted here); {says}" in (
+        el.Evaluation({}, older, []).sentence
     )

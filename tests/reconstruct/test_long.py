@@ -1,9 +1,11 @@
 """Plans of blocks for long inputs: made from a study, kept, applied and evaluated."""
 
+import numpy as np
 import pytest
 import torch
 
 import eigenlens as el
+from eigenlens.attention.blocks import block_attention
 from tiny import some_text, tiny_bert, tiny_llama
 
 
@@ -52,8 +54,6 @@ def test_a_budget_for_everything_is_dense(study, llama):
 
 def test_the_planned_model_is_the_block_attention_of_every_layer(place, blocks, llama):
     """Against a forward in which every layer is the dense masked reference with the settings of the plan."""
-    from eigenlens.attention.blocks import block_attention
-
     again, model = el.Plan.open(place / "blocks"), el.load(llama).module
     assert again.blocks == blocks.blocks and again.rows() == blocks.rows()
 
@@ -96,6 +96,42 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
     assert found.facts["length"] == 768 and len(found.heads) == 8
     found.plot().to_dict()
     blocks.plot().to_dict()
+
+
+@pytest.mark.parametrize("length", [1024, 1100])
+def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, blocks, llama, length):
+    """With the identity for values the output is the pattern: the pairs worked on are those that are not zero."""
+    token_ids = np.random.default_rng(0).integers(1000, 1010, (2, length))
+    np.save(place / "few_words.npy", token_ids)
+    found = el.evaluate(llama, place / "few_words.npy", plan=blocks, inputs=2, length=length)
+    shares = []
+
+    def count(call):
+        settings = blocks.blocks.sites[str(call.site)]
+        block, T = settings.query_block, call.q.shape[2]
+        whole = -(-T // block) * block  # zeros fill the last block
+        q, k = (torch.nn.functional.pad(x, (0, 0, 0, whole - T)) for x in (call.q, call.k))
+        unit = torch.eye(whole).expand(len(q), k.shape[1], whole, whole)
+        pattern = block_attention(q, k, unit, settings, call.scale, form="reference")
+        own = whole // block * block * (block + 1) / 2
+        past = (pattern != 0).sum((2, 3)).double().mean(0) - own  # (H,)
+        sampled = whole**2 / 2 * settings.samples / block / 2
+        share = (past + whole * block / 2 + sampled) / (T**2 / 2)
+        shares.append(torch.where(torch.tensor(settings.thresholds).repeat_interleave(2) > 0, share, 1.0))
+
+    model = el.load(llama)
+    with torch.no_grad(), el.capture(model.backbone, count):
+        model.module(torch.from_numpy(token_ids))
+    counted = torch.cat(shares)
+    torch.testing.assert_close(torch.tensor([head["work"] for head in found.heads]).double(), counted, atol=1e-6, rtol=1e-6)
+    assert abs(counted.mean() - blocks.work) > 0.01
+    assert f"at {counted.mean():.1%} of the work of causal attention ({blocks.work:.1%} were planned)" in found.sentence
+    assert found.value("share of the work of causal attention, at fitting") == pytest.approx(blocks.work)
+
+
+def test_inputs_too_short_for_blocks_take_all_of_the_work(place, blocks, llama):
+    found = el.evaluate(llama, place / "text.txt", plan=blocks, inputs=1, length=256)
+    assert {head["work"] for head in found.heads} == {1.0} and "at 100.0% of the work" in found.sentence
 
 
 def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):

@@ -281,6 +281,19 @@ def test_every_picture_of_a_folder_is_used(dinov2, tmp_path, number):
     assert np.unique(red, return_counts=True)[1].max() <= 2 * math.ceil(100 / number)
 
 
+@pytest.mark.parametrize(("pictures", "number"), [(1, 1), (1, 6), (3, 2)])
+def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(dinov2, tmp_path, pictures, number):
+    from PIL import Image
+
+    for i in range(pictures):
+        Image.new("RGB", (40, 30), (4 * i, 0, 0)).save(tmp_path / f"{i}.png")
+    request = Request((str(tmp_path),), length=17, inputs=number, held_out=0.5)
+    assert len(everything(prepare(dinov2, request, tmp_path, fitted=False))["pixel_values"]) == number
+    if pictures == 1:
+        with pytest.raises(EigenlensError, match="a study needs at least"):
+            prepare(dinov2, request, tmp_path)
+
+
 def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path):
     with pytest.raises(EigenlensError, match=r"20 tokens are no square of patches.*17 and 26"):
         make(dinov2, "photos", tmp_path / "w", length=20, inputs=8)

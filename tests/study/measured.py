@@ -39,11 +39,14 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
         np.save(data, np.random.default_rng(0).integers(0, 500, (inputs, length), dtype=np.int32))
     request = Request((str(data),), length, inputs, pad=words)
     asked = Options(request, tuple(only), **options)
-    ready = prepare(model, request, folder)
+    spool = folder / "spool"
+    spool.mkdir(exist_ok=True)
+    ready = prepare(model, request, spool)
     sites = probe(model, ready, asked)
     matrix, _ = matrix_form(sites, ready, asked)
     kept = tuple(name for name in only if name != "matrices" or matrix is not None)
     memory = study_memory(model, ready, sites, replace(asked, only=kept), matrix)
+    study(model, np.ones((8, 8), dtype=np.int32), length=8, only=only)  # pages of libraries are not what a study holds
     before = resident()
     made = study(model, data, length=length, inputs=inputs, only=only, pad=words, **options)
     assert made.facts["options"]["matrices_by"] == matrix

@@ -131,6 +131,15 @@ def kept_pairs(batches: list[Batch], shape: tuple[int, int, int], settings: Bloc
     return total * settings.query_block * settings.key_block
 
 
+def attended_pairs(batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings) -> Tensor:
+    """What each query head of key-value head `g` works on, in pairs, summed over inputs, `(G,)`: the kept past, the block's
+    own keys up to each query, `T · query_block / 2`, and the sampled rows at half a pair, since they meet no values."""
+    B, _, N = shape
+    T = N * settings.query_block
+    own, sampled = B * T * settings.query_block / 2, B * T * T / 2 * settings.samples / settings.query_block / 2
+    return kept_pairs(batches, shape, settings) + own + sampled
+
+
 def dense_mask(batches: list[Batch], shape: tuple[int, int, int, int], settings: BlockSettings) -> Tensor:
     """The pairs that are attended, `(B, G, T, T)` bool: kept past blocks, and the query block's own keys causally."""
     B, G, N, M = shape

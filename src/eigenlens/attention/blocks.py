@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..errors import EigenlensError
-from .block_selection import Batch, BlockSettings, block_mass, dense_mask, kept_pairs, select
+from .block_selection import Batch, BlockSettings, attended_pairs, block_mass, dense_mask, kept_pairs, select
 
 __all__ = ["Batch", "BlockSettings", "block_attention", "choose", "cost", "flex", "kept_pairs", "plain", "reference"]
 
@@ -45,8 +45,8 @@ def block_attention(
     if len(settings.thresholds) != G:
         raise EigenlensError(f"{len(settings.thresholds)} thresholds given for {G} key-value heads")
     scale = 1 / math.sqrt(D) if scale is None else scale
-    sparse = [g for g, threshold in enumerate(settings.thresholds) if threshold > 0]
-    if k.shape[2] != T or 4 * settings.query_block >= T or not sparse:
+    sparse = _sparse_heads(T, k.shape[2], settings)
+    if not sparse:
         return exact(q, k, v, scale)
     if len(sparse) == G:
         return _sparse(q, k, v, settings, scale, form)
@@ -57,6 +57,30 @@ def block_attention(
         part = exact(x, y, z, scale) if dense else _sparse(x, y, z, settings.of_heads(heads), scale, form)
         out[:, heads] = part.unflatten(1, (len(heads), -1))
     return out.flatten(1, 2)
+
+
+def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> Tensor:
+    """The work of `block_attention` on these queries and keys as a share of causal attention, `T²/2` pairs, `(H,)`.
+
+    Counted from the selection that is made here, with it and with the zeros that fill the last block; 1 for dense heads.
+    """
+    (B, H, T, _), G = q.shape, k.shape[1]
+    shares = torch.ones(G, dtype=torch.float64)
+    sparse = _sparse_heads(T, k.shape[2], settings)
+    if sparse:
+        some = settings.of_heads(sparse)
+        x, y = _filled(some, q.unflatten(1, (G, H // G))[:, sparse].flatten(1, 2), k[:, sparse])
+        batches = choose(x, y, some, scale)
+        pairs = attended_pairs(batches, (B, len(sparse), x.shape[2] // some.query_block), some)
+        shares[sparse] = pairs.double() / (B * T * T / 2)
+    return shares.repeat_interleave(H // G)
+
+
+def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
+    """Key-value heads that select; none in short inputs and in steps of decoding."""
+    if S != T or 4 * settings.query_block >= T:
+        return []
+    return [g for g, threshold in enumerate(settings.thresholds) if threshold > 0]
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -73,11 +97,15 @@ def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[
 
 def _sparse(q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float, form: str) -> Tensor:
     T = q.shape[2]
-    short = -T % settings.query_block
-    if short:  # zeros after the end: no query sees them
-        q, k, v = (pad(x, (0, 0, 0, short)) for x in (q, k, v))
+    q, k, v = _filled(settings, q, k, v)
     attend = {"plain": plain, "flex": flex, "reference": reference}[form]
     return attend(q, k, v, choose(q, k, settings, scale), settings, scale)[:, :, :T]
+
+
+def _filled(settings: BlockSettings, *given: Tensor) -> tuple[Tensor, ...]:
+    """Whole blocks of queries, by zeros after the end: no query sees them."""
+    short = -given[0].shape[2] % settings.query_block
+    return tuple(pad(x, (0, 0, 0, short)) for x in given) if short else given
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:

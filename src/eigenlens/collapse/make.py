@@ -24,6 +24,7 @@ from ..run.whole import Refused, lost
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
+from ..stats.rounding import precision_of
 from ..study.make import Data, data_names, versions
 from ..study.placed import Placed
 from ..study.probe import sinks_of
@@ -109,7 +110,7 @@ def collapse(
         found = _measured(bench, parts, chosen, paths, bounds, by, notes)
         facts = {
             **settings, "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts}, "data": ready.facts,
-            "notes": notes, "versions": versions(),
+            "notes": notes, "versions": versions(), "precision": precision_of(loaded.module),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
         result = Collapse({"facts": facts, **found})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ..spectra.plots import labelled_map, whole_axis
+from ..stats.rounding import told
 
 if TYPE_CHECKING:
     from .result import Collapse
@@ -23,7 +24,7 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
     rows = [
         {"variant": name, "stack": stack, "depth": point["depth"], "mean": max(point["mean"], LEAST),
          "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
-         "high": max(_or(point["high"], point["mean"]), LEAST)}
+         "high": max(_or(point["high"], point["mean"]), LEAST), "shown": told(point["mean"], run.floor, ".3g")}
         for name, depth in run.curves.items() for stack in depth.stacks for point in depth.curve(metric, stack, tokens)
     ]  # fmt: skip
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
@@ -39,14 +40,25 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         curve = base.encode(
             y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
             color=colour,
-            tooltip=["variant:N", "depth:Q", alt.Tooltip("mean:Q", format=".3g")],
+            tooltip=["variant:N", "depth:Q", alt.Tooltip("shown:N", title=metric.replace("_", " "))],
         )
         shape = alt.Shape("variant:N", scale=alt.Scale(domain=list(run.curves)), title="variant")
         line = curve.mark_line() + curve.mark_point(filled=True, size=40, opacity=1).encode(shape=shape)
         band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=colour)
-        panels.append((band + line).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
+        layers = [band, line, *_rounding(run, [row["mean"] for row in rows if row["stack"] == stack])]
+        panels.append(alt.layer(*layers).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
     title = f"{run.name}: how far the tokens are from one vector"
     return alt.hconcat(*panels).properties(title=title)
+
+
+def _rounding(run: Collapse, values: list[float]) -> list[Any]:
+    """A line below which there is rounding alone, where some values lie there."""
+    if not any(value < run.floor for value in values):
+        return []
+    data = alt.Data(values=[{"floor": run.floor, "words": "rounding"}])
+    place = alt.Chart(data).encode(y=alt.Y("floor:Q", scale=alt.Scale(type="log")))
+    text = place.mark_text(align="left", baseline="top", dx=2, dy=2, color="gray").encode(x=alt.value(0), text="words:N")
+    return [place.mark_rule(strokeDash=[4, 4], color="gray"), text]
 
 
 def _or(value: float | None, other: float) -> float:
@@ -102,10 +114,11 @@ def path_residuals(run: Collapse) -> Any:
     """How far from one vector the terms of each length are, and the patterns along single paths."""
     terms = [row for row in run.paths if row["part"] == "paths"] if run.facts["by"] == "attention" else []
     rows = [
-        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST)}
+        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST),
+         "shown": told(row["residual"], run.floor, ".3g")}
         for what, found in (("sum of the paths", terms), ("pattern of a single path", run.single_paths))
         for row in found
-    ]
+    ]  # fmt: skip
     legend = alt.Legend(symbolType="stroke", symbolStrokeColor="gray") if len({row["stack"] for row in rows}) > 1 else None
     return (
         alt.Chart(alt.Data(values=rows))
@@ -115,7 +128,7 @@ def path_residuals(run: Collapse) -> Any:
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
             color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
             strokeDash=alt.StrokeDash("stack:N", legend=legend),
-            tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("value:Q", format=".3g")],
+            tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("shown:N", title="residual")],
         )
         .properties(width=380, height=240, title=f"{run.name}: rank along paths")
     )  # fmt: skip

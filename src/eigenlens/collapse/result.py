@@ -12,6 +12,7 @@ from ..errors import EigenlensError
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..run.places import damage_told, read_result
 from ..stats import DepthNumber
+from ..stats.rounding import Precision, in_words, rounding_floor
 from ..study.depth import Depth
 
 MAYBE = (MEASURED, None)
@@ -32,7 +33,7 @@ FORM: dict[str, Any] = {
     "facts": {
         "model": {"name": str, "fingerprint": str}, "data": {"name": str}, "length": COUNT, "inputs": COUNT,
         "by": Literal["attention", "mlp", "both"], "float64": bool, "notes": [str], "versions?": Table(str), "created?": str,
-        "seconds?": NUMBER,
+        "seconds?": NUMBER, "precision?": Precision,
     },
     "curves": Table([POINT]),
     "paths": {
@@ -85,11 +86,20 @@ class Collapse:
         if any(row.keys() != self.bounds[0].keys() for row in self.bounds):
             raise ValueError("the bounds of the heads are not of one kind")
 
+    @property
+    def floor(self) -> float:
+        """Relative residuals below are rounding: 8ε of the precision the model ran in."""
+        return rounding_floor(self.facts.get("precision", "float64" if self.facts.get("float64") else "float32"))
+
+    def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of residuals to read: what rounding hides is called `below rounding`."""
+        return in_words(rows, {*self.curves, "residual", "low", "high"}, self.floor)
+
     @cached_property
     def curves(self) -> dict[str, Depth]:
         """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`, …"""
         return {
-            name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows))
+            name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows), self.floor)
             for name, rows in self._content["curves"].items()
         }
 
@@ -160,7 +170,17 @@ class Collapse:
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it and the folder keeps it."""
-        return {**self._content, "sentence": self.sentence}
+        paths = self._content["paths"]
+        flagged = {
+            key: [{**row, "below_rounding": row["residual"] < self.floor} for row in paths[key]]
+            for key in ("lengths", "single")
+        }
+        return {
+            **self._content,
+            "curves": {name: depth.rows() for name, depth in self.curves.items()},
+            "paths": {**paths, **flagged},
+            "sentence": self.sentence,
+        }
 
     def plot(self) -> Any:
         """The residual of every variant along depth, on a logarithmic axis (an altair chart)."""
@@ -171,4 +191,4 @@ class Collapse:
     def _repr_html_(self) -> str:
         from ..display import html_view
 
-        return html_view(self.name, self.sentence, self.plot(), self.rows())
+        return html_view(self.name, self.sentence, self.plot(), self.in_words(self.rows()))

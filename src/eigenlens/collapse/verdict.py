@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..display import numbered
+from ..stats.rounding import told
 
 if TYPE_CHECKING:
     from .result import Collapse
@@ -30,22 +31,22 @@ def sentence(run: Collapse) -> str:
 def _of_stack(run: Collapse, stack: str, where: str) -> str:
     full = [point["mean"] for point in run.curves["full"].curve("residual", stack)]
     blocks = numbered(len(full) - 1, "block")
-    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {full[-1]:.2g} over {blocks}"
+    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {told(full[-1], run.floor)} over {blocks}"
     if "SAN" not in run.curves:
         if len(run.curves) == 1:
             return start + "; no ablation was measured, so what holds them apart is not known."
         return f"{start}. {_held_up(run, stack, full[-1])}"
     pure = [point["mean"] for point in run.curves["SAN"].curve("residual", stack)]
-    return f"{start}; {_alone(pure)}. {_held_up(run, stack, full[-1])}"
+    return f"{start}; {_alone(pure, run.floor)}. {_held_up(run, stack, full[-1])}"
 
 
-def _alone(pure: list[float]) -> str:
+def _alone(pure: list[float], floor: float) -> str:
     first = next((index for index, value in enumerate(pure) if value < COLLAPSED), None)
     if first is None:
         return f"attention alone would leave {pure[-1]:.2g}, which is no collapse (below {COLLAPSED:g}) within its depth"
-    rate = (pure[first] / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
-    where = f"attention alone would collapse at block {first} ({pure[first]:.2g})"
-    return f"{where}, keeping a factor of {rate:.2g} a block until there"
+    rate = (max(pure[first], floor) / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
+    where = f"attention alone would collapse at block {first} ({told(pure[first], floor)})"
+    return f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} a block until there"
 
 
 def _held_up(run: Collapse, stack: str, full: float) -> str:
@@ -53,11 +54,12 @@ def _held_up(run: Collapse, stack: str, full: float) -> str:
     ends = {part: run.curves[name].curve("residual", stack)[-1]["mean"] for name, part in PARTS.items() if name in run.curves}
     if not ends:
         return "No part was taken out alone, so what holds them apart is not known."
-    told = ", ".join(f"{value:.2g} without {part}" for part, value in sorted(ends.items(), key=lambda item: item[1]))
+    order = sorted(ends.items(), key=lambda item: item[1])
+    ending = ", ".join(f"{told(value, run.floor)} without {part}" for part, value in order)
     part = min(ends, key=lambda name: ends[name])
     if ends[part] >= full / 2:
-        return f"No single part holds them apart: at the end {told}."
+        return f"No single part holds them apart: at the end {ending}."
     skips = {skip: ends[skip] for skip in ("the attention skip", "the MLP skip") if ends.get(skip, full) < full / 10}
     if part == BOTH and skips:
         part = min(skips, key=lambda name: skips[name])
-    return f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at the end {told}."
+    return f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at the end {ending}."

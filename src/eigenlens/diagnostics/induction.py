@@ -26,9 +26,9 @@ SCORES = ("stripe", "prefix", "duplicate", "previous")
 class InductionSettings:
     """The probe, and for each score what a head must reach to be named.
 
-    The defaults are ten times what uniform causal attention scores on the default probe (0.0138, 0.0138, 0.0138 and 0.0423,
+    The defaults are ten times what uniform causal attention scores on the default probe (0.0139, 0.0138, 0.0138 and 0.0423,
     `uniform_scores(50, 2)`): far above chance, and far below a head that does nothing else. Where a model
-    reads less, the block shrinks and chance rises (`uniform_scores(8, 2)`: 0.083 and 0.159): raise the thresholds there.
+    reads less, the block shrinks and chance rises (`uniform_scores(8, 2)`: 0.088, 0.083 and 0.159): raise the thresholds there.
     Not `repeated`, the tokens come only once: a control, in which the same places are looked at and there is nothing to
     find.
     """
@@ -60,15 +60,18 @@ class InductionSettings:
 class Induction(Diagnostic):
     """Random tokens x₀ … x_{n−1}, again and again: what do the repeats look at?
 
-    With A the pattern, i the places of the repeats (all but the first block), and j the places before i:
+    With A the pattern over these tokens, i the places of the repeats (all but the first block), and j the places before i:
 
-        stripe     mean A[i, i−n+1]: the token behind the same place of the block before
+        stripe     mean A[i, i−n+1] over i = n−1 … : the diagonal n − 1 places back, all of it
         prefix     mean Σ A[i, j+1] over x_j = x_i: behind any earlier occurrence of the token
         duplicate  mean Σ A[i, j] over x_j = x_i: earlier occurrences themselves
         previous   mean A[i, i−1], over all places but the first
 
-    A perfect induction head has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways
-    only what lies before counts too.
+    The stripe is what TransformerLens averages, `A.diagonal(offset=1 − n)`. Its first entry, A[n−1, 0], is of the last token
+    of the first block, which never came before: it says how far back a head looks, not what it looks for. Of two blocks of
+    tokens that all differ, (n + 1) stripe = n prefix + A[n−1, 0]; heads are named by the prefix. A head that always looks
+    n − 1 places back has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways only what
+    lies before counts too.
     """
 
     name = "induction"
@@ -76,7 +79,7 @@ class Induction(Diagnostic):
     sees = "probe"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
-        "stripe": "attention to the token behind the same place of the block before",
+        "stripe": "attention one place less than a block back, all of that diagonal, as TransformerLens counts it",
         "prefix": "attention to what followed earlier occurrences of the token",
         "duplicate": "attention to earlier occurrences of the token",
         "previous": "attention to the token before",
@@ -175,7 +178,7 @@ def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
     same = (ids[:, :, None] == ids[:, None, :]).tril(-1)  # (B or 1, T, T): the token at j came again at i
     behind = torch.zeros_like(same)
     behind[:, :, 1:] = same[:, :, :-1]  # j + 1 ≤ i: never a later token
-    stripe, previous = A.diagonal(1 - n, 2, 3)[..., 1:], A.diagonal(-1, 2, 3)  # the stripe begins at i = n
+    stripe, previous = A.diagonal(1 - n, 2, 3), A.diagonal(-1, 2, 3)  # the stripe begins at i = n − 1
     masses = [
         torch.einsum("bhts,bts->bht", A[:, :, n:], mask[:, n:].expand(len(A), -1, -1).to(A.dtype)) for mask in (behind, same)
     ]

@@ -100,12 +100,13 @@ def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -
 def uniform_scores(block: int, repeats: int, before: int = 0) -> dict[str, float]:
     """What a head scores that attends alike to all tokens up to its own: exact, by place.
 
-    The place t of the tokens (from 0) sees `before + t + 1` keys. Of block 50 twice: stripe, prefix and duplicate
-    `Σ_{t=50}^{99} 1/(t+1) / 50 = 0.01376`, previous `Σ_{t=1}^{99} 1/(t+1) / 99 = 0.04230`.
+    The place t of the tokens (from 0) sees `before + t + 1` keys. Of block 50 twice: stripe
+    `Σ_{t=49}^{99} 1/(t+1) / 51 = 0.01388`, prefix and duplicate `Σ_{t=50}^{99} 1/(t+1) / 50 = 0.01376`, previous
+    `Σ_{t=1}^{99} 1/(t+1) / 99 = 0.04230`.
     """
-    later = range(block, repeats * block)
+    along, later = range(block - 1, repeats * block), range(block, repeats * block)
     sees = {t: before + t + 1 for t in range(repeats * block)}
-    stripe = sum(1 / sees[t] for t in later) / len(later)
+    stripe = sum(1 / sees[t] for t in along) / len(along)
     earlier = sum((t // block) / sees[t] for t in later) / len(later)
     previous = sum(1 / sees[t] for t in range(1, repeats * block)) / (repeats * block - 1)
     return {"stripe": stripe, "prefix": earlier, "duplicate": earlier, "previous": previous}

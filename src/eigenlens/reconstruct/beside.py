@@ -64,7 +64,7 @@ def with_change(row: dict[str, Any]) -> dict[str, Any]:
 
 def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
     """One row a measure, the mean of the heads, beside what it is where nothing is changed."""
-    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0}
+    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0, "work_planned": 1.0}
     return [
         {"measure": label, "plain": plain.get(name, 0.0), "planned": float(np.mean([head[name] for head in heads]))}
         for name, label in measures.items()

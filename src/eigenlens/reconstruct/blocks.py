@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.block_selection import BlockSettings, block_mass, kept_pairs, select
-from ..attention.blocks import block_attention, exact, plain
+from ..attention.block_selection import BlockSettings, attended_pairs, block_mass, select
+from ..attention.blocks import block_attention, exact, plain, work_shares
 from ..capture import AttentionCall, replaced
 from ..errors import EigenlensError
 from .choose import on_hull
@@ -55,10 +55,19 @@ class BlockPlan:
     def attend(self, call: AttentionCall) -> Tensor | None:
         """The output of a call under the plan, `(B, H, T, E)`; None where the model has to attend as before: masks, caps,
         biases, sinks, and the steps of a decoder with a cache."""
-        settings = self.sites.get(str(call.site))
-        if settings is None or not call.linear or call.sinks is not None or call.mask_shape.form != "causal":
-            return None
-        return block_attention(call.q, call.k, call.v, settings, call.scale)
+        settings = self._settings(call)
+        return None if settings is None else block_attention(call.q, call.k, call.v, settings, call.scale)
+
+    def shares(self, call: AttentionCall) -> Tensor:
+        """What each head takes of the work of causal attention in this call, `(H,)`; 1 where the model attends as before."""
+        settings = self._settings(call)
+        if settings is None:
+            return torch.ones(call.heads, dtype=torch.float64)
+        return work_shares(call.q, call.k, settings, call.scale)
+
+    def _settings(self, call: AttentionCall) -> BlockSettings | None:
+        plain = call.linear and call.sinks is None and call.mask_shape.form == "causal"
+        return self.sites.get(str(call.site)) if plain else None
 
 
 @dataclass
@@ -83,8 +92,6 @@ def measure(
     true = exact(q, k, v, call.scale)
     uniform = replace(base, thresholds=(1.0,) * G)
     mass = block_mass(q, k, uniform, call.scale)
-    own = B * T * base.query_block / 2
-    sampled = B * T * T / 2 * base.samples / base.query_block / 2
     errors, pairs = [], []
     for bar in ladder:
         settings = replace(base, thresholds=(bar,) * G)
@@ -95,7 +102,7 @@ def measure(
         else:
             error = gap.square().sum((0, 2, 3)) / true.square().sum((0, 2, 3))
         errors.append(error.unflatten(0, (G, H // G)).sum(1))
-        pairs.append(kept_pairs(batches, (B, G, T // base.query_block), settings) + own + sampled)
+        pairs.append(attended_pairs(batches, (B, G, T // base.query_block), settings))
     return Curves(uniform, torch.stack(errors).double(), torch.stack(pairs).double(), B * T * T / 2)
 
 

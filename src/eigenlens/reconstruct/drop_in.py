@@ -179,7 +179,7 @@ def evaluate_mechanism(
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch, borrowed(loaded.module, device):
         names = data_names(data, loaded, Path(scratch))
-        prepared = prepare(loaded, Request(names, length, max(inputs, 6), 0.5, 0, pad), Path(scratch))
+        prepared = prepare(loaded, Request(names, length, inputs, 0.5, 0, pad), Path(scratch), fitted=False)
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
         with engaged(chosen):
             beside = Beside(held, inputs, placed, DropIn(mechanism), chosen, report, notes)

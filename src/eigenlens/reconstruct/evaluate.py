@@ -130,7 +130,7 @@ class PlanChange:
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor]:
         if self.plan.blocks is not None:
-            return block_errors(call, self.plan.attend(call))
+            return block_errors(call, self.plan.blocks)
         errors = Errors()
         errors.add(Truth(call), self.plan.scores(call))
         return errors.sums
@@ -157,7 +157,7 @@ def _held(
         return HeldOut(model, inputs, unseen or inputs.groups[1:], heads, list(names)), notes
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
-    inputs = prepare(model, Request(names, asked, max(number, 3), 0.5, stored["seed"], pad), scratch)
+    inputs = prepare(model, Request(names, asked, number, 0.5, stored["seed"], pad), scratch, fitted=False)
     _check_other(plan, inputs)
     notes = []
     if list(names) == list(stored["data"]):
@@ -186,11 +186,11 @@ def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict
     rows = []
     for choice in plan.choices:
         sums = outputs[f"{choice.stack}/{choice.layer}"]
-        squared, squares = (float(sums[name][choice.head]) for name in ("squared", "squares"))
-        error = (squared / max(squares, 1e-30)) ** 0.5
-        rows.append(
-            {"stack": choice.stack, "layer": choice.layer, "head": choice.head, "output_error": error, "work": choice.work}
-        )
+        squared, squares, work, number = (float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs"))
+        rows.append({
+            "stack": choice.stack, "layer": choice.layer, "head": choice.head,
+            "output_error": (squared / max(squares, 1e-30)) ** 0.5, "work": work / number, "work_planned": choice.work,
+        })  # fmt: skip
     return rows
 
 

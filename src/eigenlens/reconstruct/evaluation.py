@@ -23,7 +23,8 @@ MEASURES = {
 }
 BLOCK_MEASURES = {
     "output_error": "relative error of the attention output",
-    "work": "share of the work of causal attention, at fitting",
+    "work": "share of the work of causal attention",
+    "work_planned": "share of the work of causal attention, at fitting",
 }
 DROP_IN_MEASURES = {
     "total_variation": "total variation of the patterns",
@@ -84,7 +85,7 @@ class Evaluation:
             work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
         else:
             lost.append(f"the attention output has a relative error of {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}")
-            work = f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
+            work = _block_work(rows)
         dropped = self.facts.get("plan", {}).get("target", {}).get("attention")
         what = "the plan" if dropped is None else f"{dropped} attention and no training"
         return f"With {what} {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
@@ -141,6 +142,14 @@ def _check(found: Evaluation) -> None:
     if not {"total_variation", "output_error"} & found.heads[0].keys():
         raise ValueError("the heads have no error")
     _ = found.sentence
+
+
+def _block_work(rows: dict[str, dict[str, Any]]) -> str:
+    """What was counted in this evaluation beside what was planned; evaluations of old versions know the second only."""
+    planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
+    if BLOCK_MEASURES["work"] not in rows:
+        return f"a planned {planned:.1%} of the work of causal attention (not counted here)"
+    return f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention ({planned:.1%} were planned)"
 
 
 def _change(row: dict[str, Any]) -> str:

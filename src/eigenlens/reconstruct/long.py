@@ -22,7 +22,7 @@ from ..sources.inputs import Request, prepare
 from ..sources.models import Model
 from ..sources.split import FIT
 from ..study import Study
-from .blocks import DENSE, LADDER, Curves, allocate, loss_gradients, measure
+from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
 from .held_out import HeldOut, check_share, made_from, names_of, same_model
 from .plan import Choice, Plan
 
@@ -123,9 +123,14 @@ def _choices(curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: 
     return rows
 
 
-def block_errors(call: AttentionCall, output: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    """Squared error of a planned output and squares of the true one, `(H,)`; no error where the model attends as before."""
+def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tensor]:
+    """Squared error of a planned output, squares of the true one and the share of the work, weighed by inputs, `(H,)`.
+
+    No error and all of the work where the model attends as before.
+    """
+    output = blocks.attend(call)
     true = exact(call.q, call.k, call.v, call.scale)
     squares = true.double().square().sum((0, 2, 3))
     squared = torch.zeros_like(squares) if output is None else (output - true).double().square().sum((0, 2, 3))
-    return {"squared": squared, "squares": squares}
+    number = torch.full((call.heads,), float(len(call.q)), dtype=torch.float64)
+    return {"squared": squared, "squares": squares, "inputs": number, "work": blocks.shares(call) * number}

@@ -15,6 +15,7 @@ Place = tuple[str, int, int]
 
 METRICS = {
     "rows_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows",
+    "rows_centred_valid_rows_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows, over valid rows only",
     "rows_centred_effective_rank": "effective rank, rows",
     "rows_centred_held_out_at_16": "held-out variance in 16 components, rows",
     "matrices_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, matrices",

@@ -10,6 +10,7 @@ from ..explain.explanation import Explanation
 from ..reconstruct.evaluation import Evaluation
 from ..reconstruct.plan import Plan
 from ..reconstruct.tables import sentence as plan_sentence
+from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..study.study import Study
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
 from .figures import Arrays, Figure, figure
@@ -64,6 +65,8 @@ def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arr
     heads = heads_of(study, results, key, arrays)
     tables = study_tables(study, heads.numbers, key)
     notes = [f"{note}." for note in study.facts["notes"]]
+    if masked_rows(study.spectra):
+        notes.append(f"{ALL_ROWS}.")
     return Part(key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes)
 
 
@@ -121,7 +124,7 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
     if not run.facts["float64"]:
-        notes.append("values below about 1e-06 are the rounding of single precision; a run with --float64 goes below it.")
+        notes.append(f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64 goes below it.")
 
     def part(name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]) -> list[Part]:
         key = f"collapse{number}-{name}"

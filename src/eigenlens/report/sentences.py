@@ -158,6 +158,8 @@ def head_sentences(numbers: Sequence[dict[str, Any]], roles: Mapping[Place, Sequ
             among = "" if len(numbers) == 1 else f" ({rank})"
             inside = record[f"{prefix}_dimension_90"]
             sample = "" if inside is None else f"; in the sample {inside}"
+            valid = record.get(f"{prefix}_valid_rows_held_out_dimension_90")
+            sample += "" if valid is None else f"; over valid rows only {valid}"
             parts.append(f"Needs {found} of {size} dimensions for 90 % of the held-out variance of its {what}{among}{sample}.")
         elif size:
             most = record.get(f"{prefix}_held_out_at_16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -20,13 +20,21 @@ from .figures import columns
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty; `folded` if even short."""
+    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty; `folded` if even short.
+
+    `to_read` are the same rows where the page prints words for some numbers; the numbers are what it sorts by and saves.
+    """
 
     key: str
     title: str
     rows: list[dict[str, Any]]
     shown: tuple[str, ...] = ()
     folded: bool = False
+    to_read: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def printed(self) -> list[dict[str, Any]]:
+        return self.to_read or self.rows
 
     @cached_property
     def names(self) -> list[str]:
@@ -38,7 +46,8 @@ class Table:
 
 
 HEADS = (
-    "stack", "layer", "head", "rows_centred_held_out_dimension_90", "rows_centred_dimension_90", "rows_centred_effective_rank",
+    "stack", "layer", "head", "rows_centred_held_out_dimension_90", "rows_centred_valid_rows_held_out_dimension_90",
+    "rows_centred_dimension_90", "rows_centred_effective_rank",
     "rows_centred_held_out_at_16", "matrices_centred_held_out_dimension_90", "matrices_centred_effective_rank",
     "entropy_all", "gap_all", "sinks_rate", "induction_prefix", "relevance_median", "plan_estimator", "plan_work",
     "plan_total_variation",
@@ -52,8 +61,8 @@ def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> l
         title = "Dimensions that hold a share of the held-out variance, median of the heads"
         tables.append(Table(f"{key}-summary", title, summary_numbers(study)))
     if study.has("depth"):
-        rows = study.depth.table(list(TITLES))
-        tables.append(Table(f"{key}-depth", "Tokens and patterns along depth, means over inputs", rows))
+        title, names = "Tokens and patterns along depth, means over inputs", list(TITLES)
+        tables.append(Table(f"{key}-depth", title, study.depth.table(names), to_read=study.depth.table_in_words(names)))
     return [table for table in tables if table.rows]
 
 
@@ -82,12 +91,16 @@ def evaluation_tables(evaluation: Evaluation, key: str) -> list[Table]:
 PATHS = ("stack", "part", "attention_hops", "mlp_hops", "paths", "path_share", "share", "size", "residual")
 
 
+def _residuals(run: Collapse, key: str, title: str, rows: list[dict[str, Any]], shown: tuple[str, ...] = ()) -> Table:
+    return Table(key, title, rows, shown, to_read=run.in_words(rows))
+
+
 def collapse_tables(run: Collapse, key: str) -> list[Table]:
     found = [
-        Table(f"{key}-residual", "Relative residual behind each block, by variant", run.rows()),
-        Table(f"{key}-without", "The same without the sink tokens", run.rows(tokens="without sinks")),
-        Table(f"{key}-lengths", "The output by path length", run.paths, PATHS),
-        Table(f"{key}-single", "Products of patterns along single random paths", run.single_paths),
+        _residuals(run, f"{key}-residual", "Relative residual behind each block, by variant", run.rows()),
+        _residuals(run, f"{key}-without", "The same without the sink tokens", run.rows(tokens="without sinks")),
+        _residuals(run, f"{key}-lengths", "The output by path length", run.paths, PATHS),
+        _residuals(run, f"{key}-single", "Products of patterns along single random paths", run.single_paths),
         Table(f"{key}-layers", "Bounds, median of the heads of each layer", run.bounds_by_layer() if run.bounds else []),
         Table(f"{key}-bounds", "Bounds of every head", run.bounds),
         Table(f"{key}-composed", "Bounds composed over depth, base-ten logarithms", run.depth_bounds),

@@ -69,11 +69,11 @@ def crops(model: Model, data: Sequence[str], length: int | None, split: Split, r
     """
     size, tokens = _geometry(model, length)
     pictures = list(islice(_pictures(data), split.inputs))
-    if len(pictures) < 2:
+    if not pictures or (any(split.least) and len(pictures) < 2):
         raise EigenlensError(f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one to hold out")
     rng.shuffle(pictures)
-    held = min(max(round(len(pictures) * split.held_out), 1), len(pictures) - 1)
-    split = replace(split, groups=min(split.groups, held))
+    held = min(max(round(len(pictures) * split.held_out), 1), len(pictures) - 1) if split.held_out else 0
+    split = replace(split, groups=min(split.groups, held), held_out=split.held_out if held else 0.0)
     groups = len(split.quota) - 1
     chosen, buckets, documents = [], [], []
     for bucket, quota in split.quota.items():

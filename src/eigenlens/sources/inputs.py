@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -21,6 +21,8 @@ from .text import pieces
 from .windows import Tokens, Windows, pack, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
+SPLIT_FROM = 4
+"""Inputs that nothing is fitted on are dealt to groups from this many on, so that one long document does not fill them all."""
 
 
 @dataclass
@@ -67,13 +69,18 @@ class Request:
     pad: bool = False
 
 
-def prepare(model: Model, request: Request, folder: Path, resume: bool = False) -> Inputs:
-    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study reads them again."""
-    if request.inputs < 3:
+def prepare(model: Model, request: Request, folder: Path, resume: bool = False, fitted: bool = True) -> Inputs:
+    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study reads them again.
+
+    Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those that there are will do.
+    """
+    if fitted and request.inputs < 3:
         raise EigenlensError(f"{request.inputs} inputs are too few: a study needs at least 3 (2 to fit, 1 to hold out)")
     if not 0 < request.held_out < 1:
         raise EigenlensError(f"the held-out share must lie between 0 and 1, not {request.held_out}")
     split = Split(request.inputs, request.held_out, request.seed)
+    if not fitted:
+        split = replace(split, held_out=request.held_out if request.inputs >= SPLIT_FROM else 0.0, least=(0, 0))
     if model.kind == "vision":
         return _image_inputs(model, request, split)
     length = _length(model, request)

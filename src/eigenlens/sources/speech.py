@@ -66,7 +66,7 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
             buckets.append(bucket)
             kept.append(index)
             split.made[bucket] += 1
-    if len(kept) < 3 or len(set(buckets)) < 2:
+    if not kept or (any(split.least) and (len(kept) < 3 or len(set(buckets)) < 2)):
         raise EigenlensError(f"{len(documents)} clip(s) of {SECONDS} s are too little sound: a study needs at least 3")
     chosen = np.stack([sounds[i] for i in kept])
     spool = folder / "transcripts.npy"

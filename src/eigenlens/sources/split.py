@@ -15,18 +15,19 @@ class Split:
     """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come, by their number of inputs.
 
     A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what has been dealt; within
-    it the emptiest group is next. A full bucket gets no further document.
+    it the emptiest group is next. A full bucket gets no further document. At a share of 0 there are no groups.
     """
 
     inputs: int
     held_out: float
     seed: int
     groups: int = GROUPS
+    least: tuple[int, int] = (2, 1)  # inputs to fit and to hold out without which the data are too few
     made: dict[int, float] = field(default_factory=dict)  # bucket → inputs it has; a part of one counts as its share
     _current: tuple[int, int | None] | None = None  # the document being dealt, and its bucket
 
     def __post_init__(self) -> None:
-        held = min(max(round(self.inputs * self.held_out), 1), self.inputs - 1)
+        held = min(max(round(self.inputs * self.held_out), 1), self.inputs - 1) if self.held_out else 0
         groups = min(self.groups, held)
         self.quota = {FIT: self.inputs - held}
         self.quota |= {g: held // groups + (g < held % groups) for g in range(groups)}

@@ -138,17 +138,20 @@ def pack(
     number = sum(made.values())
     ids.flush()
     windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number], named)
-    _check(windows, width, documents_seen=len(set(documents[:number].tolist())), leftover=sum(map(len, held.values())))
+    seen, leftover = len(set(documents[:number].tolist())), sum(map(len, held.values()))
+    _check(windows, width, split.least, documents_seen=seen, leftover=leftover)
     return windows
 
 
-def _check(windows: Windows, width: int, documents_seen: int, leftover: int) -> None:
+def _check(windows: Windows, width: int, least: tuple[int, int], documents_seen: int, leftover: int) -> None:
     fit, held = int((windows.buckets == FIT).sum()), int((windows.buckets != FIT).sum())
     if fit + held == 0 and leftover == 0:
         raise EigenlensError("the text is empty")
-    if fit < 2 or held < 1:
+    if fit + held == 0 and not any(least):
+        raise EigenlensError(f"the text is too short for one input of length {width}; give more text or a smaller length")
+    if fit < least[0] or held < least[1]:
         raise EigenlensError(
             f"the text is too short: at length {width} it gives {fit} inputs to fit and {held} to hold out from "
-            f"{numbered(documents_seen, 'document')}, where 2 and 1 are the least; "
+            f"{numbered(documents_seen, 'document')}, where {least[0]} and {least[1]} are the least; "
             "give more text or a smaller length"
         )

@@ -4,6 +4,7 @@ from .centring import CENTRINGS, Centring
 from .overlap import Eigenspaces, Overlap, overlap_matrix, principal_angles
 from .rows import RowAnalysis, RowBasis, row_basis
 from .spectrum import Spectra, Spectrum
+from .valid_rows import ValidRows
 
 __all__ = [
     "CENTRINGS",
@@ -14,6 +15,7 @@ __all__ = [
     "RowBasis",
     "Spectra",
     "Spectrum",
+    "ValidRows",
     "overlap_matrix",
     "principal_angles",
     "row_basis",

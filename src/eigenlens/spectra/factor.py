@@ -21,9 +21,14 @@ def room(pairs: int) -> int:
     return min(COLUMNS, ELEMENTS // pairs)
 
 
+def kept(pairs: int, rank: int, each: int, together: int) -> int:
+    """Columns that a factor of `each` keeps: all, if that of all `together` can be exact, else the leading ones."""
+    return max(rank, each) if each * together <= room(pairs) else rank
+
+
 def bounded(rank: int) -> int:
     """Columns that are analysed together where there is no room for all."""
-    return max(8 * rank, COLUMNS // 2)
+    return max(4 * rank, COLUMNS // 4)
 
 
 @dataclass
@@ -106,8 +111,7 @@ def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 
     Exact where the factors are complete and there is `room` for all their columns; else the leading columns take part
-    alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are made. Cost:
-    `2·N·m²` of m columns.
+    alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are made. Cost: `2·N·m²` of m columns.
     """
     number = sum(f.number for f in factors)
     mean = torch.stack([f.mean * f.number for f in factors]).sum(0) / number
@@ -129,7 +133,8 @@ def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
 
 def _leading(halves: list[Half], number: int) -> Tensor:
     """The columns `z √λ` of the largest λ among several halves, (N, number)."""
-    least = torch.cat([half.values for half in halves]).sort(descending=True).values[:number][-1]
+    values = torch.cat([half.values for half in halves]).sort(descending=True).values[:number]
+    least = values[-1] if len(values) else 0.0  # heads whose scores are the same in every input have none
     return torch.cat([h.vectors[:, h.values >= least] * h.values[h.values >= least].sqrt().float() for h in halves], 1)
 
 

@@ -13,7 +13,7 @@ from ..stats import MatrixGram, MatrixSketch, MatrixSums, Pairs, ProjectionSums
 from ..threads import side_by_side
 from .bases import Energies, Key, Place, spectra_of
 from .centring import CENTRINGS, Centring, normaliser
-from .factor import Factor, exact, nystrom, pooled, room
+from .factor import Factor, exact, kept, nystrom, pooled
 from .spectrum import Spectrum
 
 
@@ -100,7 +100,9 @@ class MatrixAnalysis:
         for site, sums in found.items():
             pairs = self.pairs[site] = Pairs(sums.valid)
             stack, heads = Place.of(site, "stack").stack, range(len(sums.first))
-            of_head, of_layer = (max(rank, room(pairs.number) // n) for n in (len(heads), in_stack[stack]))
+            samples = int(sums.number)
+            of_head = kept(pairs.number, rank, samples, len(heads))
+            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[stack])
             if isinstance(fit, MatrixSketch):
                 make = partial(_of_sketch, fit.tests[site], sums, pairs, of_head)
             else:

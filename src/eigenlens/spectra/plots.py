@@ -33,7 +33,8 @@ def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "cen
                      "label": f">{most}" if found is None else str(found),
                      "effective rank": round(s.effective_rank, 1)})  # fmt: skip
     size = spectra.spectra[0].dimensions if len(spectra) else most
-    title = f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}; of {size})"
+    over = ", over all rows" if any(s.valid_rows is not None for s in heads) else ""
+    title = f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}{over}; of {size})"
     return labelled_map(rows, "dimension", "dimensions", title)
 
 

@@ -9,6 +9,18 @@ import numpy as np
 from .overlap import Overlap
 from .spectrum import Spectra, Spectrum
 
+ALL_ROWS = (
+    "over all rows a pair that the mask excludes counts as the mean of its key, so that keys which few rows see, the late ones "
+    "of a causal model, shrink, and dimensions look lower; over valid rows every covariance is taken over the rows that see "
+    "both keys"
+)
+"""What has to be said wherever a dimension of masked rows stands."""
+
+
+def masked_rows(spectra: Spectra) -> bool:
+    """Whether some dimensions are of rows that a mask cuts, and those over valid rows stand beside them."""
+    return any(s.valid_rows is not None for s in spectra)
+
 
 def median_or_beyond(values: Iterable[int | None], most: int) -> str:
     """The median of dimensions, where None is more than the spectrum holds: `98`, or `>64`."""
@@ -40,12 +52,23 @@ def dimension_sentence(spectra: Spectra) -> str:
     text = f"The {what} of {whose} {middle} of {size} dimensions for 90 % of their held-out variance"
     if len(known) > 1:
         text += f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})"
+    valid = _valid_sentence(heads)
     if number == 1:
-        return text + "."
+        return f"{text}.{valid}"
     if kept < size / 8:  # more dimensions than were kept may still be an eighth
-        return f"{text}. {len(known)} of {number} heads {_gets(len(known))} by with the {kept} that were kept."
+        return f"{text}. {len(known)} of {number} heads {_gets(len(known))} by with the {kept} that were kept.{valid}"
     low = sum(d is not None and d <= size / 8 for d in at_90)
-    return f"{text}. {low} of {number} heads {_gets(low)} by with an eighth of the dimensions or less."
+    return f"{text}. {low} of {number} heads {_gets(low)} by with an eighth of the dimensions or less.{valid}"
+
+
+def _valid_sentence(heads: Spectra) -> str:
+    """The same over valid rows, where a mask makes a difference."""
+    found = [s.valid_rows for s in heads if s.valid_rows is not None]
+    if not found:
+        return ""
+    middle = median_or_beyond([v.dimension(0.9) for v in found], len(found[0].eigenvalues))
+    one = "the median is" if len(found) > 1 else "it is"
+    return f" These dimensions are over all rows; over valid rows only {one} {middle}."
 
 
 def _gets(number: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import EigenlensError
 from .centring import CENTRINGS, Centring
 from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
+from .valid_rows import ValidRows
 
 Analysis = Literal["rows", "matrices"]
 Level = Literal["head", "layer", "stack"]
@@ -23,7 +24,8 @@ class Spectrum:
     """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and what held-out inputs say.
 
     `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices. `held_out (m,)` is the share
-    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents. With
+    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents.
+    `valid_rows` is there for rows of a head under a mask: the same over the rows that see a key. With
     `lower_bound` the components are not quite the best ones: the true eigenvalues, and shares in the sample, are at least
     these, and fewer components may do.
     """
@@ -42,6 +44,7 @@ class Spectrum:
     low: np.ndarray
     high: np.ndarray
     lower_bound: bool = False
+    valid_rows: ValidRows | None = None
 
     @property
     def place(self) -> str:
@@ -91,7 +94,7 @@ class Spectrum:
                     ("held_out_high", self.high),
                 ):
                     record[f"{key}_at_{rank}"] = _number(curve[rank - 1])
-        return record
+        return record if self.valid_rows is None else record | self.valid_rows.row()
 
     def points(self, most: int = 48) -> list[dict[str, Any]]:
         """The curves at up to `most` numbers of components: held out with its interval, and in the sample."""

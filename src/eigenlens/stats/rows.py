@@ -48,7 +48,10 @@ class RowMoments:
 
     def result(self) -> dict[str, RowSums]:
         """The sums by site; `eigenlens.spectra` turns them into covariances."""
-        return {site: _finished(sums) for site, sums in self.sites.items()}
+        return {site: self.of_site(site) for site in self.sites}
+
+    def of_site(self, site: str) -> RowSums:
+        return _finished(self.sites[site])
 
 
 def shapes_of(parts: State) -> dict[str, str]:

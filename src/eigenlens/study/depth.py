@@ -11,6 +11,7 @@ from ..diagnostics.finding import place_label
 from ..errors import EigenlensError
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
+from ..stats.rounding import in_words
 
 TITLES = {
     "residual": "relative residual", "effective_rank": "effective rank", "stable_rank": "stable rank",
@@ -18,16 +19,23 @@ TITLES = {
     "entropy": "entropy of a row (nats)", "singular_ratio": "σ₂/σ₁ of the pattern", "dirichlet": "Dirichlet energy",
 }  # fmt: skip
 
+RESIDUALS = ("residual", "high_frequency")
+"""Metrics that are 0 where all tokens are one vector, and which rounding keeps above 0 there."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Every metric at every block, with its 95 % interval over inputs.
+    """Every metric at every block, with its 95 % interval over inputs; residuals below `floor` are rounding.
 
     >>> study.depth.curve("residual")                     # depth 0 is what goes into the first block
     >>> study.depth.plot()
     """
 
     numbers: tuple[DepthNumber, ...]
+    floor: float = 0.0
+
+    def below_rounding(self, number: DepthNumber) -> bool:
+        return number.metric in RESIDUALS and number.mean < self.floor
 
     @property
     def stacks(self) -> tuple[str, ...]:
@@ -35,8 +43,9 @@ class Depth:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low, high, number."""
-        return [asdict(number) for number in self.numbers]
+        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low, high, number, and whether
+        the mean is below rounding."""
+        return [{**asdict(number), "below_rounding": self.below_rounding(number)} for number in self.numbers]
 
     def curve(self, metric: str, stack: str | None = None, tokens: str = "all") -> list[dict[str, Any]]:
         """A metric along depth: depth, mean, low, high, number.
@@ -69,6 +78,8 @@ class Depth:
                 name = f"depth_{n.place}_{n.metric}" + ("" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}")
                 record = found.setdefault((n.stack, n.layer), {})
                 record |= {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
+                if n.metric in RESIDUALS:
+                    record[f"{name}_below_rounding"] = self.below_rounding(n)
         return found
 
     def table(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
@@ -80,6 +91,10 @@ class Depth:
                     start = {"stack": stack, "depth": point["depth"], **dict.fromkeys(metrics)}
                     rows.setdefault((stack, point["depth"]), start)[metric] = point["mean"]
         return [rows[place] for place in sorted(rows)]
+
+    def table_in_words(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
+        """The same to read: residuals that rounding hides are called `below rounding`."""
+        return in_words(self.table(metrics, tokens), RESIDUALS, self.floor)
 
     def plot(self, metrics: Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
         """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
@@ -132,7 +147,7 @@ class Depth:
     def _repr_html_(self) -> str:
         from ..display import html_view
 
-        rows = self.table(TOKEN_METRICS + ATTENTION_METRICS)
+        rows = self.table_in_words(TOKEN_METRICS + ATTENTION_METRICS)
         return html_view("Along the depth of the model", self.sentence, self.plot() if rows else None, rows)
 
 

@@ -35,6 +35,7 @@ from ..sources.models import Model, load
 from ..sources.token_text import id_texts
 from ..spectra.sentences import bound_levels
 from ..stats import State
+from ..stats.rounding import precision_of
 from .diagnosing import Diagnosing
 from .memory import study_memory
 from .options import STATISTICS, Options
@@ -186,6 +187,7 @@ def _record(
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
         "length": inputs.length,
+        "precision": precision_of(model.module),
         "inputs": got - sum(failure["inputs"] for failure in recording.failed),
         "options": {
             **options.record(),

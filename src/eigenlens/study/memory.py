@@ -25,7 +25,7 @@ from ..run.shards import FAN, copies, cut
 from ..sources.inputs import Inputs
 from ..sources.models import Model
 from ..sources.split import FIT
-from ..spectra.factor import bounded, room
+from ..spectra.factor import bounded, kept, room
 from .options import Options
 from .workload import batch_of, mask_form
 
@@ -198,7 +198,7 @@ class Matrices:
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
             most = max(room(N), bounded(r))
-            of_head, of_layer = min(max(r, room(N) // H), number), max(r, room(N) // len(sites))  # columns that factors keep
+            of_head, of_layer = kept(N, r, number, H), kept(N, r, number * H, len(sites))  # columns of factors
             bases += item * (2 * r + 2) * (H + 1) * N + 8 * of_layer * N + 24 * (2 * r + 2) ** 2 * (H + 1)
             written += (4 * KEPT_VECTORS + 32) * H * N
             factors, pooled = 8 * of_head * H * N, 16 * (min(H * of_head, most) + H) * N

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..capture import Site
 from ..run.forms import COUNT, LAYER, NUMBER, PLAIN, SHARE, Number, Table, check_form
+from ..stats.rounding import Precision
 
 LENGTH = Number(1, 2**31, whole=True)
 SITE = {
@@ -25,6 +26,7 @@ RECORD = {
         "padded": bool, "fingerprint?": (str, None),
     },
     "length": LENGTH, "inputs": COUNT, "seconds": SHARE, "versions": Table(str), "notes": [str], "created?": str,
+    "precision?": Precision,
     "options": {
         "request": REQUEST, "of": str, "before_rope": bool, "float64": bool,
         "diagnosed": Table(Table((*PLAIN, list))),

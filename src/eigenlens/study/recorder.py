@@ -22,6 +22,7 @@ from ..sources.split import FIT
 from ..spectra.matrices import MatrixAnalysis
 from ..spectra.rows import RowAnalysis
 from ..spectra.spectrum import Spectrum
+from ..spectra.valid_rows import with_valid_rows
 from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
 from .diagnosing import Diagnosing
 from .groups import Group, pack_groups, unpack_groups
@@ -101,6 +102,9 @@ class Recorder:
             self.diagnosing.probe(forward, lambda done, total: self.report("probes", done, total))
         self.report("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
+        if rows is not None:
+            del rows  # its bases are as large as all that follows
+            spectra = with_valid_rows(spectra, fit["rows"], held["rows"])  # type: ignore[arg-type]
         spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
         return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed, self._seconds)
 

@@ -13,6 +13,7 @@ from ..run.forms import LAYER, check_form
 from ..spectra.bases import Place
 from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
+from ..spectra.valid_rows import ValidRows
 from ..stats import Pairs
 from ..stats.depth import SHAPES
 from ..stats.queries_keys import VECTOR_SHAPES
@@ -38,6 +39,10 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
             tensors[f"{name}|{part}"] = torch.from_numpy(np.stack([getattr(s, part) for s in members]))
         numbers = [[s.samples, s.dimensions, s.total, s.lower_bound] for s in members]
         tensors[f"{name}|numbers"] = torch.tensor(numbers, dtype=torch.float64)
+        valid = [s.valid_rows for s in members if s.valid_rows is not None]
+        if valid:
+            tensors[f"{name}|valid_rows"] = torch.from_numpy(np.stack([np.stack([v.eigenvalues, v.held_out]) for v in valid]))
+            tensors[f"{name}|valid_numbers"] = torch.tensor([[v.total, v.clipped] for v in valid], dtype=torch.float64)
     return tensors
 
 
@@ -70,17 +75,37 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
         heads = sites[f"{stack}/{layer}"]["heads"] if level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
+        valid = _read_valid_rows(tensors, prefix, len(numbers))
         for head, (samples, dimensions, total, *bound) in enumerate(numbers.tolist()):
             curves = {part: x[head].numpy() for part, x in parts.items()}
             spectra.append(
                 Spectrum(
                     analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
                     layer=int(layer) if layer else None, head=head if level == "head" else None,
-                    samples=int(samples), dimensions=int(dimensions), total=total, lower_bound=bound == [1.0], **curves,
+                    samples=int(samples), dimensions=int(dimensions), total=total,
+                    lower_bound=bound == [1.0], valid_rows=valid[head], **curves,
                 )
             )  # fmt: skip
     order = {"rows": 0, "matrices": 1}
     return sorted(spectra, key=lambda s: (order[s.analysis], s.stack, -1 if s.layer is None else s.layer, s.head or 0))
+
+
+def _read_valid_rows(tensors: dict[str, Tensor], prefix: str, heads: int) -> list[ValidRows] | list[None]:
+    """Of every head; None where nothing is masked, or the study is of a version that did not look at it."""
+    names = {name: f"{prefix}|{name}" for name in ("valid_rows", "valid_numbers")}
+    if not any(name in tensors for name in names.values()):
+        return [None] * heads
+    found = {part: tensors[name] for part, name in names.items()}
+    if any(x.dtype not in FLOATS for x in found.values()):
+        raise ValueError(f"the spectrum of {prefix} over valid rows has no numbers")
+    known = {**found, "valid_rows": found["valid_rows"].nan_to_num(0.0, torch.inf, -torch.inf)}  # no group was held out
+    sizes = check_tensors(prefix, known, {"valid_rows": "H 2 m", "valid_numbers": "H 2"})
+    if sizes["H"] != heads or not sizes["m"] or min(float(x.min()) for x in known.values()) < 0:
+        raise ValueError(f"{prefix} has no spectrum over valid rows")
+    return [
+        ValidRows(total, clipped, curves[0].numpy(), curves[1].numpy())
+        for (total, clipped), curves in zip(found["valid_numbers"].tolist(), found["valid_rows"])
+    ]
 
 
 def matrix_tensors(recording: Recording) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from ..stats.rounding import rounding_floor
 from .depth import Depth, of_depth
 from .record import check_record
 from .recorder import Recording
@@ -170,7 +171,8 @@ class Study:
         with self._damage("depth"):
             state = self._tensors("depth")
             check_depth(state)
-            return Depth(DepthMetrics.from_state(state).result())
+            asked = "float64" if self.facts["options"]["float64"] else "float32"
+            return Depth(DepthMetrics.from_state(state).result(), rounding_floor(self.facts.get("precision", asked)))
 
     @cached_property
     def diagnostics(self) -> Diagnoses:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
-from ..spectra.sentences import dimension_sentence
+from ..spectra.sentences import dimension_sentence, masked_rows
 from ..spectra.spectrum import Spectrum
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ def summary_numbers(study: Study) -> list[dict[str, Any]]:
                 for share in SHARES:
                     middle = float(np.median([np.inf if (d := s.dimension(share)) is None else d for s in heads]))
                     row[f"held_out_dimension_{round(share * 100)}"] = None if np.isinf(middle) else middle
+                if valid := [s.valid_rows for s in heads if s.valid_rows is not None]:
+                    middle = float(np.median([np.inf if (d := v.dimension(0.9)) is None else d for v in valid]))
+                    row["valid_rows_held_out_dimension_90"] = None if np.isinf(middle) else middle
                 row["effective_rank"] = float(np.median([s.effective_rank for s in heads]))
                 row["rank"] = rank = min(16, kept)
                 for name in ("held_out", "low", "high"):
@@ -40,13 +43,16 @@ def summary_numbers(study: Study) -> list[dict[str, Any]]:
 
 def summary_rows(study: Study) -> list[dict[str, Any]]:
     """The same in words that fit a terminal: `>64` beyond what was kept, intervals in brackets."""
-    rows = []
+    rows, masked = [], masked_rows(study.spectra)
     for numbers in summary_numbers(study):
         row = {"analysis": numbers["analysis"], "centring": numbers["centring"], "stack": numbers["stack"]}
         row["of"] = numbers["dimensions"]
         for share in SHARES:
             found = numbers[f"held_out_dimension_{round(share * 100)}"]
             row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"
+        if masked:
+            found = numbers.get("valid_rows_held_out_dimension_90")
+            row["90%, valid rows"] = "–" if found is None else f"{found:g}"
         row["effective rank"] = f"{numbers['effective_rank']:.1f}"
         held, low, high = (numbers[f"{name}_at_rank"] for name in ("held_out", "low", "high"))
         interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
@@ -55,8 +61,10 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def layer_rows(study: Study, analysis: str = "rows", centring: str = "centred", share: float = 0.9) -> list[dict[str, Any]]:
-    """One row a layer: the held-out dimension of each of its heads."""
+def layer_rows(
+    study: Study, analysis: str = "rows", centring: str = "centred", share: float = 0.9, valid: bool = False
+) -> list[dict[str, Any]]:
+    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask cuts them, the `valid`."""
     heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
     layers: dict[tuple[str, int | None], list[Spectrum]] = {}
     for spectrum in heads:
@@ -65,7 +73,7 @@ def layer_rows(study: Study, analysis: str = "rows", centring: str = "centred", 
     for (stack, layer), members in layers.items():
         row: dict[str, Any] = {"stack": stack, "layer": layer}
         for s in members:
-            found = s.dimension(share)
+            found = (s.valid_rows or s if valid else s).dimension(share)
             row[str(s.head)] = f">{len(s.eigenvalues)}" if found is None else str(found)
         rows.append(row)
     return rows
@@ -77,7 +85,7 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
         "residual": "residual", "effective_rank": "effective rank", "stable_rank": "stable rank", "cosine": "cosine",
         "high_frequency": "high frequencies", "entropy": "entropy", "singular_ratio": "σ₂/σ₁",
     }  # fmt: skip
-    rows = study.depth.table(list(names))
+    rows = study.depth.table_in_words(list(names))
     return [{"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}} for row in rows]
 
 

@@ -102,7 +102,7 @@ def _detector(tables: Tables) -> list[Claim]:
                "the smaller of stripe and prefix, block 50 twice; reproduced if at least 1 − 1e-9", at_least=1 - 1e-9),
         Claim("detector: uniform attention", "≈ .014", uniform["stripe"], None,
               _verdict(round(uniform["stripe"], 3) == 0.014 and apart < 1e-9),
-              f"stripe, block 50 twice; exactly Σ 1/(t+1) / 50 within {apart:.0e}; reproduced if it rounds to .014"),
+              f"stripe, block 50 twice; exactly Σ 1/(t+1) / 51 within {apart:.0e}; reproduced if it rounds to .014"),
     ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def exact(block: int = 50) -> list[dict[str, Any]]:
     T, n = 2 * block, block
     ids, place = torch.arange(n).repeat(2)[None], torch.arange(T)
     keys = {
-        "perfect induction": torch.where(place >= n, place - n + 1, place),
+        "perfect induction": torch.where(place >= n - 1, place - n + 1, place),
         "duplicate token": torch.where(place >= n, place - n, place),
         "previous token": (place - 1).clamp_min(0),
     }

@@ -19,9 +19,10 @@ from ...run.progress import Here, Report, silent
 from ...run.whole import Refused
 from ...sources import datasets
 from ...sources.models import Model, load
+from ...stats.rounding import in_words
 from ..claims import Reproduction
 from . import training
-from .claims import CURVES, DEPTHS, claims_of
+from .claims import CURVES, DEPTHS, FLOOR, claims_of
 from .models import NO_NORM, OTHER_TEXT, catalogue_run, orders, other_run, random_run
 
 PAPER = "rank-collapse"
@@ -33,8 +34,8 @@ SHARES = {
 """Layers, heads, and the published share of paths that go through every layer."""
 SHOWN = (
     ("Relative residual at random start by depth, mean of the seeds, and as published", "random by depth"),
-    ("Relative residual of pretrained models: the model, and pure attention", "models"),
-    ("Products of patterns along single paths: relative residual by length", "single paths"),
+    ("Relative residual of pretrained models: the model, and pure attention", "models to read"),
+    ("Products of patterns along single paths: relative residual by length", "single paths to read"),
     ("Bounds: share of the heads in which the cubic bound's condition holds; bounds that were exceeded", "bounds"),
     (
         "Accuracy of what paths of a length add, read out alone (whole: the model; majority: the commonest answer)",
@@ -98,8 +99,10 @@ def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, re
     tables = {
         "random curves": (curves := _random_curves([*runs, *others])),
         "random by depth": _by_depth(curves),
-        "models": [row for model in models for row in model["curves"]],
-        "single paths": _single(runs, models),
+        "models": (pretrained := [row for model in models for row in model["curves"]]),
+        "models to read": in_words(pretrained, {name for row in pretrained for name in row}, FLOOR),
+        "single paths": (single := _single(runs, models)),
+        "single paths to read": in_words(single, ("residual",), FLOOR),
         "path shares": [
             {"model": name, "layers": layers, "heads": heads, "published": share, "measured": full_length_share(layers, heads)}
             for name, (layers, heads, share) in SHARES.items()
@@ -179,7 +182,8 @@ def _by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = {row["depth"]: row["residual"] for row in curves if (row["family"], row["variant"]) == (family, variant)}
         if found:
             depths = {f"depth {depth}": found.get(depth) for depth in DEPTHS}
-            rows.append({"family": family, "variant": variant, "what": "measured", **depths})
+            measured = {"family": family, "variant": variant, "what": "measured", **depths}
+            rows += in_words([measured], depths, FLOOR)
             rows.append({"family": family, "variant": variant, "what": "published", **dict(zip(depths, map(float, published)))})
     return rows
 

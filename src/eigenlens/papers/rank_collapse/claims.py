@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...collapse.verdict import COLLAPSED
+from ...stats.rounding import rounding_floor, told
 from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT
 from .training_claims import circle_claims, task_claims
@@ -24,6 +25,8 @@ CURVES = {
 }
 """Published mean relative residual at `DEPTHS`, random start."""
 WITHIN = 0.05
+FLOOR = rounding_floor("float32")
+"""All models here run in single precision."""
 SINGLE = (0.17, 3e-3, 6e-5)
 """Published residual of single paths of 1, 2 and 3 hops, BERT-base at random start."""
 
@@ -83,8 +86,8 @@ def _ends(tables: Tables, variant: str) -> dict[str, float]:
 def _pretrained_collapse(tables: Tables) -> Claim:
     ends = _ends(tables, "SAN")
     share = float(np.mean([value < COLLAPSED for value in ends.values()]))
-    told = ", ".join(f"{name} {value:.2g}" for name, value in ends.items())
-    note = f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {told}; reproduced if all do"
+    listed = ", ".join(f"{name} {told(value, FLOOR)}" for name, value in ends.items())
+    note = f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {listed}; reproduced if all do"
     return judged(
         "pretrained: pure attention converges to rank one", "BERT and ALBERT: 0 at depth 12", share, None, note, at_least=1.0
     )
@@ -93,8 +96,11 @@ def _pretrained_collapse(tables: Tables) -> Claim:
 def _pretrained_kept(tables: Tables) -> Claim:
     ends, pure = _ends(tables, "full"), _ends(tables, "SAN")
     share = float(np.mean([value >= COLLAPSED for value in ends.values()]))
-    told = ", ".join(f"{name} {value:.2g} (pure {pure[name]:.2g})" for name, value in ends.items() if name in pure)
-    note = f"share of the pretrained stacks that end at {COLLAPSED} or above with skips and MLPs: {told}; reproduced if all do"
+    both = [(name, told(ends[name], FLOOR), told(pure[name], FLOOR)) for name in ends if name in pure]
+    listed = ", ".join(f"{name} {end} (pure {alone})" for name, end, alone in both)
+    note = (
+        f"share of the pretrained stacks that end at {COLLAPSED} or above with skips and MLPs: {listed}; reproduced if all do"
+    )
     return judged("pretrained: skips and MLPs stop it", "BERT .310, ALBERT .556 at depth 12", share, None, note, at_least=1.0)
 
 
