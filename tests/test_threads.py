@@ -1,0 +1,81 @@
+"""Small work in one thread each, and how long threads wait in the command."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from eigenlens.threads import CHOSEN, WAITING, by_matrix, eigh, one_thread, side_by_side
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def gram(*shape):
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x @ x.mT
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 5), (7, 4, 4), (40, 48, 48), (3, 200, 200)])
+def test_decompositions_are_torchs_own_whatever_the_threads(threads, shape):
+    batch = gram(*shape)
+    values, vectors = eigh(batch)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(batch))
+    torch.testing.assert_close(vectors @ torch.diag_embed(values) @ vectors.mT, batch)
+    torch.testing.assert_close(by_matrix(torch.linalg.svdvals, batch), torch.linalg.svdvals(batch))
+
+
+def test_what_a_matrix_gives_does_not_depend_on_the_threads():
+    batch, found = gram(40, 48, 48), []
+    before = torch.get_num_threads()
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        found.append(eigh(batch))
+    torch.set_num_threads(before)
+    for values, vectors in found[1:]:
+        assert torch.equal(values, found[0][0]) and torch.equal(vectors, found[0][1])
+
+
+def test_each_item_has_one_thread_and_stands_in_its_order(threads):
+    with torch.no_grad():
+        seen = side_by_side(lambda item: (item, torch.get_num_threads(), torch.is_grad_enabled()), range(20))
+    assert seen == [(item, 1, False) for item in range(20)]
+    assert torch.get_num_threads() == threads
+
+
+def test_the_threads_are_back_after_an_error(threads):
+    def fails(item):
+        raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match="item 0"):
+        side_by_side(fails, range(4))
+    with pytest.raises(ValueError, match="here"), one_thread():
+        assert torch.get_num_threads() == 1
+        raise ValueError("here")
+    assert torch.get_num_threads() == threads
+
+
+def settings(program, **chosen):
+    """What the process of a program has of the settings of waiting, once eigenlens is imported."""
+    code = f"import sys; sys.argv = [{program!r}]; import eigenlens, os; print([os.environ.get(n) for n in {list(WAITING)}])"
+    own = {name: value for name, value in os.environ.items() if name not in CHOSEN}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**own, **chosen}, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_the_command_waits_quietly_and_a_program_of_the_user_as_it_likes():
+    assert settings("/usr/bin/eigenlens") == str(list(WAITING.values()))
+    assert settings("train.py") == "[None, None]"
+
+
+def test_what_the_user_has_chosen_stays():
+    assert settings("/usr/bin/eigenlens", GOMP_SPINCOUNT="7") == "['7', None]"
+    assert settings("/usr/bin/eigenlens", OMP_WAIT_POLICY="active") == "[None, None]"
