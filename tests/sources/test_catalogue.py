@@ -307,8 +307,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_a_missing_converter_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from eigenlens.sources.recipes import extras, smollm2
-
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
+    monkeypatch.setattr("eigenlens.extras.find_spec", lambda name: None)
+    monkeypatch.setattr(catalogue, "fetch", lambda source: pytest.fail("fetched before the libraries were asked for"))
     with pytest.raises(EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"):
-        smollm2.convert(tmp_path / "archive", tmp_path)
+        catalogue.folder("smollm2")

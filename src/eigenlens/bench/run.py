@@ -12,6 +12,7 @@ from ..errors import EigenlensError
 from ..lab.training_run import check_device
 from ..run.parts import Parts
 from ..run.progress import Report, silent
+from ..sources.needs import check_named, read_by
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
 from .damage import DAMAGE_QUICK, DamageScale, damage
 from .entrants import FULL, entrants, fits, ours
@@ -57,6 +58,7 @@ def bench(
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
     if name == "choose" and (mechanisms is not None or not all(ours(find(one)) for one in chosen)):
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
+    check_needs(name, quick)
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
     store = out / "models"
@@ -73,6 +75,11 @@ def bench(
     found = replace(found, settings={**parts.request, **found.settings})
     parts.write("bench", found.record())
     return found
+
+
+def check_needs(name: str, quick: bool) -> None:
+    """Refuse a bench whose models and data need libraries that are not here."""
+    check_named(read_by(SCALES[name][quick]), f"the bench {name}")
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Hold attention mechanisms against each other: time, quality, damage to trained models, spectra, a choice by head."""
-    from ..bench import SCALES, load_file
+    from ..bench import SCALES, check_needs, load_file
     from ..bench import bench as run
     from ..run.charts import save_charts
     from ..run.progress import bar
@@ -49,6 +49,8 @@ def bench(
         raise EigenlensError(f"no bench {unknown[0]!r}; there are {', '.join(SCALES)}")
     if lengths is not None and benches and "speed" not in benches:
         raise EigenlensError("lengths are those of the speed bench, which is not among the benches asked for")
+    for name in benches or SCALES:
+        check_needs(name, quick)
     added = [] if load is None else load_file(load)
     named = None if mechanisms is None else [*_parted(mechanisms), *added]
     records: list[dict[str, Any]] = []

@@ -77,12 +77,13 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Print the claims of papers: what was published, what is measured here, and the verdict."""
-    from ..papers import PAPERS, paper
+    from ..papers import PAPERS, check_papers, paper
     from ..papers.pictures import draw
     from ..run.engine import engaged
     from ..run.progress import bar
 
     chosen = {name: paper(name) for name in papers or PAPERS}
+    check_papers(chosen, quick)
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
     with engaged(working):  # one cluster for all papers

@@ -23,6 +23,7 @@ from ..run.whole import Refused, lost
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..study.make import Data, data_names, versions
 from ..study.placed import Placed
 from ..study.probe import sinks_of
@@ -84,6 +85,7 @@ def collapse(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         engine = choose(engine)
+        check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
         if engine.remote:
             Placed.of(loaded).check_place()

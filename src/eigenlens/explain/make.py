@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from ..display import numbered
 from ..errors import EigenlensError
+from ..extras import needs
 from ..run.files import disk_errors
 from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Batch
 from ..sources.models import Model, load
+from ..sources.needs import check_named
 from ..sources.token_text import token_texts
 from .deletion import Deletion, deletion_curves
 from .encode import encode
@@ -90,6 +92,7 @@ def explain(
     if not gigabytes > 0:
         raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
     folder = check_place(out, force, "explanation")
+    check_named([model])
     with _mode_kept(model):
         loaded = load(model, device=device, tokenizer=tokenizer)
         found: list[Explanation] = []
@@ -264,6 +267,7 @@ def _picture(model: Model, batch: Batch, row: int) -> str | None:
     """What a vision model saw, small, as a `data:` address."""
     if "pixel_values" not in batch:
         return None
+    needs("PIL", what="showing pictures")
     from PIL import Image
 
     pixels = batch["pixel_values"][row].float().cpu()  # (3, h, w)

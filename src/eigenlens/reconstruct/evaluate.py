@@ -19,6 +19,7 @@ from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..study.placed import Placed
 from .beside import Beside, means, with_change
 from .drop_in import evaluate_mechanism
@@ -62,6 +63,7 @@ def evaluate(
     """
     if (plan is None) == (attention is None):
         raise EigenlensError("an evaluation is of a plan or of an attention mechanism: give one of the two")
+    check_asked(model, data)
     if attention is not None:
         return evaluate_mechanism(
             model, data, attention=attention, settings=settings, inputs=inputs, length=length, pad=pad, out=out, force=force,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..extras import needs
 from . import datasets
 from .models import Model
 from .split import FIT, Split
@@ -44,6 +45,7 @@ class Crops:
         return digest.hexdigest()[:16]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        needs("PIL", what="reading pictures")
         from PIL import Image
 
         processor = self.model.processor
@@ -128,10 +130,9 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
 
 
 def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise EigenlensError("pictures need the vision extra: pip install 'eigenlens[vision]'") from error
+    needs("PIL", what="reading pictures")
+    from PIL import Image, UnidentifiedImageError
+
     for item in map(str, data):
         path = Path(item)
         if item in NAMED:

@@ -31,6 +31,7 @@ from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..sources.token_text import id_texts
 from ..stats import State
 from .diagnosing import Diagnosing
@@ -93,6 +94,7 @@ def study(
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
         engine = choose(engine)
         _check_place(folder, resume, force)
+        check_asked(model, data)
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
