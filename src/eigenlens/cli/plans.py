@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..shell import command
 from ..terminal import print_plan, print_table
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 
@@ -40,6 +41,7 @@ def plan(
     from ..reconstruct import plan_blocks
     from ..run.charts import save_charts
     from ..run.progress import bar
+    from ..sources.models import place_of
 
     shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
     if blocks and (budget is None or error is not None or estimators is not None):
@@ -59,7 +61,8 @@ def plan(
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_plan(made)
-    print(f"\nThe plan is in {out}; measure it with: eigenlens evaluate {made.facts['model']['name']} --plan {out}")
+    how = command("evaluate", place_of(made.facts["model"]), "--plan", out)
+    print(f"\nThe plan is in {out}; measure it with: {how}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..shell import command
 from ..terminal import print_study, print_table
 from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Out, Scheduler, Workers, app, engine_of
 
@@ -130,7 +131,7 @@ def study(
         print(json.dumps(made.record()))
     else:
         print_study(made)
-        print(f"\nThe study is in {made.folder}; see it again with: eigenlens show {made.folder}")
+        print(f"\nThe study is in {made.folder}; see it again with: {command('show', made.folder)}")
 
 
 @app.command()

@@ -46,4 +46,4 @@ def train(
         return
     print_table(f"{asked.task}: held-out loss at the end", done.ends())
     print(done.sentence)
-    print(f"\nThe run is in {out}; in Python: eigenlens.lab.open({str(out)!r}).model()")
+    print(f"\nThe run is in {out}; in Python: from eigenlens import lab; lab.open({str(out)!r}).model()")

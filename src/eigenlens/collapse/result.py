@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ..errors import EigenlensError
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..run.places import damage_told, read_result
+from ..shell import command
 from ..stats import DepthNumber
 from ..study.depth import Depth
 
@@ -61,9 +62,10 @@ class Collapse:
         """Open the folder of a finished run."""
         if not (Path(folder) / "collapse.json").is_file():
             raise EigenlensError(
-                f"{folder} holds no finished collapse run (no collapse.json); make one with: eigenlens collapse"
+                f"{folder} holds no finished collapse run (no collapse.json); make one with: "
+                f"{command('collapse', 'MODEL', 'DATA', '-o', Path(folder))}"
             )
-        content = read_result(folder, "collapse", None, "eigenlens collapse -o")
+        content = read_result(folder, "collapse", None, ("collapse", "MODEL", "DATA"))
         with damage_told(folder, "collapse"):
             for name in ("paths", "bounds"):
                 if isinstance(content.get(name), dict) and not FORM[name].keys() <= content[name].keys():

@@ -167,7 +167,7 @@ class Explanation:
     @classmethod
     def open(cls, folder: str | Path) -> Explanation:
         """Open an explanation; a damaged or foreign folder is refused with the reason."""
-        content = read_result(folder, "explanation", FORMAT, "eigenlens explain -o")
+        content = read_result(folder, "explanation", FORMAT, ("explain", "MODEL", "TEXT"))
         with damage_told(folder, "explanation"):
             found = cls(content["facts"], content["tokens"], content["special"], content["scores"], content["deletion"])
             _check(found)

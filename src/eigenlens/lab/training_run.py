@@ -18,6 +18,7 @@ from ..errors import EigenlensError
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
 from ..run.progress import Report, silent
+from ..shell import command
 from .config import Config
 from .model import Transformer
 from .run_file import Run, lists
@@ -44,7 +45,8 @@ class TrainingRun:
         """Open the folder of a finished run."""
         path = Path(folder) / "run.json"
         if not path.is_file():
-            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: eigenlens train")
+            how = command("train", "run.toml", "-o", Path(folder))
+            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: {how}")
         facts = read_json(path)
         if not isinstance(facts, dict) or (missing := FACTS - set(facts)):
             what = f"it lacks {', '.join(sorted(missing))}" if isinstance(facts, dict) else "it has no facts"

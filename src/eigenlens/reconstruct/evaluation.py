@@ -111,7 +111,7 @@ class Evaluation:
     @classmethod
     def open(cls, folder: str | Path) -> Evaluation:
         """Open an evaluation; a damaged or foreign folder is refused with the reason."""
-        record = read_result(folder, "evaluation", FORMAT, "eigenlens evaluate -o")
+        record = read_result(folder, "evaluation", FORMAT, ("evaluate", "MODEL", "--plan", "PLAN"))
         with damage_told(folder, "evaluation"):
             found = cls(record["facts"], record["summary"], record["heads"])
             _check(found)

@@ -19,7 +19,7 @@ from ..run.progress import Report, silent
 from ..run.shards import Shard
 from ..sources.forward import forward_of
 from ..sources.inputs import Batch, Inputs, Request, prepare
-from ..sources.models import Model, load
+from ..sources.models import Model, load, place_of
 from ..sources.split import FIT
 from ..study import Study
 from ..study.make import data_names
@@ -122,7 +122,8 @@ def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
     """What every plan says of itself: which version and model it is of, when it was made and in how long."""
     return {
         "eigenlens": study.facts["versions"]["eigenlens"],
-        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": model.name},
+        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture", "source", "place")}
+        | {"name": model.name},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - begin, 2),
     }
@@ -133,7 +134,7 @@ def same_model(study: Study, model: str | Path | nn.Module | Model | None, devic
     mine = study.facts["model"]
     if model is None and mine["source"] == "module":
         raise EigenlensError(f"the study is of a module in memory, {mine['name']}; give that module again as the model")
-    loaded = load(mine.get("place", mine["name"]) if model is None else model, device=device)
+    loaded = load(place_of(mine) if model is None else model, device=device)
     if loaded.facts["fingerprint"] != mine["fingerprint"]:
         raise EigenlensError(
             f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name} has weights "

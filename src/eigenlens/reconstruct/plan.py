@@ -173,7 +173,7 @@ class Plan:
     def open(cls, folder: str | Path) -> Plan:
         """Open a plan; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
-        record = read_result(folder, "plan", FORMAT, "eigenlens plan -o")
+        record = read_result(folder, "plan", FORMAT, ("plan", "STUDY", "--budget", "0.25"))
         path = folder / "plan.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")

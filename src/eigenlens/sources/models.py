@@ -7,7 +7,7 @@ import copy
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,6 +81,12 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
     if tokenizer is not None:
         loaded.tokenizer = tokenizer
     return loaded
+
+
+def place_of(facts: Mapping[str, Any]) -> str | Path:
+    """Where the model that a result speaks of can be loaded from: a folder, a hub id or a catalogue name."""
+    place = facts.get("place") or facts["name"]
+    return Path(place) if facts.get("source") == "folder" else str(place)
 
 
 def _from_module(module: nn.Module, tokenizer: Any) -> Model:

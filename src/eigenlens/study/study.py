@@ -61,11 +61,11 @@ class Study:
         folder = Path(folder)
         if not folder.is_dir():
             raise EigenlensError(f"no such study: {folder} is no folder")
-        if not (folder / "study.json").is_file():
-            if any(folder.glob("unfinished*")):
-                raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
-            raise EigenlensError(f"{folder} is no study: it holds no study.json")
-        facts = read_result(folder, "study", FORMAT, "eigenlens study -o")
+        if not (folder / "study.json").is_file() and any(folder.glob("unfinished*")):
+            raise EigenlensError(
+                f"the study in {folder} was interrupted before it was finished; the command that began it goes on with --resume"
+            )
+        facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
             raise EigenlensError(f"the study in {folder} is damaged: study.json has changed since it was written")
         with damage_told(folder, "study"):
