@@ -81,9 +81,11 @@ def prepare(model: Model, request: Request, folder: Path, resume: bool = False) 
     if arrays and len(arrays) < len(request.data):
         raise EigenlensError("token ids (.npy) and text cannot be mixed in one study")
     if model.kind == "audio":
+        if model.processor is None:
+            raise EigenlensError(f"{model.name} has no feature extractor for sound (no preprocessor_config.json in its folder)")
         return _speech_inputs(model, request, split, length, folder, resume)
     if not arrays and model.tokenizer is None:
-        raise EigenlensError(f"{model.name} has no tokenizer; give token ids in a .npy file, or a tokenizer")
+        raise EigenlensError(f"{model.no_tokenizer}; give token ids (an array, or a .npy file), or a tokenizer")
     two_sided = model.kind == "encoder-decoder"
     around = special_tokens(model.tokenizer) if model.tokenizer is not None and not arrays else ([], [])
     if two_sided:  # the encoder's text with its special tokens, then what the decoder is fed behind its start token

@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import EigenlensError, first_line
 from . import catalogue
 from .model_folder import check_folder
+from .tokenizers import tokenizer_of
 
 if TYPE_CHECKING:
     import transformers
@@ -38,6 +39,13 @@ class Model:
     max_length: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     """Where it came from: source, architecture, parameters, a fingerprint of the weights."""
+    tokenizer_missing: str = ""
+    """Why there is no tokenizer, where its place should have one."""
+
+    @property
+    def no_tokenizer(self) -> str:
+        """That there is no tokenizer, and why, in words."""
+        return f"{self.name} has no tokenizer{f' ({self.tokenizer_missing})' if self.tokenizer_missing else ''}"
 
     @property
     def backbone(self) -> nn.Module:
@@ -123,7 +131,7 @@ def _from_place(name: str) -> Model:
         config = _config(folder, name)
         module = _weights(folder, config, name)
         kind = _kind(config)
-        tokenizer = _optional(transformers.AutoTokenizer, folder) if kind not in {"vision"} else None
+        tokenizer, tokenizer_missing = (None, "") if kind == "vision" else tokenizer_of(folder)
         processor = None
         if kind == "vision":
             processor = _optional(transformers.AutoImageProcessor, folder)
@@ -140,7 +148,7 @@ def _from_place(name: str) -> Model:
     if source == "catalogue" and catalogue.MODELS[name].note:
         facts["note"] = catalogue.MODELS[name].note
     label = name if source != "folder" else Path(name).resolve().name
-    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts)
+    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts, tokenizer_missing)
 
 
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
@@ -223,7 +231,7 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
 
 
 def _optional(cls: Any, folder: str | Path) -> Any:
-    """A tokenizer or processor; None where the folder has none, since token ids and tensors do without."""
+    """A processor; None where the folder has none, since tensors do without."""
     try:
         return cls.from_pretrained(folder, trust_remote_code=False)
     except Exception:
