@@ -135,7 +135,7 @@ def test_what_changed_between_two_models():
 
 def test_an_unknown_name_is_told():
     found = Diagnoses([finding({(0, 0): 0.5})])
-    with pytest.raises(EigenlensError, match="no diagnostic 'spikes' here; there are sinks"):
+    with pytest.raises(EigenlensError, match="no diagnostic 'spikes'; there are sinks"):
         found["spikes"]
     with pytest.raises(EigenlensError, match="sinks has no number 'size'; there are rate"):
         found["sinks"].values("size")

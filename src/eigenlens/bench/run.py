@@ -10,6 +10,7 @@ from typing import Any
 from ..attention import find
 from ..errors import EigenlensError
 from ..lab.training_run import check_device
+from ..names import unknown
 from ..run.parts import Parts
 from ..run.progress import Report, silent
 from ..sources.needs import check_named, read_by
@@ -34,7 +35,7 @@ SCALES: Mapping[str, tuple[Any, Any]] = {
 
 
 def bench(
-    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: Sequence[str] | None = None,
+    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: str | Sequence[str] | None = None,
     lengths: Sequence[int] | None = None, device: str = "cpu", resume: bool = False, force: bool = False,
     report: Report = silent,
 ) -> Bench:  # fmt: skip
@@ -46,7 +47,7 @@ def bench(
     >>> bench("speed", mechanisms=["softmax", "window"]).sentence
     """
     if name not in SCALES:
-        raise EigenlensError(f"no bench {name!r}; there are {', '.join(SCALES)}")
+        raise unknown("bench", name, SCALES)
     out, chosen = Path(out), entrants(mechanisms)
     check_device(device)
     if device != "cpu" and name not in ON_DEVICES:

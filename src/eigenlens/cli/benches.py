@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..names import several, unknown
 from ..terminal import print_table
 from .app import Device, Json, app
 
@@ -45,14 +46,14 @@ def bench(
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    if unknown := [name for name in benches or () if name not in SCALES]:
-        raise EigenlensError(f"no bench {unknown[0]!r}; there are {', '.join(SCALES)}")
+    if wrong := [name for name in benches or () if name not in SCALES]:
+        raise unknown("bench", wrong[0], SCALES)
     if lengths is not None and benches and "speed" not in benches:
         raise EigenlensError("lengths are those of the speed bench, which is not among the benches asked for")
     for name in benches or SCALES:
         check_needs(name, quick)
     added = [] if load is None else load_file(load)
-    named = None if mechanisms is None else [*_parted(mechanisms), *added]
+    named = None if mechanisms is None else [*several(mechanisms), *added]
     records: list[dict[str, Any]] = []
     for name in SCALES:
         if benches and name not in benches:
@@ -89,12 +90,8 @@ LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_sing
 """Columns that are in the record and would crowd a printed table."""
 
 
-def _parted(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _numbers(text: str | None) -> list[int] | None:
     try:
-        return None if text is None else [int(part) for part in _parted(text)]
+        return None if text is None else [int(part) for part in several(text)]
     except ValueError as error:
         raise EigenlensError(f"lengths are whole numbers with commas, not {text!r}") from error

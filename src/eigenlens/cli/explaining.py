@@ -67,10 +67,9 @@ def explain(
     from ..run.progress import bar
 
     given = _standard_input() if text == "-" else text
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     with bar() as report:
         made = make(
-            model, given, target=target, against=against, methods=names, deletion=deletion, out=out, force=force,
+            model, given, target=target, against=against, methods=methods, deletion=deletion, out=out, force=force,
             gigabytes=gigabytes, device=device, report=report,
         )  # fmt: skip
         page = write(made, out=out / "explanation.html", force=force, progress=report)

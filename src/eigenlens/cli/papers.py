@@ -42,11 +42,10 @@ def collapse(
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    names = None if variants is None else [name.strip() for name in variants.split(",") if name.strip()]
     try:
         with bar() as report:
             made = make(
-                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=names,
+                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=variants,
                 float64=float64, pad=pad, seed=seed, device=device, resume=resume, force=force, report=report,
                 engine=engine_of(engine, workers, scheduler, on_failure),
             )  # fmt: skip

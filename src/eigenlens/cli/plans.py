@@ -48,13 +48,13 @@ def plan(
         raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
     if not blocks and length is not None:
         raise EigenlensError("the length of a plan is that of its study; only a plan of --blocks has its own")
-    names = None if estimators is None else [name.strip() for name in estimators.split(",") if name.strip()]
     with bar() as report:
         if blocks and budget is not None:
             made = plan_blocks(folder, budget=budget, length=length or 4096, inputs=inputs or 1, report=report, **shared)
         else:
             made = make(
-                folder, budget=budget, error=error, estimators=names, inputs=inputs or 16, seed=seed, report=report, **shared
+                folder, budget=budget, error=error, estimators=estimators, inputs=inputs or 16, seed=seed, report=report,
+                **shared,
             )  # fmt: skip
     drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..names import unknown
 from ..shell import command
 from ..terminal import print_study, print_table
 from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Out, Scheduler, Workers, app, engine_of
@@ -120,9 +121,8 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Study a model's attention on data, in one pass, into a folder."""
-    names = tuple(name.strip() for name in only.split(",") if name.strip())
     made = _study(
-        model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
+        model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=only, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
         shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure),
         thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
@@ -166,7 +166,7 @@ def compare(
     from ..study import compare as compare_studies
 
     if centring not in CENTRINGS:
-        raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
+        raise unknown("centring", centring, CENTRINGS)
     try:
         numbers = None if ranks is None else [int(rank) for rank in ranks.split(",")]
     except ValueError as error:

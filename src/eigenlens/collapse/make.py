@@ -16,6 +16,7 @@ from torch import nn
 from ..capture.precision import in_double
 from ..errors import EigenlensError
 from ..explain.anatomy import anatomy
+from ..names import several, unknown
 from ..run.engine import Engine, choose, engaged
 from ..run.parts import Parts
 from ..run.progress import Report, silent
@@ -52,7 +53,7 @@ def collapse(
     paths: int = 8,
     bounds: int = 2,
     by: By = "attention",
-    variants: Sequence[str] | None = None,
+    variants: str | Sequence[str] | None = None,
     float64: bool = False,
     pad: bool = False,
     seed: int = 0,
@@ -73,10 +74,10 @@ def collapse(
 
     >>> collapse("minilm").plot()
     """
-    chosen = list(ABLATIONS) if variants is None else list(variants)
+    chosen = list(ABLATIONS) if variants is None else several(variants)
     for name in chosen:
         if name not in ABLATIONS:
-            raise EigenlensError(f"no variant {name!r}; there are {', '.join(ABLATIONS)}")
+            raise unknown("variant", name, ABLATIONS)
     if by not in get_args(By):
         raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
     if paths < 0 or bounds < 0:

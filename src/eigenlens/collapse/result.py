@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, Literal
 
 from ..errors import EigenlensError
+from ..names import Named
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..run.places import damage_told, read_result
 from ..shell import command
@@ -89,10 +90,10 @@ class Collapse:
     @cached_property
     def curves(self) -> dict[str, Depth]:
         """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`, …"""
-        return {
+        return Named("variant", {
             name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows))
             for name, rows in self._content["curves"].items()
-        }
+        })  # fmt: skip
 
     @property
     def paths(self) -> list[dict[str, Any]]:

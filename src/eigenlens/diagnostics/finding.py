@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..display import html_view
 from ..errors import EigenlensError
+from ..names import unknown
 
 Place = tuple[str, int, int | None]
 """Stack, layer and head; the head is None of what belongs to a layer."""
@@ -75,14 +76,14 @@ class Finding:
     def values(self, name: str, stack: str | None = None) -> dict[Place, float]:
         """One number of all places."""
         if name not in self.words:
-            raise EigenlensError(f"{self.name} has no number {name!r}; there are {', '.join(self.words)}")
+            raise unknown(f"number of {self.name}", name, self.words)
         return {n.place: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
 
     def value(self, name: str, stack: str, layer: int, head: int | None = None) -> float:
         """One number of one place."""
         found = self.values(name)
         if (stack, layer, head) not in found:
-            raise EigenlensError(f"{self.name} has no {name} of {place_label((stack, layer, head))}")
+            raise unknown(f"{name} of {self.name}", place_label((stack, layer, head)), map(place_label, found))
         return found[stack, layer, head]
 
     def by_place(self) -> dict[Place, dict[str, float | None]]:

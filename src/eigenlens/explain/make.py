@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ..display import numbered
 from ..errors import EigenlensError
 from ..extras import needs
+from ..names import several, unknown
 from ..run.files import disk_errors
 from ..run.places import check_place
 from ..run.progress import Report, silent
@@ -46,13 +47,13 @@ Wanted = int | str | tuple[int, int | str] | None
 @overload
 def explain(
     model: str | Path | nn.Module | Model, text: str | Path, *, target: Wanted = ..., against: str | None = ...,
-    methods: Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
+    methods: str | Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
     gigabytes: float = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
 ) -> Explanation: ...  # fmt: skip
 @overload
 def explain(
     model: str | Path | nn.Module | Model, text: list[str] | tuple[str, ...], *, target: Wanted = ...,
-    against: str | Sequence[str] | None = ..., methods: Sequence[str] | None = ..., deletion: bool = ...,
+    against: str | Sequence[str] | None = ..., methods: str | Sequence[str] | None = ..., deletion: bool = ...,
     out: str | Path | None = ..., force: bool = ..., gigabytes: float = ..., tokenizer: Any = ..., device: str = ...,
     report: Report = ...,
 ) -> tuple[Explanation, ...]: ...  # fmt: skip
@@ -62,7 +63,7 @@ def explain(
     *,
     target: Wanted = None,
     against: str | Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     deletion: bool = True,
     out: str | Path | None = None,
     force: bool = False,
@@ -147,14 +148,14 @@ def _clear(folder: Path) -> None:
                 place.rmdir()
 
 
-def _known(methods: Sequence[str] | None) -> list[str] | None:
+def _known(methods: str | Sequence[str] | None) -> list[str] | None:
     if methods is None:
         return None
-    names = [methods] if isinstance(methods, str) else list(methods)
-    unknown = [name for name in names if name not in METHODS]
-    if unknown or not names:
-        what = f"no method {unknown[0]!r}" if unknown else "no method was named"
-        raise EigenlensError(f"{what}; there are {', '.join(METHODS)}")
+    names = several(methods)
+    if wrong := [name for name in names if name not in METHODS]:
+        raise unknown("method", wrong[0], METHODS)
+    if not names:
+        raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
     return names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..errors import EigenlensError
+from ..names import unknown
 from . import (
     convex_duality,
     doubly_normalised,
@@ -46,7 +46,7 @@ CHECKS: dict[str, Callable[[bool], None]] = {
 
 def paper(name: str) -> Callable[..., Reproduction]:
     if name not in PAPERS:
-        raise EigenlensError(f"no paper {name!r}; there are {', '.join(PAPERS)}")
+        raise unknown("paper", name, PAPERS)
     return PAPERS[name]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 from ..run.places import damage_told, read_result
@@ -90,7 +91,10 @@ class Evaluation:
 
     def value(self, measure: str) -> float:
         """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
-        return next(row["planned"] for row in self.summary if row["measure"] == measure)
+        found = {row["measure"]: row["planned"] for row in self.summary}
+        if measure not in found:
+            raise unknown("measure", measure, found)
+        return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:
         return self.summary

@@ -18,6 +18,7 @@ from typing import Literal
 
 from eigenlens.errors import EigenlensError
 from eigenlens.extras import needs
+from eigenlens.names import unknown
 from eigenlens.sources.fetch import Source, cache_folder, fetch
 
 log = logging.getLogger(__name__)
@@ -225,7 +226,7 @@ def _check_loads(entry: Entry, path: Path) -> None:
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        raise EigenlensError(f"Unknown catalogue model {name!r}. The catalogue has: {', '.join(MODELS)}.")
+        raise unknown("catalogue model", name, MODELS)
     return MODELS[name]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from eigenlens.errors import EigenlensError
 from eigenlens.extras import needs
+from eigenlens.names import near
 from eigenlens.sources.archives import extract, member, open_member
 from eigenlens.sources.fetch import Source, fetch
 from eigenlens.sources.wikipedia import articles
@@ -158,7 +159,7 @@ DEFAULT_DATASET = "python-docs"
 def _named(name: str, kind: Literal["text", "images"]) -> Dataset:
     known = ", ".join(data.name for data in DATASETS.values() if data.kind == kind)
     if name not in DATASETS:
-        raise EigenlensError(f"Unknown data set {name!r}. There are, for {kind}: {known}.")
+        raise EigenlensError(f"no data set {name!r}{near(name, DATASETS)}; there are, for {kind}: {known}")
     if DATASETS[name].kind != kind:
-        raise EigenlensError(f"The data set {name!r} holds {DATASETS[name].kind}, not {kind}. There are: {known}.")
+        raise EigenlensError(f"the data set {name!r} holds {DATASETS[name].kind}, not {kind}; there are {known}")
     return DATASETS[name]

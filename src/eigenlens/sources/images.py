@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from ..extras import needs
+from ..names import near
 from . import datasets
 from .models import Model
 from .split import FIT, Split
@@ -143,7 +144,9 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
         elif path.is_file():
             files = [path]
         else:
-            raise EigenlensError(f"no such data: {item!r} is no picture, no folder and no named set ({', '.join(NAMED)})")
+            raise EigenlensError(
+                f"no such data: {item!r}{near(item, NAMED)} is no picture, no folder and no named set ({', '.join(NAMED)})"
+            )
         for file in files:
             try:
                 with Image.open(file) as picture:

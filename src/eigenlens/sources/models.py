@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from ..errors import EigenlensError, first_line
+from ..names import near
 from . import catalogue
 from .model_folder import check_folder
 from .tokenizers import tokenizer_of
@@ -126,7 +127,8 @@ def _from_place(name: str) -> Model:
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         folder, source = name, "hub"
     else:
-        raise EigenlensError(f"no such model: {name!r} is no catalogue name, no folder and no hub id")
+        hint = near(name, catalogue.MODELS)
+        raise EigenlensError(f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id")
     with _quiet():
         config = _config(folder, name)
         module = _weights(folder, config, name)
@@ -160,7 +162,8 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
-                f"no such model: {name!r} is no folder, not in the catalogue ({known}), and could not be had from the hub"
+                f"no such model: {name!r}{near(name, catalogue.MODELS)} is no folder, not in the catalogue ({known}), and "
+                "could not be had from the hub"
             ) from error
         raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
     return config

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import EigenlensError
+from ..names import near
 from . import datasets
 
 SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
@@ -53,7 +54,7 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             sources.append(path)
         else:
             known = ", ".join(NAMED)
-            raise EigenlensError(f"no such data: {item!r} is no file, no folder and no named text ({known})")
+            raise EigenlensError(f"no such data: {item!r}{near(item, NAMED)} is no file, no folder and no named text ({known})")
     if sources.count("-") > 1:
         raise EigenlensError("standard input is named twice, and can be read only once")
     random.Random(seed).shuffle(sources)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
 from ..errors import EigenlensError
+from ..names import several
 from ..run.engine import Engine, choose, engaged
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
@@ -54,7 +55,7 @@ def study(
     length: int | None = None,
     inputs: int = 1000,
     held_out: float = 0.2,
-    only: Sequence[str] = STATISTICS,
+    only: str | Sequence[str] = STATISTICS,
     seed: int = 0,
     of: Literal["scores", "pattern"] = "scores",
     before_rope: bool = False,
@@ -107,7 +108,7 @@ def study(
             stack.enter_context(stays_double())
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
-            request, tuple(only), of, before_rope, rank,
+            request, tuple(several(only)), of, before_rope, rank,
             matrix_gigabytes=matrix_gigabytes, batch=batch, shard=shard, depth_every=depth_every,
             diagnostics_every=diagnostics_every, thresholds=dict(thresholds or {}), float64=float64,
         )  # fmt: skip

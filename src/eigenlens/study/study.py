@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from ..diagnostics import Diagnoses, Finding, find
 from ..errors import EigenlensError
+from ..names import Named, unknown
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.forms import LAYER, check_form
@@ -25,10 +25,10 @@ from ..spectra.rows import RowBasis, levels, row_basis
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from .depth import Depth, of_depth
+from .eigenspaces import eigenspaces_of, place_label
 from .record import check_record
 from .recorder import Recording
 from .stored import (
-    KEPT_VECTORS,
     check_depth,
     check_moments,
     check_rows,
@@ -40,6 +40,7 @@ from .stored import (
 )  # fmt: skip
 
 FORMAT = 4
+HALVES = ("fit", "held")
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
@@ -150,18 +151,22 @@ class Study:
             parts = halves(self._tensors("rows"))
             for state in parts.values():
                 check_rows(state, self.sites)
-            return {part: RowMoments.from_state(state).result() for part, state in parts.items()}
+            return {part: Named("site", RowMoments.from_state(state).result()) for part, state in parts.items()}
 
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
         """First and second moments of the rows of every site."""
+        if part not in HALVES:
+            raise unknown("part", part, HALVES)
         return self._rows[part]
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
         """Moments of queries and keys of every site."""
+        if part not in HALVES:
+            raise unknown("part", part, HALVES)
         with self._damage("moments"):
             state = halves(self._tensors("moments"))[part]
             check_moments(state, self.sites)
-            return QueryKeyMoments.from_state(state).result()
+            return Named("site", QueryKeyMoments.from_state(state).result())
 
     @cached_property
     def depth(self) -> Depth:
@@ -201,9 +206,9 @@ class Study:
     def row_basis(self, place: Place, centring: Centring = "centred") -> RowBasis:
         """Mean, eigenvalues and eigenvectors of the rows of a place: `Place("head", "encoder", 3)`."""
         if (place, centring) not in self._bases:
-            sums = levels(self.row_sums()).get(place)
-            if sums is None:
-                raise EigenlensError(f"the study in {self.folder} has no {place}")
+            known = levels(self.row_sums())
+            if (sums := known.get(place)) is None:
+                raise unknown(place.level, place_label(place), (place_label(one) for one in known if one.level == place.level))
             with self._damage("rows"):
                 self._bases[place, centring] = row_basis(sums, centring)
         return self._bases[place, centring]
@@ -212,7 +217,7 @@ class Study:
     def matrix_results(self) -> dict[str, dict[str, Tensor]]:
         """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps `(H, T, S)`."""
         with self._damage("matrices"):
-            return read_matrices(self._tensors("matrices"), self.sites)
+            return Named("site", read_matrices(self._tensors("matrices"), self.sites))
 
     def eigenspaces(
         self,
@@ -222,45 +227,7 @@ class Study:
         centring: Centring = "centred",
     ) -> Eigenspaces:
         """The leading `rank` eigenvectors of every head, layer or stack, ready to be compared."""
-        names, vectors, layers = [], [], []
-        if analysis == "matrices":
-            if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
-                raise EigenlensError(
-                    f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head"
-                )
-            for site in [site for site in self.ordered_sites if site in self.matrix_results]:
-                parts = self.matrix_results[site]
-                for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
-                    names.append(f"{site}.{head}")
-                    layers.append(site)
-                    vectors.append(found.T.double())
-            dimensions = next(iter(self.sites.values()))["pairs"]
-            return Eigenspaces(tuple(names), tuple(layers), torch.stack(_same(vectors)), None, None, dimensions)
-        scatters, values = [], []
-        known = levels(self.row_sums())
-        for place in dict.fromkeys(Place.of(site, level) for site in self.ordered_sites):
-            if (sums := known.get(place)) is None:  # a stack whose layers see different numbers of keys
-                continue
-            basis = self.row_basis(place, centring)
-            site = place.stack if place.layer is None else f"{place.stack}/{place.layer}"
-            for head in range(len(sums.second)):
-                names.append(f"{site}.{head}" if level == "head" else site)
-                layers.append(site)
-                u = basis.vectors[head]
-                vectors.append(u[:, :rank])
-                scatters.append((u * basis.eigenvalues[head]) @ u.T)
-                values.append(basis.eigenvalues[head])
-        dimensions = vectors[0].shape[0] - (centring == "row-centred")
-        if rank > vectors[0].shape[0]:
-            raise EigenlensError(f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row")
-        return Eigenspaces(
-            tuple(names),
-            tuple(layers),
-            torch.stack(_same(vectors)),
-            torch.stack(scatters),
-            torch.stack(values),
-            dimensions,
-        )
+        return eigenspaces_of(self, analysis, level, rank, centring)
 
     def overlap(
         self,
@@ -319,12 +286,6 @@ class Study:
             return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
         words = " ".join([sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)])
         return html_view(self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self))
-
-
-def _same(vectors: list[Tensor]) -> list[Tensor]:
-    if len({v.shape for v in vectors}) > 1:
-        raise EigenlensError("the layers of this model see different numbers of keys; their eigenspaces cannot be compared")
-    return vectors
 
 
 def _wide(spectra: Spectra) -> list[dict[str, Any]]:
