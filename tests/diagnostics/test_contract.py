@@ -137,7 +137,7 @@ def test_an_unknown_name_is_told():
     found = Diagnoses([finding({(0, 0): 0.5})])
     with pytest.raises(EigenlensError, match="no diagnostic 'spikes'; there are sinks"):
         found["spikes"]
-    with pytest.raises(EigenlensError, match="sinks has no number 'size'; there are rate"):
+    with pytest.raises(EigenlensError, match="no number of sinks 'size'; there are rate"):
         found["sinks"].values("size")
     with pytest.raises(EigenlensError, match=r"sinks has no rate of self/3\.1"):
         found["sinks"].value("rate", "self", 3, 1)

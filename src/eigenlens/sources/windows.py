@@ -83,12 +83,13 @@ def pack(
     around: tuple[list[int], list[int]] = ([], []),
     between: list[int] | None = None,
     pad: int | None = None,
+    what: str = "the text",
 ) -> Windows:
     """Make inputs of `width` tokens and write them to `folder/ids.npy`.
 
     Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the middle, and are cut every
     `width` tokens; an input never mixes fit and held-out text. Padded: one input a document, cut or filled with `pad`.
-    `around` holds the tokens that start and end every input.
+    `around` holds the tokens that start and end every input; `what` is cut, in words.
     """
     before, after = around
     body = width - len(before) - len(after)
@@ -138,17 +139,17 @@ def pack(
     number = sum(made.values())
     ids.flush()
     windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number], named)
-    _check(windows, width, documents_seen=len(set(documents[:number].tolist())), leftover=sum(map(len, held.values())))
+    _check(windows, width, len(set(documents[:number].tolist())), sum(map(len, held.values())), what)
     return windows
 
 
-def _check(windows: Windows, width: int, documents_seen: int, leftover: int) -> None:
+def _check(windows: Windows, width: int, documents_seen: int, leftover: int, what: str) -> None:
     fit, held = int((windows.buckets == FIT).sum()), int((windows.buckets != FIT).sum())
     if fit + held == 0 and leftover == 0:
-        raise EigenlensError("the text is empty")
+        raise EigenlensError(f"{what} is empty")
     if fit < 2 or held < 1:
         raise EigenlensError(
-            f"the text is too short: at length {width} it gives {fit} inputs to fit and {held} to hold out from "
+            f"{what} is too short: at length {width} it gives {numbered(fit, 'input')} to fit and {held} to hold out from "
             f"{numbered(documents_seen, 'document')}, where 2 and 1 are the least; "
-            "give more text or a smaller length"
+            f"give more {'text or a smaller length' if what == 'the text' else 'token ids'}"
         )

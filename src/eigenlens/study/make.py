@@ -28,6 +28,7 @@ from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
 from ..run.progress import Report, say, silent
 from ..run.whole import lost
+from ..sources.arrays import ArrayName, array_of
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
@@ -80,8 +81,9 @@ def study(
 
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
     (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
-    the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
-    object. Metrics along depth are measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
+    the catalogue's text, or its photographs. `length` is 128 tokens by default, and of an array that of its rows. `out` is
+    the study's folder; without one the study lives as long as the object. Metrics along depth are measured on every
+    `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
     `thresholds` are other settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64` runs
     the model in double, also where its own code goes down to float32. A study that was killed goes on with `resume=True`
     and ends with the same numbers. The inputs are cut into shards of about `shard` inputs, which `engine` works on: this
@@ -172,7 +174,7 @@ def _record(
     recording = Recorder(stage, inputs, matrix, asks, engine, folder / "unfinished", report).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
-        notes.append(f"the data gave {got} inputs where {asked} were asked for")
+        notes.append(f"the data gave {got:,} inputs, fewer than {asked:,}")
     if recording.depth is not None and not recording.depth.sums:
         notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
     if recording.failed:
@@ -220,10 +222,10 @@ def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...
         return (name,)
     if isinstance(data, Tensor):
         data = data.detach().cpu().numpy()
+    if isinstance(data, list | tuple) and data and not isinstance(data[0], str | Path):
+        data = array_of(data)
     if isinstance(data, np.ndarray):
-        path = scratch / "array.npy"
-        np.save(path, data, allow_pickle=False)
-        return (str(path),)
+        return (ArrayName.of(data, scratch),)
     return (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
 
 
