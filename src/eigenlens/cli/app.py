@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +25,6 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="The folder of the study.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing study.")]
 Device = Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda; auto is the GPU, where there is one.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="With --engine dask: worker processes to start on this machine.")]

@@ -12,6 +12,7 @@ from ..errors import EigenlensError
 from ..names import several, unknown
 from ..terminal import print_table
 from .app import Device, Json, app
+from .places import place_for
 
 if TYPE_CHECKING:
     from ..bench import Bench
@@ -22,9 +23,15 @@ def bench(
     benches: Annotated[
         list[str] | None, typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all).")
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each bench.")] = Path(
-        "bench"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A folder for the results, one inside it for each bench (default: bench, or bench-2, … where one of the "
+            "benches is in that already).",
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
     mechanisms: Annotated[
         str | None, typer.Option(help="Mechanisms that take part, with commas (default: every one that is known).")
@@ -54,6 +61,7 @@ def bench(
         check_needs(name, quick)
     added = [] if load is None else load_file(load)
     named = None if mechanisms is None else [*several(mechanisms), *added]
+    out = place_for(out, "bench", [f"{name}/bench.json" for name in benches or SCALES], resume=resume, force=force)
     records: list[dict[str, Any]] = []
     for name in SCALES:
         if benches and name not in benches:

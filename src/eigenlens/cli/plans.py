@@ -13,6 +13,7 @@ from ..errors import EigenlensError
 from ..shell import command
 from ..terminal import print_plan, print_table
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .places import latest, place_for
 
 
 @app.command()
@@ -23,7 +24,10 @@ def plan(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25.")] = None,
     error: Annotated[float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the plan.")] = Path("plan"),
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder of the plan (default: plan, or plan-2, … where that is taken)."),
+    ] = None,
     estimators: Annotated[str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")] = None,
     blocks: Annotated[
         bool, typer.Option("--blocks", help="Block-adaptive attention for long inputs of a language model.")
@@ -43,6 +47,7 @@ def plan(
     from ..run.progress import bar
     from ..sources.models import place_of
 
+    out = place_for(out, "plan", ["plan.json"], force=force)
     shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
     if blocks and (budget is None or error is not None or estimators is not None):
         raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
@@ -69,7 +74,9 @@ def plan(
 def evaluate(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
-    plan: Annotated[Path | None, typer.Option(help="The folder of the plan (default: plan).")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="The folder of the plan (default: the last of plan, plan-2, … that is there).")
+    ] = None,
     attention: Annotated[
         str | None, typer.Option(help="Instead of a plan: a mechanism by name, put into the model without training.")
     ] = None,
@@ -93,7 +100,7 @@ def evaluate(
     from ..run.progress import bar
 
     if plan is None and attention is None:
-        plan = Path("plan")
+        plan = latest("plan", "plan.json")
     with bar() as report:
         found = measure(
             model, data or None, plan=plan, attention=attention, settings=settings_of(setting or []), inputs=inputs,

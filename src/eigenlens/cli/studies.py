@@ -12,12 +12,15 @@ from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
 from ..terminal import print_study, print_table
-from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Out, Scheduler, Workers, app, engine_of
+from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .places import place_for
 
 
 @app.command()
 def demo(
-    out: Out = Path("demo"),
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A folder for it all (default: demo, or demo-2, … where that is taken).")
+    ] = None,
     inputs: Inputs = 300,
     force: Force = False,
     as_json: Json = False,
@@ -32,6 +35,7 @@ def demo(
     from ..run.progress import bar
     from ..study.pictures import draw
 
+    out = place_for(out, "demo", ["report.html"], force=force)
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
     with bar() as report:
         planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
@@ -88,7 +92,10 @@ def study(
         list[str] | None,
         typer.Argument(help="Text files, folders, - for standard input, a named set, token ids (.npy), pictures, .wav files."),
     ] = None,
-    out: Out = Path("study"),
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder of the study (default: study, or study-2, … where that is taken)."),
+    ] = None,
     length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
     inputs: Inputs = 1000,
     held_out: Annotated[float, typer.Option(help="Share of the inputs held out, by document.")] = 0.2,
@@ -122,7 +129,8 @@ def study(
 ) -> None:
     """Study a model's attention on data, in one pass, into a folder."""
     made = _study(
-        model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=only, seed=seed, of=of,
+        model, data or None, place_for(out, "study", ["study.json"], resume=resume, force=force), length=length,
+        inputs=inputs, held_out=held_out, only=only, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
         shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure),
         thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
