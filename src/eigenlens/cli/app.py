@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EigenlensError, EigenlensWarning
+from .streams import written
 
 if TYPE_CHECKING:
     from ..run.engine import Engine
@@ -106,9 +106,7 @@ def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.showwarning = _told
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name with half a character is shown, and stops nothing
+    sys.stdout, sys.stderr = written(sys.stdout), written(sys.stderr)
     log = logging.getLogger("eigenlens")
     log.setLevel(logging.INFO)
     log.handlers = [_Lines()]

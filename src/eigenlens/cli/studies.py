@@ -90,7 +90,10 @@ def study(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[
         list[str] | None,
-        typer.Argument(help="Text files, folders, - for standard input, a named set, token ids (.npy), pictures, .wav files."),
+        typer.Argument(
+            help="Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named set, token ids "
+            "(.npy), pictures, .wav files."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
@@ -169,6 +170,12 @@ class Collapse:
         from .plots import residual_curves
 
         return residual_curves(self)
+
+    def __repr__(self) -> str:
+        more = [name for name, held in (("paths", self.paths), ("bounds", self.bounds)) if held]
+        inputs = numbered(self.facts["inputs"], "input")
+        holds = "; ".join([", ".join(self.curves), *more])
+        return f"<collapse run of {self.name}: {inputs} of {self.facts['length']} tokens; {holds}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

@@ -97,11 +97,21 @@ class Finding:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a place: stack, layer, head, and every number side by side."""
+        """One record a place: stack, layer, head, and every number with its interval: `rate`, `rate_low`, `rate_high`.
+
+        A number without an interval in any place, such as one of weights, has no such columns.
+        """
+        bounded = {n.name for n in self.numbers if n.low is not None}
+        columns = [
+            key for name in self.words for key in ((name, f"{name}_low", f"{name}_high") if name in bounded else (name,))
+        ]
         rows: dict[Place, dict[str, Any]] = {}
         for n in self.numbers:
             start = {"stack": n.stack, "layer": n.layer} | ({} if n.head is None else {"head": n.head})
-            rows.setdefault(n.place, {**start, **dict.fromkeys(self.words)})[n.name] = n.mean
+            row = rows.setdefault(n.place, {**start, **dict.fromkeys(columns)})
+            row[n.name] = n.mean
+            if n.name in bounded:
+                row |= {f"{n.name}_low": n.low, f"{n.name}_high": n.high}
         return list(rows.values())
 
     def layers(self) -> list[dict[str, Any]]:

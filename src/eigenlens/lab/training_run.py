@@ -120,6 +120,9 @@ class TrainingRun:
         )  # fmt: skip
         return chart.properties(title=self.facts["run"]["task"]["name"], width=360, height=240)
 
+    def __repr__(self) -> str:
+        return f"<training run in {self.folder}: {self.sentence}>"
+
     def _repr_html_(self) -> str:
         return html_view("Training run", self.sentence, self.plot(), self.rows())
 

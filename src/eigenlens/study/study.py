@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ..diagnostics import Diagnoses, Finding, find
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named, unknown
 from ..run.checkpoints import unpack_states
@@ -277,6 +278,14 @@ class Study:
         if not len(self.spectra) and self.has("depth"):
             return self.depth.plot()
         return dimension_map(self.spectra, "rows" if len(self.spectra.select(analysis="rows")) else "matrices")
+
+    def __repr__(self) -> str:
+        heads = numbered(sum(site["heads"] for site in self.sites.values()), "head")
+        holds = ", ".join(name for name in FILES[1:] if self.has(name))
+        where = "" if self._keep is not None else f", in {self.folder}"
+        missing = ", partial" if self.partial else ""
+        inputs = numbered(self.facts["inputs"], "input")
+        return f"<study of {self.name}: {inputs} of {self.length} tokens{missing}, {heads}; {holds}{where}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view
