@@ -139,7 +139,7 @@ def test_an_unknown_name_is_told():
         found["spikes"]
     with pytest.raises(EigenlensError, match="no number of sinks 'size'; there are rate"):
         found["sinks"].values("size")
-    with pytest.raises(EigenlensError, match=r"sinks has no rate of self/3\.1"):
+    with pytest.raises(EigenlensError, match=r"no rate of sinks 'self/3\.1'; there are self/0\.0"):
         found["sinks"].value("rate", "self", 3, 1)
 
 
