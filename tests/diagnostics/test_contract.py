@@ -135,11 +135,11 @@ def test_what_changed_between_two_models():
 
 def test_an_unknown_name_is_told():
     found = Diagnoses([finding({(0, 0): 0.5})])
-    with pytest.raises(EigenlensError, match="no diagnostic 'spikes' here; there are sinks"):
+    with pytest.raises(EigenlensError, match="no diagnostic 'spikes'; there are sinks"):
         found["spikes"]
-    with pytest.raises(EigenlensError, match="sinks has no number 'size'; there are rate"):
+    with pytest.raises(EigenlensError, match="no number of sinks 'size'; there are rate"):
         found["sinks"].values("size")
-    with pytest.raises(EigenlensError, match=r"sinks has no rate of self/3\.1"):
+    with pytest.raises(EigenlensError, match=r"no rate of sinks 'self/3\.1'; there are self/0\.0"):
         found["sinks"].value("rate", "self", 3, 1)
 
 

@@ -155,7 +155,9 @@ def test_toward_the_target_is_complete(real):
 def test_unknown_methods_and_unknown_models():
     model, batch = load(small_bert()), {"input_ids": torch.randint(0, 50, (1, 5))}
     target = target_of(model, batch, target="output")
-    with pytest.raises(EigenlensError, match="no method 'atention'; there are relevance, attention × gradient"):
+    with pytest.raises(
+        EigenlensError, match=r"no method 'atention' \(did you mean attention\?\); there are relevance, attention × gradient"
+    ):
         attribute(model, batch, target, ["atention"])
     with pytest.raises(EigenlensError, match="no method was named"):
         attribute(model, batch, target, [])

@@ -301,14 +301,14 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for ask in (catalogue.folder, catalogue.installed):
-        with pytest.raises(EigenlensError, match=r"'gpt-9'.*minilm, smollm2"):
+        with pytest.raises(EigenlensError, match=r"no catalogue model 'gpt-9'; there are minilm, smollm2"):
             ask("gpt-9")
     assert next(iter(MODELS)) == DEFAULT_MODEL == "minilm"
 
 
 def test_a_missing_converter_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from eigenlens.sources.recipes import extras, smollm2
-
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
+    monkeypatch.setattr("eigenlens.extras.find_spec", lambda name: None)
+    monkeypatch.setattr(catalogue, "fetch", lambda source: pytest.fail("fetched before the libraries were asked for"))
     with pytest.raises(EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"):
-        smollm2.convert(tmp_path / "archive", tmp_path)
+        catalogue.folder("smollm2")

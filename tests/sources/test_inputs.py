@@ -169,9 +169,9 @@ def broken_file(path, content):
     [
         (np.zeros((40, 12)), r"holds float64 of shape \(40, 12\); token ids are integers"),
         (np.zeros((4, 4, 12), int), "one or two dimensions"),
-        (np.zeros((40, 13), int), "have 13 tokens, where 12"),
+        (np.zeros((40, 13), int), "have 13 tokens, and inputs of 12"),
         (np.full((40, 12), 30_522), "30522, outside the vocabulary of 30522"),
-        (np.array([[5, -7] * 6] * 40), "-7, outside the vocabulary"),
+        (np.array([[5, -7] * 6] * 40), "-7, and token ids are 0 or more"),
         (np.array([{"a": 1}, None], object), "no array of token ids"),
         (np.zeros((2, 12), int), "too short"),
         (np.zeros(0, int), "empty"),

@@ -113,6 +113,54 @@ def test_a_bad_line_of_a_jsonl_file_is_named(tmp_path, line):
         documents([path])
 
 
+@pytest.mark.parametrize(
+    ("lines", "field", "wanted"),
+    [
+        (['{"text": "a", "body": "b"}', "", "  ", '{"body": "d", "text": "c"}'], "", ["a", "c"]),
+        (['{"text": "a", "body": "b"}', '{"body": "d", "text": "c"}', ""], ":body", ["b", "d"]),
+        (['{"id": 1, "review": "a"}', '{"id": 2, "review": "b", "more": "c"}'], "", ["a", "b"]),
+        (['{"id": 1, "a:b": "x"}'], "", ["x"]),
+        ([], "", []),
+    ],
+)
+def test_the_field_of_a_jsonl_file_can_be_chosen(tmp_path, lines, field, wanted):
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    assert documents([f"{path}{field}"]) == wanted
+
+
+def test_two_fields_of_one_file_are_two_texts(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"title": "one", "body": "two"}\n')
+    assert sorted(documents([f"{path}:title", f"{path}:body"])) == ["one", "two"]
+
+
+def test_a_file_whose_name_has_a_colon_is_that_file(tmp_path):
+    assert documents([write(tmp_path / "a.jsonl:body", "plain words")]) == ["plain words"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "said"),
+    [
+        (
+            ['{"a": "x", "b": "y"}'],
+            "",
+            r"line 1: no field 'text', and strings in a, b; name one behind the file, such as .*a\.jsonl:a$",
+        ),
+        (['{"a": 1}'], "", r"line 1: none of its fields holds a string: a$"),
+        (["{}"], "", r"line 1: none of its fields holds a string: there are none$"),
+        (['{"body": "x"}'], ":bdy", r"line 1: no field 'bdy' \(did you mean body\?\); its fields are body$"),
+        (['{"text": "x"}', "", '{"body": "x"}'], "", r"line 3: no field 'text'; its fields are body$"),
+        (['{"text": "x"}', '{"text": null}'], "", r"line 2: the field 'text' is no string but 'None'$"),
+        (['{"text": "x"}', "[" * 100_000], "", r"line 2: this is not JSON"),
+        (['{"text": "x"', ""], "", r"line 1: this is not JSON: .*delimiter"),
+        (["3"], "", r"line 1: this is not a JSON object"),
+    ],
+)
+def test_a_line_without_the_field_is_named_with_the_fields_it_has(tmp_path, lines, field, said):
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    with pytest.raises(EigenlensError, match=r"a\.jsonl, " + said):
+        documents([f"{path}{field}"])
+
+
 def test_standard_input_is_text(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("größere Dinge\r\nund mehr".encode())))
     assert documents(["-"]) == ["größere Dinge\nund mehr"]

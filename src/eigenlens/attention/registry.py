@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from ..hints import fits, told
+from ..names import unknown
 from .given import read_mask, with_bias
 from .mechanism import Mechanism, Shape
 
@@ -61,7 +62,7 @@ def mechanisms() -> dict[str, type[Mechanism]]:
 def find(name: str) -> type[Mechanism]:
     """The mechanism of a name, another name of it, or its letter."""
     if name not in _aliases:
-        raise EigenlensError(f"no mechanism {name!r}; there are {', '.join(sorted(_known))}")
+        raise unknown("mechanism", name, sorted(_known))
     return _known[_aliases[name]]
 
 

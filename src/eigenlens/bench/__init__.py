@@ -3,6 +3,6 @@
 from .choose import Chosen, Head, assign, choose
 from .entrants import load_file
 from .result import Bench
-from .run import SCALES, bench
+from .run import SCALES, bench, check_needs
 
-__all__ = ["SCALES", "Bench", "Chosen", "Head", "assign", "bench", "choose", "load_file"]
+__all__ = ["SCALES", "Bench", "Chosen", "Head", "assign", "bench", "check_needs", "choose", "load_file"]

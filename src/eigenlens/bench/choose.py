@@ -20,6 +20,7 @@ from ..attention.relevance import head_relevance, relevance_map
 from ..attention.softmax import Softmax
 from ..errors import EigenlensError
 from ..lab import Transformer
+from ..names import several
 from .entrants import FULL, SMALL, fits, settings_for
 
 INPUTS = 64
@@ -78,7 +79,7 @@ class Chosen:
 
 
 def choose(
-    model: Transformer, task: Any, budget: float = 0.5, candidates: Sequence[str] | None = None,
+    model: Transformer, task: Any, budget: float = 0.5, candidates: str | Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None, inputs: int = INPUTS,
 ) -> Chosen:  # fmt: skip
     """A mechanism for every head of a trained lab model with full attention, within a share of its attention's cost.
@@ -108,13 +109,15 @@ def choose(
     return Chosen(heads, kept, full * L * H)
 
 
-def _candidates(names: Sequence[str] | None, causal: bool, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mechanism]:
+def _candidates(
+    names: str | Sequence[str] | None, causal: bool, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mechanism]:
     from ..attention import mechanisms
 
     if names is None:
         chosen = [name for name, kind in mechanisms().items() if fits(name, causal) and not kind.own_weights]
     else:
-        chosen = [find(name).name for name in names]
+        chosen = [find(name).name for name in several(names)]
     for name in chosen:
         if find(name).own_weights:
             raise EigenlensError(f"{name} has weights of its own: what it would change is not known before it is trained")

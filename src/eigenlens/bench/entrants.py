@@ -11,6 +11,7 @@ from typing import Any
 
 from ..attention import Mechanism, find, mechanisms
 from ..errors import EigenlensError
+from ..names import several
 
 FULL = "softmax"
 """What all others are held against."""
@@ -35,11 +36,11 @@ MIDDLE: dict[str, dict[str, Any]] = {
 """Settings for inputs of 128 tokens."""
 
 
-def entrants(names: Sequence[str] | None = None) -> list[str]:
+def entrants(names: str | Sequence[str] | None = None) -> list[str]:
     """The own names of mechanisms that were named, or of all, each once; full attention first."""
     if names is not None and not names:
         raise EigenlensError(f"no mechanism was named; there are {', '.join(sorted(mechanisms()))}")
-    found = list(mechanisms()) if names is None else [find(name).name for name in names]
+    found = list(mechanisms()) if names is None else [find(name).name for name in several(names)]
     return list(dict.fromkeys(([FULL] if FULL in found else []) + found))
 
 

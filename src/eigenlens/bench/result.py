@@ -10,6 +10,7 @@ from typing import Any
 from ..display import html_view
 from ..errors import EigenlensError
 from ..run.files import read_json
+from ..shell import command
 
 FORMAT = 1
 
@@ -68,7 +69,8 @@ class Bench:
         """Open a bench; a damaged or foreign folder is refused with the reason."""
         path = Path(folder) / "bench.json"
         if not path.is_file():
-            raise EigenlensError(f"{folder} is no finished bench: it holds no bench.json; make one with: eigenlens bench -o")
+            how = command("bench", "-o", Path(folder).parent)
+            raise EigenlensError(f"{folder} is no finished bench: it holds no bench.json; make one with: {how}")
         record = read_json(path)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise EigenlensError(f"the bench in {folder} is of another format than {FORMAT}; make it anew")

@@ -10,8 +10,10 @@ from typing import Any
 from ..attention import find
 from ..errors import EigenlensError
 from ..lab.training_run import check_device
+from ..names import unknown
 from ..run.parts import Parts
 from ..run.progress import Report, silent
+from ..sources.needs import check_named, read_by
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
 from .damage import DAMAGE_QUICK, DamageScale, damage
 from .entrants import FULL, entrants, fits, ours
@@ -33,7 +35,7 @@ SCALES: Mapping[str, tuple[Any, Any]] = {
 
 
 def bench(
-    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: Sequence[str] | None = None,
+    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: str | Sequence[str] | None = None,
     lengths: Sequence[int] | None = None, device: str = "cpu", resume: bool = False, force: bool = False,
     report: Report = silent,
 ) -> Bench:  # fmt: skip
@@ -45,7 +47,7 @@ def bench(
     >>> bench("speed", mechanisms=["softmax", "window"]).sentence
     """
     if name not in SCALES:
-        raise EigenlensError(f"no bench {name!r}; there are {', '.join(SCALES)}")
+        raise unknown("bench", name, SCALES)
     out, chosen = Path(out), entrants(mechanisms)
     check_device(device)
     if device != "cpu" and name not in ON_DEVICES:
@@ -57,6 +59,7 @@ def bench(
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
     if name == "choose" and (mechanisms is not None or not all(ours(find(one)) for one in chosen)):
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
+    check_needs(name, quick)
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
     store = out / "models"
@@ -73,6 +76,11 @@ def bench(
     found = replace(found, settings={**parts.request, **found.settings})
     parts.write("bench", found.record())
     return found
+
+
+def check_needs(name: str, quick: bool) -> None:
+    """Refuse a bench whose models and data need libraries that are not here."""
+    check_named(read_by(SCALES[name][quick]), f"the bench {name}")
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
@@ -18,11 +20,13 @@ class SiteNames:
 
     The stack is the module path up to its first number, without the name of the list (`encoder.layer.3.…` → `encoder`);
     the layer is the one number of the path that differs within the stack. A module that is called again in the same pass
-    (shared layers, as in ALBERT), and nested numbering (stages of blocks), count upwards from there.
+    (shared layers, as in ALBERT), and nested numbering (stages of blocks), count upwards from there. Of a transformers model
+    with a head the stack is named as in its backbone, which a study looks at: `self/3`, not `model/3`.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.paths = {id(module): path for path, module in model.named_modules()}
+        self._front = front_of(model)
         numbers: dict[str, list[set[int]]] = {}
         for path in self.paths.values():
             found = [int(part) for part in path.split(".") if part.isdigit()]
@@ -48,13 +52,11 @@ class SiteNames:
 
     def site(self, module: nn.Module) -> Site:
         path = self.path(module)
-        parts = path.split(".")
-        first = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
-        stack = ".".join(parts[: max(first - 1, 0)]) or "self"
+        stack = stack_of(path, self._front)
         if self.kind(module) == "cross":
             stack = "cross" if stack == "self" else f"{stack}.cross"
         varying = self._varying[_pattern(path)]
-        numbers = [int(part) for part in parts if part.isdigit()]
+        numbers = [int(part) for part in path.split(".") if part.isdigit()]
         site = Site(stack, numbers[varying[0]] if len(varying) == 1 else 0)
         while site in self._pass.used:
             site = Site(stack, site.layer + 1)
@@ -67,6 +69,26 @@ class _Pass(threading.local):
 
     def __init__(self) -> None:
         self.used: set[Site] = set()
+
+
+def stack_of(path: str, front: Sequence[str] = ()) -> str:
+    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that leads to the backbone.
+
+    >>> stack_of("encoder.layer.3"), stack_of("model.layers.3"), stack_of("model.layers.3", ["model"])
+    ('encoder', 'model', 'self')
+    """
+    parts = path.split(".")
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
+    before = parts[: max(first - 1, 0)]
+    return ".".join(before[len(front) :] if before[: len(front)] == list(front) else before) or "self"
+
+
+def front_of(model: nn.Module) -> list[str]:
+    """Where the backbone of a transformers model is; nowhere of any other module."""
+    library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
+    if library is None or not isinstance(model, library.PreTrainedModel) or model.base_model is model:
+        return []
+    return next(path for path, module in model.named_modules() if module is model.base_model).split(".")
 
 
 def _pattern(path: str) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import EigenlensError, EigenlensWarning
+from .streams import written
 
 if TYPE_CHECKING:
     from ..run.engine import Engine
@@ -26,7 +25,6 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="The folder of the study.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing study.")]
 Device = Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda; auto is the GPU, where there is one.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="With --engine dask: worker processes to start on this machine.")]
@@ -108,9 +106,7 @@ def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.showwarning = _told
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name with half a character is shown, and stops nothing
+    sys.stdout, sys.stderr = written(sys.stdout), written(sys.stderr)
     log = logging.getLogger("eigenlens")
     log.setLevel(logging.INFO)
     log.handlers = [_Lines()]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..names import several, unknown
 from ..terminal import print_table
 from .app import Device, Json, app
+from .places import place_for
 
 if TYPE_CHECKING:
     from ..bench import Bench
@@ -21,9 +23,15 @@ def bench(
     benches: Annotated[
         list[str] | None, typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all).")
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each bench.")] = Path(
-        "bench"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A folder for the results, one inside it for each bench (default: bench, or bench-2, … where one of the "
+            "benches is in that already).",
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
     mechanisms: Annotated[
         str | None, typer.Option(help="Mechanisms that take part, with commas (default: every one that is known).")
@@ -40,17 +48,20 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Hold attention mechanisms against each other: time, quality, damage to trained models, spectra, a choice by head."""
-    from ..bench import SCALES, load_file
+    from ..bench import SCALES, check_needs, load_file
     from ..bench import bench as run
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    if unknown := [name for name in benches or () if name not in SCALES]:
-        raise EigenlensError(f"no bench {unknown[0]!r}; there are {', '.join(SCALES)}")
+    if wrong := [name for name in benches or () if name not in SCALES]:
+        raise unknown("bench", wrong[0], SCALES)
     if lengths is not None and benches and "speed" not in benches:
         raise EigenlensError("lengths are those of the speed bench, which is not among the benches asked for")
+    for name in benches or SCALES:
+        check_needs(name, quick)
     added = [] if load is None else load_file(load)
-    named = None if mechanisms is None else [*_parted(mechanisms), *added]
+    named = None if mechanisms is None else [*several(mechanisms), *added]
+    out = place_for(out, "bench", [f"{name}/bench.json" for name in benches or SCALES], resume=resume, force=force)
     records: list[dict[str, Any]] = []
     for name in SCALES:
         if benches and name not in benches:
@@ -87,12 +98,8 @@ LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_sing
 """Columns that are in the record and would crowd a printed table."""
 
 
-def _parted(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _numbers(text: str | None) -> list[int] | None:
     try:
-        return None if text is None else [int(part) for part in _parted(text)]
+        return None if text is None else [int(part) for part in several(text)]
     except ValueError as error:
         raise EigenlensError(f"lengths are whole numbers with commas, not {text!r}") from error

@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from ..errors import EigenlensError
 from ..terminal import print_explanation
 from .app import Device, Json, app
+from .places import place_for
 
 
 class TextLast(TyperCommand):
@@ -53,7 +54,12 @@ def explain(
     deletion: Annotated[
         bool, typer.Option("--deletion/--no-deletion", help="Measure what becomes of the target when tokens are taken away.")
     ] = True,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the explanation.")] = Path("explanation"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="The folder of the explanation (default: explanation, or explanation-2, … where that is taken)."
+        ),
+    ] = None,
     gigabytes: Annotated[
         float, typer.Option(help="Most memory for attention patterns and their gradients; a text that takes more is refused.")
     ] = 8.0,
@@ -66,11 +72,11 @@ def explain(
     from ..report import report as write
     from ..run.progress import bar
 
+    out = place_for(out, "explanation", ["explanation.json"], force=force)
     given = _standard_input() if text == "-" else text
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     with bar() as report:
         made = make(
-            model, given, target=target, against=against, methods=names, deletion=deletion, out=out, force=force,
+            model, given, target=target, against=against, methods=methods, deletion=deletion, out=out, force=force,
             gigabytes=gigabytes, device=device, report=report,
         )  # fmt: skip
         page = write(made, out=out / "explanation.html", force=force, progress=report)

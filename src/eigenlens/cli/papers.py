@@ -11,13 +11,17 @@ import typer
 from ..errors import EigenlensError
 from ..terminal import print_claims, print_collapse
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .places import place_for
 
 
 @app.command()
 def collapse(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the run.")] = Path("collapse"),
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder of the run (default: collapse, or collapse-2, … where that is taken)."),
+    ] = None,
     length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
     inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
     paths: Annotated[int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")] = 8,
@@ -42,11 +46,11 @@ def collapse(
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    names = None if variants is None else [name.strip() for name in variants.split(",") if name.strip()]
+    out = place_for(out, "collapse", ["collapse.json"], resume=resume, force=force)
     try:
         with bar() as report:
             made = make(
-                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=names,
+                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=variants,
                 float64=float64, pad=pad, seed=seed, device=device, resume=resume, force=force, report=report,
                 engine=engine_of(engine, workers, scheduler, on_failure),
             )  # fmt: skip
@@ -64,9 +68,15 @@ def collapse(
 def reproduce(
     papers: Annotated[list[str] | None, typer.Argument(help="Papers by name (default: all).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
-    out: Annotated[Path, typer.Option("-o", "--out", help="A folder for the results, one inside it for each paper.")] = Path(
-        "reproduction"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A folder for the results, one inside it for each paper (default: reproduction, or reproduction-2, … where "
+            "one of the papers is in that already).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
     engine: EngineName = "local",
     workers: Workers = None,
@@ -77,12 +87,14 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Print the claims of papers: what was published, what is measured here, and the verdict."""
-    from ..papers import PAPERS, paper
+    from ..papers import PAPERS, check_papers, paper
     from ..papers.pictures import draw
     from ..run.engine import engaged
     from ..run.progress import bar
 
     chosen = {name: paper(name) for name in papers or PAPERS}
+    check_papers(chosen, quick)
+    out = place_for(out, "reproduction", [f"{name}/reproduction.json" for name in chosen], resume=resume, force=force)
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
     with engaged(working):  # one cluster for all papers

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..shell import command
 from ..terminal import print_plan, print_table
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .places import latest, place_for
 
 
 @app.command()
@@ -22,7 +24,10 @@ def plan(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25.")] = None,
     error: Annotated[float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the plan.")] = Path("plan"),
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder of the plan (default: plan, or plan-2, … where that is taken)."),
+    ] = None,
     estimators: Annotated[str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")] = None,
     blocks: Annotated[
         bool, typer.Option("--blocks", help="Block-adaptive attention for long inputs of a language model.")
@@ -40,33 +45,38 @@ def plan(
     from ..reconstruct import plan_blocks
     from ..run.charts import save_charts
     from ..run.progress import bar
+    from ..sources.models import place_of
 
+    out = place_for(out, "plan", ["plan.json"], force=force)
     shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
     if blocks and (budget is None or error is not None or estimators is not None):
         raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
     if not blocks and length is not None:
         raise EigenlensError("the length of a plan is that of its study; only a plan of --blocks has its own")
-    names = None if estimators is None else [name.strip() for name in estimators.split(",") if name.strip()]
     with bar() as report:
         if blocks and budget is not None:
             made = plan_blocks(folder, budget=budget, length=length or 4096, inputs=inputs or 1, report=report, **shared)
         else:
             made = make(
-                folder, budget=budget, error=error, estimators=names, inputs=inputs or 16, seed=seed, report=report, **shared
+                folder, budget=budget, error=error, estimators=estimators, inputs=inputs or 16, seed=seed, report=report,
+                **shared,
             )  # fmt: skip
     drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_plan(made)
-    print(f"\nThe plan is in {out}; measure it with: eigenlens evaluate {made.facts['model']['name']} --plan {out}")
+    how = command("evaluate", place_of(made.facts["model"]), "--plan", out)
+    print(f"\nThe plan is in {out}; measure it with: {how}")
 
 
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
-    plan: Annotated[Path | None, typer.Option(help="The folder of the plan (default: plan).")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="The folder of the plan (default: the last of plan, plan-2, … that is there).")
+    ] = None,
     attention: Annotated[
         str | None, typer.Option(help="Instead of a plan: a mechanism by name, put into the model without training.")
     ] = None,
@@ -90,7 +100,7 @@ def evaluate(
     from ..run.progress import bar
 
     if plan is None and attention is None:
-        plan = Path("plan")
+        plan = latest("plan", "plan.json")
     with bar() as report:
         found = measure(
             model, data or None, plan=plan, attention=attention, settings=settings_of(setting or []), inputs=inputs,

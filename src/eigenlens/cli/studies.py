@@ -9,13 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
+from ..names import unknown
+from ..shell import command
 from ..terminal import print_study, print_table
-from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Out, Scheduler, Workers, app, engine_of
+from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .places import place_for
 
 
 @app.command()
 def demo(
-    out: Out = Path("demo"),
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A folder for it all (default: demo, or demo-2, … where that is taken).")
+    ] = None,
     inputs: Inputs = 300,
     force: Force = False,
     as_json: Json = False,
@@ -30,6 +35,7 @@ def demo(
     from ..run.progress import bar
     from ..study.pictures import draw
 
+    out = place_for(out, "demo", ["report.html"], force=force)
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
     with bar() as report:
         planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
@@ -84,9 +90,15 @@ def study(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[
         list[str] | None,
-        typer.Argument(help="Text files, folders, - for standard input, a named set, token ids (.npy), pictures, .wav files."),
+        typer.Argument(
+            help="Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named set, token ids "
+            "(.npy), pictures, .wav files."
+        ),
     ] = None,
-    out: Out = Path("study"),
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder of the study (default: study, or study-2, … where that is taken)."),
+    ] = None,
     length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
     inputs: Inputs = 1000,
     held_out: Annotated[float, typer.Option(help="Share of the inputs held out, by document.")] = 0.2,
@@ -119,9 +131,9 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Study a model's attention on data, in one pass, into a folder."""
-    names = tuple(name.strip() for name in only.split(",") if name.strip())
     made = _study(
-        model, data or None, out, length=length, inputs=inputs, held_out=held_out, only=names, seed=seed, of=of,
+        model, data or None, place_for(out, "study", ["study.json"], resume=resume, force=force), length=length,
+        inputs=inputs, held_out=held_out, only=only, seed=seed, of=of,
         before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
         shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure),
         thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
@@ -130,7 +142,7 @@ def study(
         print(json.dumps(made.record()))
     else:
         print_study(made)
-        print(f"\nThe study is in {made.folder}; see it again with: eigenlens show {made.folder}")
+        print(f"\nThe study is in {made.folder}; see it again with: {command('show', made.folder)}")
 
 
 @app.command()
@@ -165,7 +177,7 @@ def compare(
     from ..study import compare as compare_studies
 
     if centring not in CENTRINGS:
-        raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
+        raise unknown("centring", centring, CENTRINGS)
     try:
         numbers = None if ranks is None else [int(rank) for rank in ranks.split(",")]
     except ValueError as error:

@@ -11,12 +11,15 @@ import typer
 from ..errors import EigenlensError
 from ..terminal import print_table
 from .app import Json, app
+from .places import place_for
 
 
 @app.command()
 def train(
     file: Annotated[Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the run.")] = Path("run"),
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The folder of the run (default: run, or run-2, … where that is taken).")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of those in the file.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a file with every key, explained, and end.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
@@ -35,6 +38,7 @@ def train(
     if file is None:
         raise EigenlensError("name the file of the run; `eigenlens train --example > run.toml` writes one to begin with")
     asked = Run.read(file).with_steps(steps)
+    out = place_for(out, "run", ["run.json"], resume=resume, force=force)
     try:
         with bar() as report:
             done = make(asked, out, resume, force, report)
@@ -46,4 +50,4 @@ def train(
         return
     print_table(f"{asked.task}: held-out loss at the end", done.ends())
     print(done.sentence)
-    print(f"\nThe run is in {out}; in Python: eigenlens.lab.open({str(out)!r}).model()")
+    print(f"\nThe run is in {out}; in Python: from eigenlens import lab; lab.open({str(out)!r}).model()")

@@ -13,6 +13,7 @@ from ..capture.session import unseen
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, anatomy
 from ..explain.check import checked
+from ..names import unknown
 from ..switches import Switches
 
 VARIANTS = {
@@ -55,7 +56,7 @@ def ablated(
     chosen = apart if switches is None else switches
     if isinstance(chosen, str):
         if chosen not in VARIANTS:
-            raise EigenlensError(f"no variant {chosen!r}; there are {', '.join(VARIANTS)}")
+            raise unknown("variant", chosen, VARIANTS)
         chosen = VARIANTS[chosen]
     with running(module_of(model), lambda block: lambda x, given: block.run(x, given, chosen)):
         yield

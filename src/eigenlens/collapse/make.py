@@ -17,6 +17,7 @@ from ..capture.borrowed import borrowed
 from ..capture.precision import in_double
 from ..errors import EigenlensError
 from ..explain.anatomy import anatomy
+from ..names import several, unknown
 from ..run.engine import Engine, choose, engaged
 from ..run.parts import Parts
 from ..run.progress import Report, silent
@@ -24,6 +25,7 @@ from ..run.whole import Refused, lost
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.inputs import Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..stats.rounding import precision_of
 from ..study.make import Data, data_names, versions
 from ..study.placed import Placed
@@ -53,7 +55,7 @@ def collapse(
     paths: int = 8,
     bounds: int = 2,
     by: By = "attention",
-    variants: Sequence[str] | None = None,
+    variants: str | Sequence[str] | None = None,
     float64: bool = False,
     pad: bool = False,
     seed: int = 0,
@@ -74,10 +76,10 @@ def collapse(
 
     >>> collapse("minilm").plot()
     """
-    chosen = list(ABLATIONS) if variants is None else list(variants)
+    chosen = list(ABLATIONS) if variants is None else several(variants)
     for name in chosen:
         if name not in ABLATIONS:
-            raise EigenlensError(f"no variant {name!r}; there are {', '.join(ABLATIONS)}")
+            raise unknown("variant", name, ABLATIONS)
     if by not in get_args(By):
         raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
     if paths < 0 or bounds < 0:
@@ -86,6 +88,7 @@ def collapse(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         engine = choose(engine)
+        check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:

@@ -7,10 +7,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from ..display import few_names
+from ..display import few_names, numbered
 from ..errors import EigenlensError
+from ..names import Named
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..run.places import damage_told, read_result
+from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
 from ..study.depth import Depth
@@ -63,9 +65,10 @@ class Collapse:
         """Open the folder of a finished run."""
         if not (Path(folder) / "collapse.json").is_file():
             raise EigenlensError(
-                f"{folder} holds no finished collapse run (no collapse.json); make one with: eigenlens collapse"
+                f"{folder} holds no finished collapse run (no collapse.json); make one with: "
+                f"{command('collapse', 'MODEL', 'DATA', '-o', Path(folder))}"
             )
-        content = read_result(folder, "collapse", None, "eigenlens collapse -o")
+        content = read_result(folder, "collapse", None, ("collapse", "MODEL", "DATA"))
         with damage_told(folder, "collapse"):
             for name in ("paths", "bounds"):
                 if isinstance(content.get(name), dict) and not FORM[name].keys() <= content[name].keys():
@@ -98,10 +101,10 @@ class Collapse:
     @cached_property
     def curves(self) -> dict[str, Depth]:
         """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`, …"""
-        return {
+        return Named("variant", {
             name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows), self.floor)
             for name, rows in self._content["curves"].items()
-        }
+        })  # fmt: skip
 
     @property
     def paths(self) -> list[dict[str, Any]]:
@@ -187,6 +190,12 @@ class Collapse:
         from .plots import residual_curves
 
         return residual_curves(self)
+
+    def __repr__(self) -> str:
+        more = [name for name, held in (("paths", self.paths), ("bounds", self.bounds)) if held]
+        inputs = numbered(self.facts["inputs"], "input")
+        holds = "; ".join([", ".join(self.curves), *more])
+        return f"<collapse run of {self.name}: {inputs} of {self.facts['length']} tokens; {holds}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

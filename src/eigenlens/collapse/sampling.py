@@ -19,6 +19,7 @@ from ..capture import AttentionCall, replaced
 from ..errors import EigenlensError
 from ..explain.anatomy import Block, Stack, anatomy, run_stage
 from ..explain.frozen import FrozenStack
+from ..names import unknown
 from ..stats.geometry import relative_residual
 from ..switches import Switches
 from .ablation import running
@@ -147,7 +148,7 @@ def rerun_paths(
     """
     chosen = [s for s in anatomy(model) if stack is None or s.name == stack]
     if not chosen:
-        raise EigenlensError(f"no stack {stack!r}; there are {', '.join(s.name for s in anatomy(model))}")
+        raise unknown("stack", stack, (s.name for s in anatomy(model)), guess=False)
     rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
     with running(model, rerun.run_of), replaced(model, rerun.attend):
         paths = zip(sample.layers.tolist(), sample.heads.tolist())

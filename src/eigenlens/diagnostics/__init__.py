@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import EigenlensError
+from ..names import unknown
 from .amplifier import Amplifier
 from .diagnoses import Diagnoses, changes, changes_sentence
 from .diagnostic import Diagnostic, Seen, SeenLayer
@@ -27,7 +27,7 @@ DIAGNOSTICS: dict[str, type[Diagnostic]] = {kind.name: kind for kind in _KINDS}
 def find(name: str) -> type[Diagnostic]:
     """The class of a diagnostic."""
     if name not in DIAGNOSTICS:
-        raise EigenlensError(f"no diagnostic {name!r}; there are {', '.join(DIAGNOSTICS)}")
+        raise unknown("diagnostic", name, DIAGNOSTICS)
     return DIAGNOSTICS[name]
 
 

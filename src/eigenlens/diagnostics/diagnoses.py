@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..display import html_view
-from ..errors import EigenlensError
+from ..names import unknown
 from .finding import Finding, Place, place_label
 
 
@@ -22,7 +22,9 @@ class Diagnoses(Mapping[str, Finding]):
 
     def __getitem__(self, name: str) -> Finding:
         if name not in self._findings:
-            raise EigenlensError(f"there is no diagnostic {name!r} here; there are {', '.join(self._findings) or 'none'}")
+            from . import DIAGNOSTICS
+
+            raise unknown("diagnostic", name, self._findings, guess=name not in DIAGNOSTICS)
         return self._findings[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..display import html_view
 from ..errors import EigenlensError
+from ..names import unknown
 
 Place = tuple[str, int, int | None]
 """Stack, layer and head; the head is None of what belongs to a layer."""
@@ -75,14 +76,14 @@ class Finding:
     def values(self, name: str, stack: str | None = None) -> dict[Place, float]:
         """One number of all places."""
         if name not in self.words:
-            raise EigenlensError(f"{self.name} has no number {name!r}; there are {', '.join(self.words)}")
+            raise unknown(f"number of {self.name}", name, self.words)
         return {n.place: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
 
     def value(self, name: str, stack: str, layer: int, head: int | None = None) -> float:
         """One number of one place."""
         found = self.values(name)
         if (stack, layer, head) not in found:
-            raise EigenlensError(f"{self.name} has no {name} of {place_label((stack, layer, head))}")
+            raise unknown(f"{name} of {self.name}", place_label((stack, layer, head)), map(place_label, found))
         return found[stack, layer, head]
 
     def by_place(self) -> dict[Place, dict[str, float | None]]:
@@ -96,11 +97,21 @@ class Finding:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a place: stack, layer, head, and every number side by side."""
+        """One record a place: stack, layer, head, and every number with its interval: `rate`, `rate_low`, `rate_high`.
+
+        A number without an interval in any place, such as one of weights, has no such columns.
+        """
+        bounded = {n.name for n in self.numbers if n.low is not None}
+        columns = [
+            key for name in self.words for key in ((name, f"{name}_low", f"{name}_high") if name in bounded else (name,))
+        ]
         rows: dict[Place, dict[str, Any]] = {}
         for n in self.numbers:
             start = {"stack": n.stack, "layer": n.layer} | ({} if n.head is None else {"head": n.head})
-            rows.setdefault(n.place, {**start, **dict.fromkeys(self.words)})[n.name] = n.mean
+            row = rows.setdefault(n.place, {**start, **dict.fromkeys(columns)})
+            row[n.name] = n.mean
+            if n.name in bounded:
+                row |= {f"{n.name}_low": n.low, f"{n.name}_high": n.high}
         return list(rows.values())
 
     def layers(self) -> list[dict[str, Any]]:

@@ -153,7 +153,12 @@ class Induction(Diagnostic):
         named = [place for place in finding.values("stripe") if any(place in found for found in kinds.values())]
         rows = {(row["stack"], row["layer"], row["head"]): row for row in finding.rows()}
         above = {place: ", ".join(name for name in SCORES if place in kinds[name]) for place in named}
-        return {"Heads above a threshold": [{**rows[place], "above": above[place]} for place in named]}
+        columns = ("stack", "layer", "head", *finding.words)
+        return {
+            "Heads above a threshold": [
+                {**{key: rows[place][key] for key in columns}, "above": above[place]} for place in named
+            ]
+        }
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from ..capture.sites import front_of, stack_of
 from ..errors import EigenlensError
 from ..switches import Switches
 
@@ -136,12 +137,13 @@ def anatomy(model: nn.Module) -> tuple[Stack, ...]:
     from .families import final_norm, read
 
     found: dict[str, list[Block]] = {}
+    front = front_of(model)
     for path, module in model.named_modules():
         if any(path.startswith(f"{block.path}.") for blocks in found.values() for block in blocks):
             continue  # inside a block already read
         block = read(module, path)
         if block is not None:
-            found.setdefault(_stack(path), []).append(block)
+            found.setdefault(stack_of(path, front), []).append(block)
     if not found:
         raise EigenlensError(f"the blocks of {type(model).__name__} are not known ({_unknown(model)}); {KNOWN}")
     return tuple(Stack(name, tuple(blocks), final_norm(model, blocks)) for name, blocks in found.items())
@@ -151,13 +153,6 @@ KNOWN = (
     "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi, GPT-NeoX, ModernBERT, OPT, "
     "BART, Whisper, T5 and families built like them, and of eigenlens's own lab. Metrics along depth need no such knowledge"
 )
-
-
-def _stack(path: str) -> str:
-    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, as in the names of attention sites."""
-    parts = path.split(".")
-    first = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
-    return ".".join(parts[: max(first - 1, 0)]) or "self"
 
 
 def _unknown(model: nn.Module) -> str:

@@ -71,7 +71,7 @@ def _classifies(model: Model) -> bool:
 
 def _ids(model: Model, text: str) -> list[int]:
     if model.tokenizer is None:
-        raise EigenlensError(f"{model.name} has no tokenizer; give one, or a batch of token ids")
+        raise EigenlensError(f"{model.no_tokenizer}; give one, or a batch of token ids")
     ids: list[int] = model.tokenizer(text, verbose=False)["input_ids"]
     if not ids:
         raise EigenlensError(f"the text {text[:40]!r} has no tokens for {model.name}")
@@ -107,7 +107,7 @@ def _said(model: Model, decoder: str | Sequence[int] | None) -> list[int]:
     if not isinstance(decoder, str):
         return [int(i) for i in decoder]
     if model.tokenizer is None:
-        raise EigenlensError(f"{model.name} has no tokenizer; give what its decoder said as token ids")
+        raise EigenlensError(f"{model.no_tokenizer}; give what its decoder said as token ids")
     ids: list[int] = model.tokenizer(decoder, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 

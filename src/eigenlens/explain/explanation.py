@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
+from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.places import damage_told, read_result
 from .verdict import in_words, sentence, strongest
@@ -112,7 +113,7 @@ class Explanation:
         (0) to the largest (10), since what all tokens share tells none apart. The scale is that of tokens that can be taken
         away: [SEP], which often gets most of the attention, has the full colour and does not pale the others.
         """
-        mine = self.scores[method]
+        mine = self._of(method)
         own = [x for x, fixed in zip(mine, self.fixed) if not fixed]
         least = min(own) if min(mine) >= 0 and len(own) > 1 else 0.0
         span = max(abs(x) for x in own) - least
@@ -122,7 +123,12 @@ class Explanation:
 
     def strongest(self, method: str, number: int = 3) -> list[int]:
         """Positions of the tokens a method finds most relevant, the first first; fixed tokens and scores ≤ 0 left out."""
-        return strongest(self.scores[method], self.fixed, number)
+        return strongest(self._of(method), self.fixed, number)
+
+    def _of(self, method: str) -> list[float]:
+        if method not in self.scores:
+            raise unknown("method", method, self.scores)
+        return self.scores[method]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a token: position, token, special, and its score by every method."""
@@ -167,7 +173,7 @@ class Explanation:
     @classmethod
     def open(cls, folder: str | Path) -> Explanation:
         """Open an explanation; a damaged or foreign folder is refused with the reason."""
-        content = read_result(folder, "explanation", FORMAT, "eigenlens explain -o")
+        content = read_result(folder, "explanation", FORMAT, ("explain", "MODEL", "TEXT"))
         with damage_told(folder, "explanation"):
             found = cls(content["facts"], content["tokens"], content["special"], content["scores"], content["deletion"])
             _check(found)

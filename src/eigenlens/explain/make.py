@@ -19,11 +19,14 @@ from torch import Tensor, nn
 from ..capture.borrowed import borrowed
 from ..display import numbered
 from ..errors import EigenlensError
+from ..extras import needs
+from ..names import several, unknown
 from ..run.files import disk_errors
 from ..run.places import check_place
 from ..run.progress import Report, silent
 from ..sources.inputs import Batch
 from ..sources.models import Model, load
+from ..sources.needs import check_named
 from ..sources.token_text import token_texts
 from .deletion import Deletion, deletion_curves
 from .encode import encode
@@ -44,13 +47,13 @@ Wanted = int | str | tuple[int, int | str] | None
 @overload
 def explain(
     model: str | Path | nn.Module | Model, text: str | Path, *, target: Wanted = ..., against: str | None = ...,
-    methods: Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
+    methods: str | Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
     gigabytes: float = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
 ) -> Explanation: ...  # fmt: skip
 @overload
 def explain(
     model: str | Path | nn.Module | Model, text: list[str] | tuple[str, ...], *, target: Wanted = ...,
-    against: str | Sequence[str] | None = ..., methods: Sequence[str] | None = ..., deletion: bool = ...,
+    against: str | Sequence[str] | None = ..., methods: str | Sequence[str] | None = ..., deletion: bool = ...,
     out: str | Path | None = ..., force: bool = ..., gigabytes: float = ..., tokenizer: Any = ..., device: str = ...,
     report: Report = ...,
 ) -> tuple[Explanation, ...]: ...  # fmt: skip
@@ -60,7 +63,7 @@ def explain(
     *,
     target: Wanted = None,
     against: str | Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     deletion: bool = True,
     out: str | Path | None = None,
     force: bool = False,
@@ -90,6 +93,7 @@ def explain(
     if not gigabytes > 0:
         raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
     folder = check_place(out, force, "explanation")
+    check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []
     with borrowed(loaded.module, device):
@@ -133,14 +137,14 @@ def _clear(folder: Path) -> None:
                 place.rmdir()
 
 
-def _known(methods: Sequence[str] | None) -> list[str] | None:
+def _known(methods: str | Sequence[str] | None) -> list[str] | None:
     if methods is None:
         return None
-    names = [methods] if isinstance(methods, str) else list(methods)
-    unknown = [name for name in names if name not in METHODS]
-    if unknown or not names:
-        what = f"no method {unknown[0]!r}" if unknown else "no method was named"
-        raise EigenlensError(f"{what}; there are {', '.join(METHODS)}")
+    names = several(methods)
+    if wrong := [name for name in names if name not in METHODS]:
+        raise unknown("method", wrong[0], METHODS)
+    if not names:
+        raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
     return names
 
 
@@ -253,6 +257,7 @@ def _picture(model: Model, batch: Batch, row: int) -> str | None:
     """What a vision model saw, small, as a `data:` address."""
     if "pixel_values" not in batch:
         return None
+    needs("PIL", what="showing pictures")
     from PIL import Image
 
     pixels = batch["pixel_values"][row].float().cpu()  # (3, h, w)

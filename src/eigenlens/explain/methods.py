@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..capture.precision import stays_double
 from ..errors import EigenlensError
+from ..names import several, unknown
 from ..sources.forward import forward_of
 from ..sources.models import Model
 from . import baselines
@@ -73,7 +74,9 @@ class Attributions(dict[str, Tensor]):
         self.notes = tuple(notes)
 
 
-def attribute(model: Model, batch: Mapping[str, Tensor], target: Target, methods: Sequence[str] | None = None) -> Attributions:
+def attribute(
+    model: Model, batch: Mapping[str, Tensor], target: Target, methods: str | Sequence[str] | None = None
+) -> Attributions:
     """Scores (B, T) of the source tokens by every method, or by those named; padding has 0.
 
     The model is observed once, and frozen once where a TensorLens method is asked for. A model whose blocks are not known
@@ -81,9 +84,9 @@ def attribute(model: Model, batch: Mapping[str, Tensor], target: Target, methods
 
     >>> attribute(model, batch, target_of(model, batch))["relevance"].shape      # (B, T)
     """
-    names = list(METHODS) if methods is None else list(methods)
-    if unknown := next((name for name in names if name not in METHODS), None):
-        raise EigenlensError(f"no method {unknown!r}; there are {', '.join(METHODS)}")
+    names = list(METHODS) if methods is None else several(methods)
+    if wrong := next((name for name in names if name not in METHODS), None):
+        raise unknown("method", wrong, METHODS)
     if not names:
         raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
     notes, frozen = [], None

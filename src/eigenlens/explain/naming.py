@@ -29,7 +29,7 @@ def token_id(model: Model, target: Any, vocabulary: int) -> int:
     if not isinstance(target, str) or not target:
         raise EigenlensError(f"the target {target!r} is no token: give its id or its text")
     if model.tokenizer is None:
-        raise EigenlensError(f"{model.name} has no tokenizer, so the target {target!r} cannot be found; give {BY_ID}")
+        raise EigenlensError(f"{model.no_tokenizer}, so the target {target!r} cannot be found; give {BY_ID}")
     split: list[str] = []
     for text in dict.fromkeys((target, target.strip())):  # some tokenizers put a space before every text themselves
         ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text else []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..capture import AttentionCall, Site, attention_names, block_paths, replaced
 from ..errors import EigenlensError
+from ..names import unknown
 from ..sources.models import Model
 from .check import never_drops
 from .scores import run
@@ -65,7 +66,7 @@ class Observed:
         """
         stream = self.streams[-1] if stack is None else self.stream(stack)
         if stream is None:
-            raise EigenlensError(f"no stream {stack!r}; there are {', '.join(s.stack for s in self.streams)}")
+            raise unknown("stream", stack, (s.stack for s in self.streams), guess=False)
         norms = stream.output_gradient.norm(dim=-1) * stream.valid  # (B, T)
         total = norms.sum(1, keepdim=True)
         alike = stream.valid / stream.valid.sum(1, keepdim=True).clamp_min(1)

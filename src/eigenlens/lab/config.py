@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..errors import EigenlensError
 from ..hints import check_fields
+from ..names import unknown
 from ..switches import Switches
 from .fusion import FUSIONS
 from .layers import check_mechanisms, gate_of, plain
@@ -82,7 +83,7 @@ class Config:
         if self.classes is None and (self.features is not None or self.pooled):
             raise EigenlensError("a model of vectors, or one that pools its tokens, needs a read-out of its own: give classes")
         if self.fusion is not None and self.fusion not in FUSIONS:
-            raise EigenlensError(f"no fusion {self.fusion!r}; there are {', '.join(FUSIONS)}")
+            raise unknown("fusion", self.fusion, FUSIONS)
         if self.gate is not None:
             gate_of(self.gate)
         check_mechanisms(self)

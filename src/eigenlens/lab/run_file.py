@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from ..errors import EigenlensError
 from ..hints import fits, told
+from ..names import unknown
 from .composition import Composition
 from .config import Config
 from .digits import Digits
@@ -71,7 +72,7 @@ class Run:
         if "name" not in task:
             raise EigenlensError(f"[task] has no name; there are {', '.join(TASKS)}")
         if (name := task.pop("name")) not in TASKS:
-            raise EigenlensError(f"no task {name!r}; there are {', '.join(TASKS)}")
+            raise unknown("task", name, TASKS)
         _check("[task]", task, task_keys(name))
         _check_ranges(task)
         if fixed := [key for key in BY_TASK if key in model]:

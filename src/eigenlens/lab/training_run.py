@@ -18,6 +18,7 @@ from ..errors import EigenlensError
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
 from ..run.progress import Report, silent
+from ..shell import command
 from .config import Config
 from .model import Transformer
 from .run_file import Run, lists
@@ -44,7 +45,8 @@ class TrainingRun:
         """Open the folder of a finished run."""
         path = Path(folder) / "run.json"
         if not path.is_file():
-            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: eigenlens train")
+            how = command("train", "run.toml", "-o", Path(folder))
+            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: {how}")
         facts = read_json(path)
         if not isinstance(facts, dict) or (missing := FACTS - set(facts)):
             what = f"it lacks {', '.join(sorted(missing))}" if isinstance(facts, dict) else "it has no facts"
@@ -117,6 +119,9 @@ class TrainingRun:
             tooltip=["seed:N", "step:Q", alt.Tooltip("loss:Q", format=".4g"), alt.Tooltip("accuracy:Q", format=".3f")],
         )  # fmt: skip
         return chart.properties(title=self.facts["run"]["task"]["name"], width=360, height=240)
+
+    def __repr__(self) -> str:
+        return f"<training run in {self.folder}: {self.sentence}>"
 
     def _repr_html_(self) -> str:
         return html_view("Training run", self.sentence, self.plot(), self.rows())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ..errors import EigenlensError
+from ..names import unknown
 from . import (
     convex_duality,
     doubly_normalised,
@@ -36,12 +36,25 @@ PAPERS: dict[str, Callable[..., Reproduction]] = {
     **{module.paper.name: module.paper for module in RELATED},
 }
 """By name, `reproduce(quick, out, seed, report, resume=…, force=…)`."""
+CHECKS: dict[str, Callable[[bool], None]] = {
+    eigen_analysis.PAPER: eigen_analysis.check,
+    rank_collapse.PAPER: rank_collapse.check,
+    **{module.paper.name: module.paper.check for module in RELATED},
+}
+"""By name, `check(quick)`, which refuses a run whose libraries are not here."""
 
 
 def paper(name: str) -> Callable[..., Reproduction]:
     if name not in PAPERS:
-        raise EigenlensError(f"no paper {name!r}; there are {', '.join(PAPERS)}")
+        raise unknown("paper", name, PAPERS)
     return PAPERS[name]
 
 
-__all__ = ["PAPERS", "Claim", "Reproduction", "paper"]
+def check_papers(names: Iterable[str], quick: bool) -> None:
+    """Refuse papers whose models and data need libraries that are not here."""
+    for name in names:
+        if name in CHECKS:
+            CHECKS[name](quick)
+
+
+__all__ = ["PAPERS", "Claim", "Reproduction", "check_papers", "paper"]

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from ..display import html_view
 from ..errors import EigenlensError
+from ..names import unknown
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
@@ -31,7 +32,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
-            raise EigenlensError(f"no verdict {self.verdict!r}; there are {', '.join(get_args(Verdict))}")
+            raise unknown("verdict", self.verdict, get_args(Verdict))
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Report, silent
+from ..sources.needs import check_named, read_by
 from .claims import Claim, Reproduction, Tables
 
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
@@ -21,7 +22,8 @@ class Paper:
 
     `measure(scale, parts, seed, report)` gives the tables: lists of rows by name. What takes long it makes as a part, which
     a run with `resume` finds again. `claims(tables, quick)` judges them. `charts(tables)` draws, the main picture first.
-    `shown` are the tables to print, title and name of each. `notes` are said of every run.
+    `shown` are the tables to print, title and name of each. `notes` are said of every run. `reads(scale)` are the catalogue's
+    models and data sets that a run of that scale reads: by default those that the scale names.
     """
 
     name: str
@@ -33,6 +35,11 @@ class Paper:
     charts: Callable[[Tables], dict[str, Any]]
     shown: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
+    reads: Callable[[Any], Sequence[str]] = read_by
+
+    def check(self, quick: bool) -> None:
+        """Refuse a run whose models and data need libraries that are not here."""
+        check_named(self.reads(self.quick if quick else self.full), f"the paper {self.name}")
 
     def __call__(
         self, quick: bool = False, out: Path | None = None, seed: int = 0, report: Report = silent,
@@ -43,6 +50,7 @@ class Paper:
         The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics in shards, and whole parts
         that do not need each other, such as trainings from several seeds, one beside the other. Tables of times are made here.
         """
+        self.check(quick)
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
         with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EigenlensError
+from ..names import several, unknown
 from .adaptive import Cascade, default_ranks
 from .estimator import Estimator, SiteStatistics
 from .exact import Exact
@@ -73,13 +74,13 @@ def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
     return Cascade.fit(statistics, ranks=ranks)
 
 
-def chosen_names(names: Sequence[str] | None) -> list[str]:
+def chosen_names(given: str | Sequence[str] | None) -> list[str]:
     """The estimators asked for, all of them by default."""
-    if names is None:
+    if given is None:
         return list(ESTIMATORS)
-    if not names:
+    if not (names := several(given)):
         raise EigenlensError(f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}")
     for name in names:
         if name not in ESTIMATORS:
-            raise EigenlensError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}")
-    return list(names)
+            raise unknown("estimator", name, ESTIMATORS)
+    return names

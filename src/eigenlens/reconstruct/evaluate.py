@@ -18,13 +18,15 @@ from ..errors import EigenlensError
 from ..run.engine import Engine, choose, engaged
 from ..run.places import check_place
 from ..run.progress import Report, silent
+from ..sources.arrays import ArrayName
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..study.placed import Placed
 from .beside import Beside, means, with_change
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
-from .held_out import HeldOut, names_of
+from .held_out import HeldOut, is_own_array, names_of
 from .long import block_errors
 from .measures import Errors, Truth
 from .plan import Plan
@@ -63,6 +65,7 @@ def evaluate(
     """
     if (plan is None) == (attention is None):
         raise EigenlensError("an evaluation is of a plan or of an attention mechanism: give one of the two")
+    check_asked(model, data)
     if attention is not None:
         return evaluate_mechanism(
             model, data, attention=attention, settings=settings, inputs=inputs, length=length, pad=pad, out=out, force=force,
@@ -148,9 +151,12 @@ def _held(
     heads = max((sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1)
     asked = stored["length"] if length is None else length
     chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
-    same = list(names) == list(stored["data"]) and asked == stored["length"] and pad == stored["pad"]
-    if same:
-        inputs = prepare(model, Request(**{**stored, "data": names}), scratch)
+    request = Request(**{**stored, "data": names})
+    own = list(names) == list(stored["data"])
+    if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
+        own = is_own_array(request, stored, plan.facts["study"]["data"], model, scratch)
+    if own and asked == stored["length"] and pad == stored["pad"]:
+        inputs = prepare(model, request, scratch)
         seen = [] if chosen_elsewhere else plan.facts["groups"]
         unseen = [group for group in inputs.groups[1:] if group not in seen]
         notes = [] if unseen else ["there is one group of held-out documents only: the plan was chosen on these inputs"]
@@ -160,9 +166,9 @@ def _held(
     inputs = prepare(model, Request(names, asked, number, 0.5, stored["seed"], pad), scratch, fitted=False)
     _check_other(plan, inputs)
     notes = []
-    if list(names) == list(stored["data"]):
+    if own:
         notes.append("the study was made from this text: at another length or padding its documents are among these inputs")
-    elif list(names) == plan.facts.get("chosen_on"):
+    elif list(names) == plan.facts.get("chosen_on") and not isinstance(names[0], ArrayName):
         notes.append("the plan was chosen on this text: its inputs are among these")
     return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 

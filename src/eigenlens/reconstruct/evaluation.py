@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..display import few_names
+from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 from ..run.places import damage_told, read_result
@@ -92,7 +93,10 @@ class Evaluation:
 
     def value(self, measure: str) -> float:
         """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
-        return next(row["planned"] for row in self.summary if row["measure"] == measure)
+        found = {row["measure"]: row["planned"] for row in self.summary}
+        if measure not in found:
+            raise unknown("measure", measure, found)
+        return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:
         return self.summary
@@ -113,7 +117,7 @@ class Evaluation:
     @classmethod
     def open(cls, folder: str | Path) -> Evaluation:
         """Open an evaluation; a damaged or foreign folder is refused with the reason."""
-        record = read_result(folder, "evaluation", FORMAT, "eigenlens evaluate -o")
+        record = read_result(folder, "evaluation", FORMAT, ("evaluate", "MODEL", "--plan", "PLAN"))
         with damage_told(folder, "evaluation"):
             found = cls(record["facts"], record["summary"], record["heads"])
             _check(found)

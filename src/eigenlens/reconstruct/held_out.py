@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from ..capture import AttentionCall, capture
 from ..errors import EigenlensError
 from ..run.progress import Report, silent
 from ..run.shards import Shard
+from ..sources.arrays import ArrayName, in_memory
 from ..sources.forward import forward_of
 from ..sources.inputs import Batch, Inputs, Request, prepare
-from ..sources.models import Model, load
+from ..sources.models import Model, load, place_of
 from ..sources.split import FIT
 from ..study import Study
 from ..study.make import data_names
@@ -98,8 +99,8 @@ def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str 
     loaded = same_model(study, model, device)
     stored = study.facts["options"]["request"]
     names = names_of(stored, data, loaded, scratch)
-    if data is None:
-        request = Request(**{**stored, "data": names})
+    request = Request(**{**stored, "data": names})
+    if data is None or is_own_array(request, stored, study.facts["data"], loaded, scratch):
         inputs = _again(study, loaded, request, scratch)
         groups = inputs.groups[1:]
         groups = groups[::2] if len(groups) > 1 else groups
@@ -122,7 +123,8 @@ def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
     """What every plan says of itself: which version and model it is of, when it was made and in how long."""
     return {
         "eigenlens": study.facts["versions"]["eigenlens"],
-        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture")} | {"name": model.name},
+        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture", "source", "place")}
+        | {"name": model.name},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - begin, 2),
     }
@@ -133,7 +135,7 @@ def same_model(study: Study, model: str | Path | nn.Module | Model | None, devic
     mine = study.facts["model"]
     if model is None and mine["source"] == "module":
         raise EigenlensError(f"the study is of a module in memory, {mine['name']}; give that module again as the model")
-    loaded = load(mine.get("place", mine["name"]) if model is None else model, device=device)
+    loaded = load(place_of(mine) if model is None else model, device=device)
     if loaded.facts["fingerprint"] != mine["fingerprint"]:
         raise EigenlensError(
             f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name} has weights "
@@ -148,7 +150,16 @@ def names_of(stored: dict[str, Any], data: Any, model: Model, scratch: Path) -> 
         return data_names(data, model, scratch)
     if "-" in stored["data"]:
         raise EigenlensError("the study was made from standard input, which is gone; give the data again")
+    if gone := next(filter(in_memory, stored["data"]), None):
+        raise EigenlensError(f"the study was made from {gone} in memory, which it does not keep; give the array again, as data")
     return tuple(stored["data"])
+
+
+def is_own_array(request: Request, stored: Mapping[str, Any], facts: Mapping[str, Any], model: Model, scratch: Path) -> bool:
+    """Whether an array in memory that is given is the one that a study was made from; `facts` are of the study's data."""
+    if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored["data"]):
+        return False
+    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == facts.get("fingerprint")
 
 
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:

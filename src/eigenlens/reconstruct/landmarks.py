@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..capture import AttentionCall
 from ..errors import EigenlensError
+from ..names import unknown
 from .columns import chosen_keys, chosen_queries
 from .estimator import Cost, Estimate, Estimator, SiteStatistics
 from .row_model import chosen_number, row_model
@@ -49,7 +50,7 @@ class Landmarks(Estimator):
         n = statistics.keys
         m = chosen_number(min(n, statistics.queries), landmarks, share, "landmarks")
         if rule not in RULES:
-            raise EigenlensError(f"no selection rule {rule!r}; there are {', '.join(RULES)}")
+            raise unknown("selection rule", rule, RULES)
         if rule in {"uniform", "random"}:
             order = torch.arange(n).expand(statistics.heads, n)
         else:

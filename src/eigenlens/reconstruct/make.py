@@ -39,7 +39,7 @@ def plan(
     *,
     budget: float | None = None,
     error: float | None = None,
-    estimators: Sequence[str] | None = None,
+    estimators: str | Sequence[str] | None = None,
     inputs: int = 16,
     model: str | Path | nn.Module | Model | None = None,
     data: Any = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from ..capture import AttentionCall, replaced
 from ..capture.interface import mechanism, reaches
+from ..display import numbered
 from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.places import damage_told, read_result
@@ -173,7 +175,7 @@ class Plan:
     def open(cls, folder: str | Path) -> Plan:
         """Open a plan; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
-        record = read_result(folder, "plan", FORMAT, "eigenlens plan -o")
+        record = read_result(folder, "plan", FORMAT, ("plan", "STUDY", "--budget", "0.25"))
         path = folder / "plan.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(f"the plan in {folder} is damaged: plan.safetensors is missing or has changed")
@@ -211,6 +213,14 @@ class Plan:
             return head_map(self.rows(), "work", "Share of causal attention that each head keeps")
         point = {"work": self.work, "total_variation": self.total_variation}
         return budget_curves(self.facts["curve"], point)
+
+    def __repr__(self) -> str:
+        chosen = Counter(choice.estimator for choice in self.choices)
+        heads = ", ".join(f"{name} in {numbered(number, 'head')}" for name, number in chosen.most_common())
+        lost = "" if self.blocks is not None else f", total variation {self.total_variation:.3g}"
+        target = ", ".join(f"{name} {value:g}" for name, value in self.facts["target"].items())
+        name, kind = self.facts["model"]["name"], "plan" if self.blocks is None else "plan of blocks"
+        return f"<{kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost}; {heads}>"
 
     def _repr_html_(self) -> str:
         from ..display import html_view

@@ -17,7 +17,10 @@ POINT = {
 }  # fmt: skip
 SHAPE = {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT}
 FORM = {
-    "model": {"name": str, "fingerprint": (str, None), "architecture?": (str, None)}, "length": COUNT,
+    "model": {
+        "name": str, "fingerprint": (str, None), "architecture?": (str, None), "source?": (str, None), "place?": (str, None),
+    },
+    "length": COUNT,
     "study": {"name": str, "request": {"data": [str]}, "data": {"name": str}}, "target": Table((*PLAIN, list)),
     "groups": [int], "curve": [POINT], "shapes": Table(Table(COUNT)), "heads": [HEAD],
     "parts": Table([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]), "blocks?": (dict, None),

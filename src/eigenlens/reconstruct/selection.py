@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..names import unknown
 
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -109,7 +110,7 @@ def pairs(rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: flo
 
 def _by(rule: Rule, ways: dict[Rule, Callable[[], Tensor]]) -> Callable[[], Tensor]:
     if rule not in ways:
-        raise EigenlensError(f"no selection rule {rule!r}; there are {', '.join(RULES)}")
+        raise unknown("selection rule", rule, RULES)
     return ways[rule]
 
 

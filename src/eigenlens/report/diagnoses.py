@@ -30,7 +30,9 @@ def _part(finding: Finding, key: str, named: str) -> Part:
     first = next(iter(finding.words.values()))
     title = f"{first[0].upper()}{first[1:]}" if finding.level == "head" else "Along the layers"
     drawn = figure(key, finding.plot(), title, f"{finding.title}. {finding.sentence}")
-    tables = [Table(f"{key}-numbers", f"Every {finding.level}", finding.rows(), folded=True)]
+    shown = ("stack", "layer", "head", *finding.words)  # intervals would double the columns
+    rows = [{name: value for name, value in row.items() if name in shown} for row in finding.rows()]
+    tables = [Table(f"{key}-numbers", f"Every {finding.level}", rows, folded=True)]
     tables += [Table(f"{key}-{i}", title, rows, folded=True) for i, (title, rows) in enumerate(finding.tables.items()) if rows]
     notes = [f"{name} = {value}" for name, value in finding.settings.items()]
     told = [f"with {', '.join(notes)}."] if notes else []

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..errors import EigenlensError, first_line
+from ..extras import needs
 from .engine import IN_FORCE, OnFailure, before, checked, remaining
 from .folding import PATIENCE, Fold
 from .shards import Folded, Job, Shard, Tick
@@ -39,6 +40,7 @@ class Dask:
     ) -> None:
         if (workers is None) == (scheduler is None):
             raise EigenlensError("a Dask engine needs a number of workers to start here, or the address of a scheduler to join")
+        needs("dask", "distributed", what="the engine dask")
         if workers is not None and workers < 1:
             raise EigenlensError(f"a cluster needs at least 1 worker, not {workers}")
         if threads < 1:
@@ -76,11 +78,10 @@ class Dask:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        try:
-            import dask
-            from distributed import Client
-        except ImportError as error:
-            raise EigenlensError("the engine dask is not installed; install it with: pip install 'eigenlens[dask]'") from error
+        needs("dask", "distributed", what="the engine dask")
+        import dask
+        from distributed import Client
+
         settings: dict[str, Any] = {
             "distributed.logging.distributed": "error",
             "distributed.admin.large-graph-warning-threshold": "1TB",

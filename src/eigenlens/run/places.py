@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import EigenlensError
+from ..shell import command
 from .files import read_json
 
 RESULTS = {
@@ -33,14 +34,16 @@ def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
     return folder
 
 
-def read_result(folder: str | Path, kind: str, form: int | None, made_by: str) -> dict[str, Any]:
+def read_result(folder: str | Path, kind: str, form: int | None, made_by: Sequence[str]) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without it, or with another format, is refused with the reason.
 
-    `form` is the format that is read; None of a result whose file says none.
+    `form` is the format that is read; None of a result whose file says none. `made_by` are the words of the command that
+    makes one.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {made_by}")
+        how = command(*made_by, "-o", Path(folder))
+        raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}")
     content = read_json(path)
     if form is None and not isinstance(content, dict):
         raise EigenlensError(f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew")

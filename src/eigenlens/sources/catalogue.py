@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from eigenlens.errors import EigenlensError
+from eigenlens.extras import needs
+from eigenlens.names import unknown
 from eigenlens.sources.fetch import Source, cache_folder, fetch
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ class Entry:
     licence: str
     note: str
     recipe: str
+    libraries: tuple[str, ...] = ()  # of an extra, which the recipe needs
     recipe_version: int = 1  # raise it when the recipe writes something else: cached folders are then converted anew
 
 
@@ -74,6 +77,7 @@ MODELS: dict[str, Entry] = {
             licence="Apache-2.0",
             note="SmolLM2-135M-Instruct, from a 4-bit file",
             recipe="smollm2",
+            libraries=("gguf", "accelerate"),
         ),
         Entry(
             name="stories15m",
@@ -105,6 +109,7 @@ MODELS: dict[str, Entry] = {
             licence="MIT",
             note="ViT-S/14 in DINOv2's layout, the backbone of a saliency model, perhaps fine-tuned",
             recipe="dinov2_small",
+            libraries=("onnx",),
         ),
         Entry(
             name="flan-t5-small",
@@ -120,6 +125,7 @@ MODELS: dict[str, Entry] = {
             licence="MIT",
             note="flan-t5-small tuned further for titles, from an 8-bit file",
             recipe="flan_t5_small",
+            libraries=("onnx",),
         ),
         Entry(
             name="whisper-tiny-en",
@@ -146,6 +152,7 @@ MODELS: dict[str, Entry] = {
             licence="Apache-2.0",
             note="DistilBERT (cased) that tags grammar edits, from an 8-bit file",
             recipe="distilbert_gec",
+            libraries=("onnx",),
         ),
     )
 }
@@ -168,6 +175,7 @@ def folder(name: str) -> Path:
     entry, home = _entry(name), _home(name)
     if installed(name):
         return home
+    needs(*entry.libraries, what=f"converting {name}")
     with _lock(home.with_name(f".{name}.lock")):
         # Another process may have converted it while this one waited.
         if not installed(name):
@@ -218,7 +226,7 @@ def _check_loads(entry: Entry, path: Path) -> None:
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        raise EigenlensError(f"Unknown catalogue model {name!r}. The catalogue has: {', '.join(MODELS)}.")
+        raise unknown("catalogue model", name, MODELS)
     return MODELS[name]
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from eigenlens.errors import EigenlensError
+from eigenlens.extras import needs
+from eigenlens.names import near
 from eigenlens.sources.archives import extract, member, open_member
 from eigenlens.sources.fetch import Source, fetch
 from eigenlens.sources.wikipedia import articles
@@ -49,6 +51,7 @@ class Dataset:
     source: Source | None
     megabytes: int
     read: Callable[[], Iterator[Any]]  # of strings, or of pictures with labels
+    libraries: tuple[str, ...] = ()  # of an extra
 
 
 def text(name: str) -> Iterator[str]:
@@ -115,17 +118,17 @@ def _debian_data(name: str) -> io.BytesIO:
 
 
 def _photos() -> Iterator[Image]:
+    needs("PIL", "sklearn", what="the data set photos")
     folder = _sklearn_data() / "images"
-    try:
-        from PIL import Image as Picture
-    except ImportError as error:
-        raise EigenlensError("Reading photos needs the vision extra: pip install 'eigenlens[vision]'") from error
+    from PIL import Image as Picture
+
     for file in sorted(folder.glob("*.jpg")):
         with Picture.open(file) as picture:
             yield np.asarray(picture.convert("RGB")), file.stem
 
 
 def _digits() -> Iterator[Image]:
+    needs("sklearn", what="the data set digits")
     table = np.loadtxt(_sklearn_data() / "data" / "digits.csv.gz", delimiter=",")  # (1797, 64 + 1), inks 0 … 16
     for row in table:
         yield np.rint(row[:64] * (255 / 16)).astype(np.uint8).reshape(8, 8), int(row[64])
@@ -134,8 +137,7 @@ def _digits() -> Iterator[Image]:
 def _sklearn_data() -> Path:
     """scikit-learn's data folder, found without importing the library."""
     spec = find_spec("sklearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise EigenlensError("This data comes with scikit-learn, in the vision extra: pip install 'eigenlens[vision]'")
+    assert spec is not None and spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]) / "datasets"
 
 
@@ -146,8 +148,8 @@ DATASETS: dict[str, Dataset] = {
         Dataset("wikipedia", "text", "articles of enwik8 (2006) as plain text", WIKIPEDIA, 37, _wikipedia),
         Dataset("reviews", "text", "snippets with human sentiment scores", REVIEWS, 3, _review_texts),
         Dataset("fashion-mnist", "images", "70,000 labelled 28×28 pictures", FASHION_MNIST, 31, _fashion_mnist),
-        Dataset("photos", "images", "scikit-learn's two sample photographs", None, 0, _photos),
-        Dataset("digits", "images", "scikit-learn's 1,797 labelled 8×8 digits", None, 0, _digits),
+        Dataset("photos", "images", "scikit-learn's two sample photographs", None, 0, _photos, ("PIL", "sklearn")),
+        Dataset("digits", "images", "scikit-learn's 1,797 labelled 8×8 digits", None, 0, _digits, ("sklearn",)),
     )
 }
 
@@ -157,7 +159,7 @@ DEFAULT_DATASET = "python-docs"
 def _named(name: str, kind: Literal["text", "images"]) -> Dataset:
     known = ", ".join(data.name for data in DATASETS.values() if data.kind == kind)
     if name not in DATASETS:
-        raise EigenlensError(f"Unknown data set {name!r}. There are, for {kind}: {known}.")
+        raise EigenlensError(f"no data set {name!r}{near(name, DATASETS)}; there are, for {kind}: {known}")
     if DATASETS[name].kind != kind:
-        raise EigenlensError(f"The data set {name!r} holds {DATASETS[name].kind}, not {kind}. There are: {known}.")
+        raise EigenlensError(f"the data set {name!r} holds {DATASETS[name].kind}, not {kind}; there are {known}")
     return DATASETS[name]

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
+from ..extras import needs
+from ..names import near
 from . import datasets
 from .models import Model
 from .split import FIT, Split
@@ -44,6 +46,7 @@ class Crops:
         return digest.hexdigest()[:16]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        needs("PIL", what="reading pictures")
         from PIL import Image
 
         processor = self.model.processor
@@ -128,10 +131,9 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
 
 
 def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise EigenlensError("pictures need the vision extra: pip install 'eigenlens[vision]'") from error
+    needs("PIL", what="reading pictures")
+    from PIL import Image, UnidentifiedImageError
+
     for item in map(str, data):
         path = Path(item)
         if item in NAMED:
@@ -142,7 +144,9 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
         elif path.is_file():
             files = [path]
         else:
-            raise EigenlensError(f"no such data: {item!r} is no picture, no folder and no named set ({', '.join(NAMED)})")
+            raise EigenlensError(
+                f"no such data: {item!r}{near(item, NAMED)} is no picture, no folder and no named set ({', '.join(NAMED)})"
+            )
         for file in files:
             try:
                 with Image.open(file) as picture:

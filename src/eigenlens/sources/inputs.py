@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..display import numbered
 from ..errors import EigenlensError
 from . import images, speech
+from .arrays import array_tokens, is_array, width_of
 from .models import Model
 from .split import FIT, Split
 from .text import pieces
-from .windows import Tokens, Windows, pack, special_tokens, tokenised
+from .windows import Windows, pack, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
 SPLIT_FROM = 4
@@ -83,14 +84,19 @@ def prepare(model: Model, request: Request, folder: Path, resume: bool = False, 
         split = replace(split, held_out=request.held_out if request.inputs >= SPLIT_FROM else 0.0, least=(0, 0))
     if model.kind == "vision":
         return _image_inputs(model, request, split)
-    length = _length(model, request)
-    arrays = [name for name in request.data if name.endswith(".npy")]
+    arrays = [name for name in request.data if is_array(name)]
     if arrays and len(arrays) < len(request.data):
         raise EigenlensError("token ids (.npy) and text cannot be mixed in one study")
+    if arrays and request.length is None:
+        length = _array_length(model, arrays, Windows.open(folder).ids.shape[1] if resume else width_of(arrays))
+    else:
+        length = _length(model, request)
     if model.kind == "audio":
+        if model.processor is None:
+            raise EigenlensError(f"{model.name} has no feature extractor for sound (no preprocessor_config.json in its folder)")
         return _speech_inputs(model, request, split, length, folder, resume)
     if not arrays and model.tokenizer is None:
-        raise EigenlensError(f"{model.name} has no tokenizer; give token ids in a .npy file, or a tokenizer")
+        raise EigenlensError(f"{model.no_tokenizer}; give token ids (an array, or a .npy file), or a tokenizer")
     two_sided = model.kind == "encoder-decoder"
     around = special_tokens(model.tokenizer) if model.tokenizer is not None and not arrays else ([], [])
     if two_sided:  # the encoder's text with its special tokens, then what the decoder is fed behind its start token
@@ -101,7 +107,8 @@ def prepare(model: Model, request: Request, folder: Path, resume: bool = False, 
     if resume:
         windows = Windows.open(folder)
     elif arrays:
-        windows = pack(_array_tokens(model, arrays, width), folder, width, split)
+        vocabulary = getattr(model.config, "vocab_size", None)
+        windows = pack(array_tokens(arrays, width, vocabulary), folder, width, split, what=", ".join(arrays))
     else:
         windows = _text_windows(model, request, folder, width, split, inner)
     if not resume:
@@ -124,6 +131,22 @@ def _inputs(windows: Any, length: int, make: Callable[[np.ndarray], Batch], fact
     return Inputs(buckets, documents, length, make, facts, getattr(windows, "named", {}))
 
 
+def _array_length(model: Model, names: list[str], width: int | None) -> int:
+    """The length of an input by that of a row; an encoder-decoder reads the second half in its decoder, behind a token."""
+    if width is None:
+        return _length(model, Request((), None))
+    two_sided = model.kind == "encoder-decoder"
+    rows = f"the rows of {', '.join(names)} have {numbered(width, 'token')}"
+    if two_sided and width % 2 == 0:
+        raise EigenlensError(f"{rows}; {model.name} reads inputs of n tokens from rows of 2n − 1, an odd number")
+    length = (width + 1) // 2 if two_sided else width
+    if length < 2:
+        raise EigenlensError(f"{rows}, which is too short: attention needs at least 2")
+    if model.max_length is not None and length > model.max_length:
+        raise EigenlensError(f"{rows}, over the maximum of {model.name}, {model.max_length}; cut them")
+    return length
+
+
 def _length(model: Model, request: Request) -> int:
     length = 128 if request.length is None else request.length
     if length < 2:
@@ -143,32 +166,6 @@ def _text_windows(
     if request.pad:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
     return pack(stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad)
-
-
-def _array_tokens(model: Model, names: Sequence[str], width: int) -> Iterator[Tokens]:
-    """Token ids from `.npy` files: a row of a table is a document of its own; a flat array is cut into runs of 8 inputs."""
-    vocabulary = getattr(model.config, "vocab_size", None)
-    document = -1
-    for name in names:
-        try:
-            with np.errstate(over="ignore"):  # a header may say more than there are numbers for
-                ids = np.lib.format.open_memmap(name, mode="r")  # never a pickle, never an archive
-        except (OSError, ValueError, TypeError, ArithmeticError, SyntaxError, RecursionError, TokenError) as error:
-            said = " ".join(str(error).split())[:200]
-            raise EigenlensError(f"{name} is no array of token ids: {said}") from error
-        if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
-            raise EigenlensError(
-                f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions"
-            )
-        if ids.ndim == 2 and ids.shape[1] != width:
-            raise EigenlensError(f"the rows of {name} have {ids.shape[1]} tokens, where {width} are asked for")
-        rows = ids if ids.ndim == 2 else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
-        for number, row in enumerate(rows):
-            if len(row) and (row.min() < 0 or (vocabulary is not None and row.max() >= vocabulary)):
-                wrong = int(row.min() if row.min() < 0 else row.max())
-                raise EigenlensError(f"{name} holds the token id {wrong}, outside the vocabulary of {vocabulary}")
-            document += 1
-            yield Tokens(document, np.asarray(row), f"{Path(name).name}, {'row' if ids.ndim == 2 else 'run'} {number}")
 
 
 def _token_batch(

@@ -7,7 +7,7 @@ import copy
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +17,10 @@ from safetensors import SafetensorError
 from torch import nn
 
 from ..errors import EigenlensError, first_line
+from ..names import near
 from . import catalogue
 from .model_folder import check_folder
+from .tokenizers import tokenizer_of
 from .wrapped import unwrapped
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ class Model:
     max_length: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     """Where it came from: source, architecture, parameters, a fingerprint of the weights."""
+    tokenizer_missing: str = ""
+    """Why there is no tokenizer, where its place should have one."""
+
+    @property
+    def no_tokenizer(self) -> str:
+        """That there is no tokenizer, and why, in words."""
+        return f"{self.name} has no tokenizer{f' ({self.tokenizer_missing})' if self.tokenizer_missing else ''}"
 
     @property
     def backbone(self) -> nn.Module:
@@ -84,6 +93,12 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
     return loaded
 
 
+def place_of(facts: Mapping[str, Any]) -> str | Path:
+    """Where the model that a result speaks of can be loaded from: a folder, a hub id or a catalogue name."""
+    place = facts.get("place") or facts["name"]
+    return Path(place) if facts.get("source") == "folder" else str(place)
+
+
 def _from_module(module: nn.Module, tokenizer: Any) -> Model:
     module = unwrapped(module)
     config = getattr(module, "config", None)
@@ -114,12 +129,13 @@ def _from_place(name: str) -> Model:
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         folder, source = name, "hub"
     else:
-        raise EigenlensError(f"no such model: {name!r} is no catalogue name, no folder and no hub id")
+        hint = near(name, catalogue.MODELS)
+        raise EigenlensError(f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id")
     with _quiet():
         config = _config(folder, name)
         module = _weights(folder, config, name)
         kind = _kind(config)
-        tokenizer = _optional(transformers.AutoTokenizer, folder) if kind not in {"vision"} else None
+        tokenizer, tokenizer_missing = (None, "") if kind == "vision" else tokenizer_of(folder)
         processor = None
         if kind == "vision":
             processor = _optional(transformers.AutoImageProcessor, folder)
@@ -136,7 +152,7 @@ def _from_place(name: str) -> Model:
     if source == "catalogue" and catalogue.MODELS[name].note:
         facts["note"] = catalogue.MODELS[name].note
     label = name if source != "folder" else Path(name).resolve().name
-    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts)
+    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts, tokenizer_missing)
 
 
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
@@ -148,7 +164,8 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
-                f"no such model: {name!r} is no folder, not in the catalogue ({known}), and could not be had from the hub"
+                f"no such model: {name!r}{near(name, catalogue.MODELS)} is no folder, not in the catalogue ({known}), and "
+                "could not be had from the hub"
             ) from error
         raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
     return config
@@ -219,7 +236,7 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
 
 
 def _optional(cls: Any, folder: str | Path) -> Any:
-    """A tokenizer or processor; None where the folder has none, since token ids and tensors do without."""
+    """A processor; None where the folder has none, since tensors do without."""
     try:
         return cls.from_pretrained(folder, trust_remote_code=False)
     except Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import EigenlensError
+from ..names import near
 from . import datasets
+from .json_lines import json_texts
 
 SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
 MANY_FILES = 10
@@ -35,31 +36,34 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
 
     Never more than about `max(section, 64 kB)` characters are held. With ten files or more a document is a file. Fewer
     are cut into sections of at least `section` characters that end at a blank line. In a `.jsonl` file every line is a
-    document with a `text`. Lists of files and named sets come in an order drawn from `seed`; a file is read from its start.
+    document: its `text`, its only string, or the field that is named behind the file, `reviews.jsonl:body`. Lists of files
+    and named sets come in an order drawn from `seed`; a file is read from its start.
     """
-    sources: list[Path | str] = []
+    sources: list[tuple[Path | str, str | None]] = []  # each with the field that was named
     for item in map(str, data):
         path = Path(item)
         if item == "-" or item in NAMED:
-            sources.append(item)
+            sources.append((item, None))
         elif _too_long(path):
             raise EigenlensError(f"no such data: {item[:80]!r}… is no name that a file can have")
         elif path.is_dir():
-            found: list[Path | str] = [p for p in sorted(path.rglob("*")) if p.suffix in SUFFIXES and p.is_file()]
+            found = [p for p in sorted(path.rglob("*")) if p.suffix in SUFFIXES and p.is_file()]
             if not found:
                 raise EigenlensError(f"{path} holds no text files ({', '.join(sorted(SUFFIXES))})")
-            sources += found
+            sources += [(file, None) for file in found]
         elif path.is_file():
-            sources.append(path)
+            sources.append((path, None))
+        elif (parted := _file_and_field(item)) is not None:
+            sources.append(parted)
         else:
             known = ", ".join(NAMED)
-            raise EigenlensError(f"no such data: {item!r} is no file, no folder and no named text ({known})")
-    if sources.count("-") > 1:
+            raise EigenlensError(f"no such data: {item!r}{near(item, NAMED)} is no file, no folder and no named text ({known})")
+    if sources.count(("-", None)) > 1:
         raise EigenlensError("standard input is named twice, and can be read only once")
     random.Random(seed).shuffle(sources)
-    files = sum(isinstance(source, Path) for source in sources)
+    files = sum(isinstance(source, Path) for source, _ in sources)
     document = -1
-    for source in sources:
+    for source, field in sources:
         if source in NAMED:
             texts = datasets.text(str(source))
             for text in _shuffled(texts, seed):
@@ -72,8 +76,8 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             raise EigenlensError(f"{source} cannot be read: {error.strerror}") from error
         with stream:
             label = "standard input" if source == "-" else str(source)
-            if str(source).endswith(".jsonl"):
-                for number, text in _json_lines(stream, label):
+            if isinstance(source, Path) and source.suffix == ".jsonl":
+                for number, text in json_texts(stream, label, field):
                     document += 1
                     yield Piece(document, text, f"{label}, line {number}")
                 continue
@@ -82,6 +86,12 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             for number, text in enumerate(_sections(_characters(stream, label), section), 1):
                 document += not whole
                 yield Piece(document, text, label if whole else f"{label}, section {number}")
+
+
+def _file_and_field(item: str) -> tuple[Path, str] | None:
+    """`reviews.jsonl:body` as file and field, where there is such a file."""
+    name, colon, field = item.rpartition(":")
+    return (Path(name), field) if colon and field and name.endswith(".jsonl") and Path(name).is_file() else None
 
 
 def _too_long(path: Path) -> bool:
@@ -135,16 +145,3 @@ def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
         held = held[cut:].lstrip("\n")
     if held.strip():
         yield held
-
-
-def _json_lines(stream: BinaryIO, label: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(stream, 1):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise EigenlensError(f'{label}, line {number}: not a JSON object with a "text"') from error
-        if not isinstance(text, str):
-            raise EigenlensError(f'{label}, line {number}: "text" is no string')
-        yield number, text

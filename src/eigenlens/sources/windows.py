@@ -83,12 +83,13 @@ def pack(
     around: tuple[list[int], list[int]] = ([], []),
     between: list[int] | None = None,
     pad: int | None = None,
+    what: str = "the text",
 ) -> Windows:
     """Make inputs of `width` tokens and write them to `folder/ids.npy`.
 
     Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the middle, and are cut every
     `width` tokens; an input never mixes fit and held-out text. Padded: one input a document, cut or filled with `pad`.
-    `around` holds the tokens that start and end every input.
+    `around` holds the tokens that start and end every input; `what` is cut, in words.
     """
     before, after = around
     body = width - len(before) - len(after)
@@ -139,19 +140,19 @@ def pack(
     ids.flush()
     windows = Windows(ids[:number], lengths[:number], buckets[:number], documents[:number], named)
     seen, leftover = len(set(documents[:number].tolist())), sum(map(len, held.values()))
-    _check(windows, width, split.least, documents_seen=seen, leftover=leftover)
+    _check(windows, width, split.least, seen, leftover, what)
     return windows
 
 
-def _check(windows: Windows, width: int, least: tuple[int, int], documents_seen: int, leftover: int) -> None:
+def _check(windows: Windows, width: int, least: tuple[int, int], documents_seen: int, leftover: int, what: str) -> None:
     fit, held = int((windows.buckets == FIT).sum()), int((windows.buckets != FIT).sum())
+    more = f"give more {'text or a smaller length' if what == 'the text' else 'token ids'}"
     if fit + held == 0 and leftover == 0:
-        raise EigenlensError("the text is empty")
+        raise EigenlensError(f"{what} is empty")
     if fit + held == 0 and not any(least):
-        raise EigenlensError(f"the text is too short for one input of length {width}; give more text or a smaller length")
+        raise EigenlensError(f"{what} is too short for one input of length {width}; {more}")
     if fit < least[0] or held < least[1]:
         raise EigenlensError(
-            f"the text is too short: at length {width} it gives {fit} inputs to fit and {held} to hold out from "
-            f"{numbered(documents_seen, 'document')}, where {least[0]} and {least[1]} are the least; "
-            "give more text or a smaller length"
+            f"{what} is too short: at length {width} it gives {numbered(fit, 'input')} to fit and {held} to hold out from "
+            f"{numbered(documents_seen, 'document')}, where {least[0]} and {least[1]} are the least; {more}"
         )

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ..errors import EigenlensError
+from ..names import unknown
 from .centring import CENTRINGS, Centring
 from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
 from .valid_rows import ValidRows
 
 Analysis = Literal["rows", "matrices"]
 Level = Literal["head", "layer", "stack"]
+ANALYSES, LEVELS = get_args(Analysis), get_args(Level)
+NAMED = {"analysis": ANALYSES, "level": LEVELS, "centring": CENTRINGS}
+PLACED = (*NAMED, "stack", "layer", "head")
+ATTRIBUTES = (*PLACED, "place", "name", "samples", "dimensions")
+"""What spectra are selected by."""
 RANKS = (1, 4, 16, 64)
 
 
@@ -143,8 +149,11 @@ class Spectra:
 
     def select(self, **wanted: Any) -> Spectra:
         """The spectra whose attributes are as given: `select(analysis="rows", level="head", centring="centred", layer=2)`."""
-        if (centring := wanted.get("centring")) is not None and centring not in CENTRINGS:
-            raise EigenlensError(f"no centring {centring!r}; there are {', '.join(CENTRINGS)}")
+        for name, value in wanted.items():
+            if name not in ATTRIBUTES:
+                raise unknown("attribute of a spectrum", name, ATTRIBUTES)
+            if (known := NAMED.get(name)) is not None and value not in known:
+                raise unknown(name, value, known)
         found = tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items()))
         return Spectra(found, self.of)
 
@@ -152,8 +161,22 @@ class Spectra:
         """The one spectrum whose attributes are as given; none or several are an error."""
         found = self.select(**wanted)
         if len(found) != 1:
-            raise EigenlensError(f"{len(found)} spectra are {wanted}, where one was asked for")
+            told = ", ".join(f"{name} {value}" for name, value in wanted.items())
+            raise EigenlensError(f"{len(found)} spectra have {told}, where one was asked for{self._nearest(wanted)}")
         return found.spectra[0]
+
+    def _nearest(self, wanted: dict[str, Any]) -> str:
+        """Of the attribute that leaves no spectrum, or of those not given that leave several, the values there are."""
+        left = self
+        for name, value in wanted.items():
+            if not len(found := left.select(**{name: value})):
+                return f"; {name} is one of {', '.join(dict.fromkeys(str(getattr(s, name)) for s in left))}"
+            left = found
+        for name in PLACED:
+            values = dict.fromkeys(str(getattr(s, name)) for s in left)
+            if name not in wanted and len(values) > 1:
+                return f"; {name} is one of {', '.join(values)}"
+        return ""
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record a spectrum, ready for a data frame."""

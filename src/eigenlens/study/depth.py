@@ -9,6 +9,7 @@ from typing import Any
 from ..diagnostics import Finding, Number
 from ..diagnostics.finding import place_label
 from ..errors import EigenlensError
+from ..names import several, unknown
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
 from ..stats.rounding import in_words
@@ -54,13 +55,13 @@ class Depth:
         pattern of the l-th block, the mean of its heads. `stack` may be left out where there is one.
         """
         if metric not in TITLES:
-            raise EigenlensError(f"no metric {metric!r} along depth; there are {', '.join(TITLES)}")
+            raise unknown("metric", metric, TITLES)
         if tokens not in TOKENS:
             raise EigenlensError(f"the tokens are {' or '.join(map(repr, TOKENS))}, not {tokens!r}")
         if stack is None and len(self.stacks) == 1:
             stack = self.stacks[0]
         if stack not in self.stacks:
-            raise EigenlensError(f"no stack {stack!r}; there are {', '.join(self.stacks)}")
+            raise unknown("stack", stack, self.stacks, guess=False)
         kept = [n for n in self.numbers if (n.metric, n.stack, n.tokens, n.head) == (metric, stack, tokens, None)]
         layers = {layer: depth for depth, layer in enumerate(sorted({n.layer for n in self.numbers if n.stack == stack}))}
         points = []
@@ -82,9 +83,10 @@ class Depth:
                     record[f"{name}_below_rounding"] = self.below_rounding(n)
         return found
 
-    def table(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
+    def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
         """One row a depth, the means of some metrics side by side; None where a metric has no value."""
         rows: dict[tuple[str, int], dict[str, Any]] = {}
+        metrics = several(metrics)
         for stack in self.stacks:
             for metric in metrics:
                 for point in self.curve(metric, stack, tokens):
@@ -96,7 +98,7 @@ class Depth:
         """The same to read: residuals that rounding hides are called `below rounding`."""
         return in_words(self.table(metrics, tokens), RESIDUALS, self.floor)
 
-    def plot(self, metrics: Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
+    def plot(self, metrics: str | Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
         """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
         import altair as alt
 
@@ -104,7 +106,7 @@ class Depth:
 
         rows = [
             {"metric": TITLES[metric], "stack": stack, "tokens": tokens, **point}
-            for metric in metrics
+            for metric in several(metrics)
             for stack in self.stacks
             for tokens in TOKENS
             for point in self.curve(metric, stack, tokens)
@@ -126,7 +128,7 @@ class Depth:
         shape = alt.Shape("tokens:N", scale=domain, title="tokens")
         points = curve.mark_point(filled=True, size=25, opacity=1).encode(shape=shape)
         line = curve.mark_line().encode(strokeDash=dash) + points
-        titles = [TITLES[metric] for metric in metrics]
+        titles = [TITLES[metric] for metric in several(metrics)]
         return (
             alt.layer(band, line, data=alt.Data(values=rows))
             .properties(width=230, height=150)

@@ -23,15 +23,18 @@ from ..capture.borrowed import borrowed
 from ..capture.precision import in_double, stays_double
 from ..diagnostics import Subject
 from ..errors import EigenlensError
+from ..names import several
 from ..run.engine import Engine, choose, engaged
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
 from ..run.progress import Report, say, silent
 from ..run.whole import lost
+from ..sources.arrays import ArrayName, array_of
 from ..sources.catalogue import DEFAULT_MODEL
 from ..sources.datasets import DEFAULT_DATASET
 from ..sources.inputs import Inputs, Request, prepare
 from ..sources.models import Model, load
+from ..sources.needs import check_asked
 from ..sources.token_text import id_texts
 from ..spectra.sentences import bound_levels
 from ..stats import State
@@ -56,7 +59,7 @@ def study(
     length: int | None = None,
     inputs: int = 1000,
     held_out: float = 0.2,
-    only: Sequence[str] = STATISTICS,
+    only: str | Sequence[str] = STATISTICS,
     seed: int = 0,
     of: Literal["scores", "pattern"] = "scores",
     before_rope: bool = False,
@@ -81,8 +84,9 @@ def study(
 
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
     (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
-    the catalogue's text, or its photographs. `out` is the study's folder; without one the study lives as long as the
-    object. Metrics along depth are measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
+    the catalogue's text, or its photographs. `length` is 128 tokens by default, and of an array that of its rows. `out` is
+    the study's folder; without one the study lives as long as the object. Metrics along depth are measured on every
+    `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
     `thresholds` are other settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64` runs
     the model in double, also where its own code goes down to float32. A study that was killed goes on with `resume=True`
     and ends with the same numbers. The inputs are cut into shards of about `shard` inputs, which `engine` works on: this
@@ -96,6 +100,7 @@ def study(
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
         engine = choose(engine)
         _check_place(folder, resume, force)
+        check_asked(model, data)
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
@@ -109,7 +114,7 @@ def study(
             stack.enter_context(stays_double())
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
-            request, tuple(only), of, before_rope, rank,
+            request, tuple(several(only)), of, before_rope, rank,
             matrix_gigabytes=matrix_gigabytes, batch=batch, shard=shard, depth_every=depth_every,
             diagnostics_every=diagnostics_every, thresholds=dict(thresholds or {}), float64=float64,
         )  # fmt: skip
@@ -173,7 +178,7 @@ def _record(
     recording = Recorder(stage, inputs, matrix, asks, engine, folder / "unfinished", report).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
-        notes.append(f"the data gave {got} inputs where {asked} were asked for")
+        notes.append(f"the data gave {got:,} inputs, fewer than {asked:,}")
     if recording.depth is not None and not recording.depth.sums:
         notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
     if bounds := bound_levels(recording.spectra):
@@ -227,10 +232,10 @@ def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...
         return (name,)
     if isinstance(data, Tensor):
         data = data.detach().cpu().numpy()
+    if isinstance(data, list | tuple) and data and not isinstance(data[0], str | Path):
+        data = array_of(data)
     if isinstance(data, np.ndarray):
-        path = scratch / "array.npy"
-        np.save(path, data, allow_pickle=False)
-        return (str(path),)
+        return (ArrayName.of(data, scratch),)
     return (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..diagnostics import DIAGNOSTICS, find
 from ..errors import EigenlensError
+from ..names import near
 from ..sources.inputs import Request
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
@@ -35,9 +36,8 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in STATISTICS and name not in DIAGNOSTICS:
-                raise EigenlensError(
-                    f"no statistic {name!r}; there are {', '.join(STATISTICS)}, and of diagnostics {', '.join(DIAGNOSTICS)}"
-                )
+                told = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
+                raise EigenlensError(f"{told}; there are {', '.join(STATISTICS)}, and of diagnostics {', '.join(DIAGNOSTICS)}")
         if not self.only:
             raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
         if self.of not in ("scores", "pattern"):

@@ -12,6 +12,7 @@ import torch
 from ..capture import AttentionCall, block_paths, capture
 from ..errors import EigenlensError
 from ..run.shards import copies
+from ..sources.arrays import is_array
 from ..sources.forward import forward_of
 from ..sources.inputs import Inputs
 from ..sources.models import Model
@@ -109,7 +110,7 @@ def longest_of(sites: dict[str, dict[str, Any]]) -> int:
 
 def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:
     """What the tokenizer puts around a text, and the first token in any case: attention that has no use rests on them."""
-    ids = any(name.endswith(".npy") for name in data)
+    ids = any(is_array(name) for name in data)
     if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:
         return 1, 0
     before, after = special_tokens(model.tokenizer)

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from ..diagnostics import Diagnoses, Finding, find
-from ..display import few_names
+from ..display import few_names, numbered
 from ..errors import EigenlensError
+from ..names import Named, unknown
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.forms import LAYER, check_form
@@ -27,10 +27,10 @@ from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
 from .depth import Depth, of_depth
+from .eigenspaces import eigenspaces_of, place_label
 from .record import check_record
 from .recorder import Recording
 from .stored import (
-    KEPT_VECTORS,
     check_depth,
     check_moments,
     check_rows,
@@ -42,6 +42,7 @@ from .stored import (
 )  # fmt: skip
 
 FORMAT = 4
+HALVES = ("fit", "held")
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
@@ -63,11 +64,11 @@ class Study:
         folder = Path(folder)
         if not folder.is_dir():
             raise EigenlensError(f"no such study: {folder} is no folder")
-        if not (folder / "study.json").is_file():
-            if any(folder.glob("unfinished*")):
-                raise EigenlensError(f"the study in {folder} was interrupted before it was finished; go on with study --resume")
-            raise EigenlensError(f"{folder} is no study: it holds no study.json")
-        facts = read_result(folder, "study", FORMAT, "eigenlens study -o")
+        if not (folder / "study.json").is_file() and any(folder.glob("unfinished*")):
+            raise EigenlensError(
+                f"the study in {folder} was interrupted before it was finished; the command that began it goes on with --resume"
+            )
+        facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
             raise EigenlensError(f"the study in {folder} is damaged: study.json has changed since it was written")
         with damage_told(folder, "study"):
@@ -152,18 +153,22 @@ class Study:
             parts = halves(self._tensors("rows"))
             for state in parts.values():
                 check_rows(state, self.sites)
-            return {part: RowMoments.from_state(state).result() for part, state in parts.items()}
+            return {part: Named("site", RowMoments.from_state(state).result()) for part, state in parts.items()}
 
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
         """First and second moments of the rows of every site."""
+        if part not in HALVES:
+            raise unknown("part", part, HALVES)
         return self._rows[part]
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
         """Moments of queries and keys of every site."""
+        if part not in HALVES:
+            raise unknown("part", part, HALVES)
         with self._damage("moments"):
             state = halves(self._tensors("moments"))[part]
             check_moments(state, self.sites)
-            return QueryKeyMoments.from_state(state).result()
+            return Named("site", QueryKeyMoments.from_state(state).result())
 
     @cached_property
     def depth(self) -> Depth:
@@ -204,9 +209,9 @@ class Study:
     def row_basis(self, place: Place, centring: Centring = "centred") -> RowBasis:
         """Mean, eigenvalues and eigenvectors of the rows of a place: `Place("head", "encoder", 3)`."""
         if (place, centring) not in self._bases:
-            sums = levels(self.row_sums()).get(place)
-            if sums is None:
-                raise EigenlensError(f"the study in {self.folder} has no {place}")
+            known = levels(self.row_sums())
+            if (sums := known.get(place)) is None:
+                raise unknown(place.level, place_label(place), (place_label(one) for one in known if one.level == place.level))
             with self._damage("rows"):
                 self._bases[place, centring] = row_basis(sums, centring)
         return self._bases[place, centring]
@@ -215,7 +220,7 @@ class Study:
     def matrix_results(self) -> dict[str, dict[str, Tensor]]:
         """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps `(H, T, S)`."""
         with self._damage("matrices"):
-            return read_matrices(self._tensors("matrices"), self.sites)
+            return Named("site", read_matrices(self._tensors("matrices"), self.sites))
 
     def eigenspaces(
         self,
@@ -225,45 +230,7 @@ class Study:
         centring: Centring = "centred",
     ) -> Eigenspaces:
         """The leading `rank` eigenvectors of every head, layer or stack, ready to be compared."""
-        names, vectors, layers = [], [], []
-        if analysis == "matrices":
-            if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
-                raise EigenlensError(
-                    f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head"
-                )
-            for site in [site for site in self.ordered_sites if site in self.matrix_results]:
-                parts = self.matrix_results[site]
-                for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
-                    names.append(f"{site}.{head}")
-                    layers.append(site)
-                    vectors.append(found.T.double())
-            dimensions = next(iter(self.sites.values()))["pairs"]
-            return Eigenspaces(tuple(names), tuple(layers), torch.stack(_same(vectors)), None, None, dimensions)
-        scatters, values = [], []
-        known = levels(self.row_sums())
-        for place in dict.fromkeys(Place.of(site, level) for site in self.ordered_sites):
-            if (sums := known.get(place)) is None:  # a stack whose layers see different numbers of keys
-                continue
-            basis = self.row_basis(place, centring)
-            site = place.stack if place.layer is None else f"{place.stack}/{place.layer}"
-            for head in range(len(sums.second)):
-                names.append(f"{site}.{head}" if level == "head" else site)
-                layers.append(site)
-                u = basis.vectors[head]
-                vectors.append(u[:, :rank])
-                scatters.append((u * basis.eigenvalues[head]) @ u.T)
-                values.append(basis.eigenvalues[head])
-        dimensions = vectors[0].shape[0] - (centring == "row-centred")
-        if rank > vectors[0].shape[0]:
-            raise EigenlensError(f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row")
-        return Eigenspaces(
-            tuple(names),
-            tuple(layers),
-            torch.stack(_same(vectors)),
-            torch.stack(scatters),
-            torch.stack(values),
-            dimensions,
-        )
+        return eigenspaces_of(self, analysis, level, rank, centring)
 
     def overlap(
         self,
@@ -314,6 +281,14 @@ class Study:
             return self.depth.plot()
         return dimension_map(self.spectra, "rows" if len(self.spectra.select(analysis="rows")) else "matrices")
 
+    def __repr__(self) -> str:
+        heads = numbered(sum(site["heads"] for site in self.sites.values()), "head")
+        holds = ", ".join(name for name in FILES[1:] if self.has(name))
+        where = "" if self._keep is not None else f", in {self.folder}"
+        missing = ", partial" if self.partial else ""
+        inputs = numbered(self.facts["inputs"], "input")
+        return f"<study of {self.name}: {inputs} of {self.length} tokens{missing}, {heads}; {holds}{where}>"
+
     def _repr_html_(self) -> str:
         from ..display import html_view
         from .tables import sentence, summary_rows
@@ -322,12 +297,6 @@ class Study:
             return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
         words = " ".join([sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)])
         return html_view(self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self))
-
-
-def _same(vectors: list[Tensor]) -> list[Tensor]:
-    if len({v.shape for v in vectors}) > 1:
-        raise EigenlensError("the layers of this model see different numbers of keys; their eigenspaces cannot be compared")
-    return vectors
 
 
 def _wide(spectra: Spectra) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...extras import needs
 from ...lab.convex import (
     Block,
     FourierOperator,
@@ -53,6 +54,7 @@ class Tokens:
     @cached_property
     def made(self) -> tuple[list[np.ndarray], Tensor, Tensor]:
         """Pictures, hidden (N, s, D), classes (N,), of all draws."""
+        needs("PIL", what="reading pictures")
         from PIL import Image
 
         scale = self.scale

@@ -22,6 +22,7 @@ from ...run.parts import Parts
 from ...run.progress import Here, Report, silent
 from ...sources import datasets
 from ...sources.models import load
+from ...sources.needs import check_named, read_by
 from ...spectra.centring import CENTRINGS
 from ...study import Study, compare, study
 from ..claims import Reproduction
@@ -53,12 +54,18 @@ FULL = Scale(
 QUICK = Scale(("minilm", "distilbert-gec"), "python-docs", 64, 48, training.QUICK)
 
 
+def check(quick: bool) -> None:
+    """Refuse a run whose models and data need libraries that are not here."""
+    check_named(read_by(QUICK if quick else FULL), f"the paper {PAPER}")
+
+
 def reproduce(
     quick: bool = False, out: Path = Path("eigen-analysis"), seed: int = 0, report: Report = silent,
     *, resume: bool = False, force: bool = False, scale: Scale | None = None,
 ) -> Reproduction:  # fmt: skip
     """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
     scale = scale or (QUICK if quick else FULL)
+    check_named(read_by(scale), f"the paper {PAPER}")
     request = {
         "paper": PAPER, "models": list(scale.models), "text": scale.text, "length": scale.length, "inputs": scale.inputs,
         "seed": seed, "training": scale.experiment.record(),

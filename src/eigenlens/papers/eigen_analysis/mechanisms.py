@@ -20,8 +20,8 @@ from ...attention.softmax import Softmax
 from ...attention.uniform_keys import UniformKeys
 from ...capture import AttentionCall
 from ...capture.call import Site
-from ...errors import EigenlensError
 from ...lab import Config, MaskedBytes, Transformer
+from ...names import unknown
 from ...spectra.centring import normaliser, row_mean, row_scatter
 from ...stats import QueryKeyMoments, RowMoments
 from .reconstruction import chosen_keys
@@ -139,4 +139,4 @@ def make(name: str, share: float, config: Config, found: list[Moments], learned:
         return [Nystrom.of(max(1, m // 2)) for _ in layers]
     if name == "feature rank":
         return [FeatureRank.of(*joint_subspace(x.queries, x.keys, max(1, round(share * d))), learned=learned) for x in found]
-    raise EigenlensError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}")
+    raise unknown("mechanism", name, MECHANISMS)

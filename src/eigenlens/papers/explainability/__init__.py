@@ -122,5 +122,5 @@ NOTES = (
 )
 paper = Paper(
     "explainability", "Generic attention-model explainability (arXiv 2103.15679)", FULL, QUICK, measure, claims_of, charts,
-    SHOWN, NOTES,
+    SHOWN, NOTES, lambda scale: ("minilm", "dinov2-small", "stories15m", "reviews", "fashion-mnist"),
 )  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...errors import EigenlensError
+from ...extras import needs
 from ...sources.datasets import Review, images, reviews
 from ...sources.models import Model
 
@@ -123,6 +124,7 @@ def labelled_pictures(
 
 
 def _pictures(model: Model, chosen: Sequence[tuple[np.ndarray, Any]], patches: int) -> Labelled:
+    needs("PIL", what="reading pictures")
     from PIL import Image
 
     size = patches * int(model.config.patch_size)

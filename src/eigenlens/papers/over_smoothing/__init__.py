@@ -17,6 +17,7 @@ import numpy as np
 
 from ...run.parts import Parts
 from ...run.progress import Report
+from ...sources.needs import read_by
 from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
@@ -162,5 +163,5 @@ NOTES = (
 )
 paper = Paper(
     "over-smoothing", "Revisiting over-smoothing in BERT from the perspective of graph (arXiv 2202.08625)", FULL, QUICK,
-    measure, claims_of, charts, SHOWN, NOTES,
+    measure, claims_of, charts, SHOWN, NOTES, lambda scale: (*read_by(scale), "digits", "reviews"),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from ...run.progress import Here, Report, silent
 from ...run.whole import Refused
 from ...sources import datasets
 from ...sources.models import Model, load
+from ...sources.needs import check_named, read_by
 from ...stats.rounding import in_words
 from ..claims import Reproduction
 from . import training
@@ -72,12 +73,18 @@ FULL = Scale(
 QUICK = Scale(("bert", "albert"), 3, 48, 1, ("minilm",), "python-docs", 32, 4, 10, training.QUICK)
 
 
+def check(quick: bool) -> None:
+    """Refuse a run whose models and data need libraries that are not here."""
+    check_named(read_by(QUICK if quick else FULL), f"the paper {PAPER}")
+
+
 def reproduce(
     quick: bool = False, out: Path = Path(PAPER), seed: int = 0, report: Report = silent,
     *, resume: bool = False, force: bool = False, scale: Scale | None = None,
 ) -> Reproduction:  # fmt: skip
     """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
     scale = scale or (QUICK if quick else FULL)
+    check_named(read_by(scale), f"the paper {PAPER}")
     request = {"paper": PAPER, "seed": seed, **scale.record()}
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from ...collapse.paths import path_lengths
 from ...collapse.sampling import draw_paths, rerun_paths
-from ...errors import EigenlensError
 from ...explain import freeze
 from ...lab import Batch, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, train
+from ...names import unknown
 from ...run.parts import Parts
 from ...run.progress import Report, silent
 from .circle import CircleTrial, circles
@@ -71,7 +71,7 @@ def train_toys(
     """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy, loss and seconds."""
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
-        raise EigenlensError(f"no task {task!r}; there are {', '.join(trial.task for trial in scale.trials)}")
+        raise unknown("task", task, (trial.task for trial in scale.trials))
     toy = TASKS[task](seed=seed, **trial.data)
     torch.manual_seed(seed)
     model = Transformer(toy.config(layers=trial.layers, heads=trial.heads, width=trial.width, mlp=False, norm=False))

@@ -7,7 +7,7 @@ A quantiser replaces `w` by `w_quantized`, `w_scale`, `w_zero_point`, with w = s
 
 import numpy as np
 
-from eigenlens.sources.recipes.extras import require
+from eigenlens.extras import needs
 
 QUANTISED = "_quantized"
 
@@ -17,7 +17,7 @@ def onnx_weights(model: bytes, name: str) -> dict[str, np.ndarray]:
 
     A constant the graph uses without a module's name (a folded position embedding) stays under its number.
     """
-    require("onnx", model=name)
+    needs("onnx", what=f"converting {name}")
     import onnx
     from onnx import numpy_helper
 

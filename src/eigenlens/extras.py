@@ -1,0 +1,41 @@
+"""The libraries that only some uses need, which an extra installs: asked for before the work that needs them begins."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from .errors import EigenlensError
+
+EXTRAS: dict[str, dict[str, str]] = {
+    "catalogue": {
+        "gguf": "gguf", "accelerate": "accelerate", "onnx": "onnx", "sentencepiece": "sentencepiece",
+        "google.protobuf": "protobuf",
+    },
+    "vision": {"PIL": "Pillow", "sklearn": "scikit-learn"},
+    "dask": {"dask": "dask", "distributed": "distributed"},
+}  # fmt: skip
+"""By extra: what its libraries are imported as, and what they are called."""
+
+
+def needs(*libraries: str, what: str) -> None:
+    """Refuse work whose libraries, by the names they are imported as, are not all here; `what` begins the sentence."""
+    missing = [name for name in dict.fromkeys(libraries) if not _here(name)]
+    if not missing:
+        return
+    extras = [extra for extra, brings in EXTRAS.items() if any(name in brings for name in missing)]
+    called = [brings[name] for brings in EXTRAS.values() for name in brings if name in missing]
+    raise EigenlensError(
+        f"{what} needs {_listed(called)}; install {'it' if len(called) == 1 else 'them'} with: "
+        f"pip install 'eigenlens[{','.join(extras)}]'"
+    )
+
+
+def _here(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # the package that it would be a part of
+        return False
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,73 @@
+"""A capture and a study name the attention of a model alike."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)  # fmt: skip
+
+import eigenlens as el
+from tiny import small_llama
+
+SMALL = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+MODELS = {
+    "llama": (small_llama, ["self/0", "self/1"]),
+    "llama classifier": (lambda: LlamaForSequenceClassification(LlamaConfig(**SMALL, pad_token_id=0)), ["self/0", "self/1"]),
+    "bert": (lambda: BertForMaskedLM(BertConfig(**SMALL)), ["encoder/0", "encoder/1"]),
+    "roberta": (lambda: RobertaForSequenceClassification(RobertaConfig(**SMALL)), ["encoder/0", "encoder/1"]),
+    "gpt2": (lambda: GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4)), ["self/0", "self/1"]),
+    "t5": (
+        lambda: T5ForConditionalGeneration(
+            T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
+        ),
+        ["encoder/0", "decoder/0", "decoder.cross/0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_capture_of_a_model_with_its_head_has_the_names_of_its_study(family):
+    make, wanted = MODELS[family]
+    torch.manual_seed(0)
+    model = make().eval()
+    ids = torch.randint(2, 50, (12, 9))
+    given = {"input_ids": ids[:2]} | ({"decoder_input_ids": ids[:2]} if family == "t5" else {})
+    with el.capture(model) as calls:
+        model(**given)
+    with el.capture(model.base_model) as bare:
+        model.base_model(**given)
+    names = [str(call.site) for call in calls]
+    assert names == [str(call.site) for call in bare] == wanted
+    assert sorted(names) == sorted(el.study(model, ids.numpy(), only="rows").sites)
+    modules = dict(model.named_modules())
+    assert all(call.name in modules for call in calls)  # the name of a call is its path in the model that was given
+
+
+def test_a_module_that_is_not_of_the_library_is_named_by_its_own_paths():
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(8, 2, batch_first=True), 2, enable_nested_tensor=False
+            )
+            self.base_model = self.model  # a name that the library gives another meaning
+
+        def forward(self, input_ids):
+            return self.model(torch.nn.functional.one_hot(input_ids, 8).float())
+
+    module = Wrapped()
+    ids = np.random.default_rng(0).integers(0, 8, (12, 6))
+    with el.capture(module) as calls:
+        module(torch.from_numpy(ids))
+    assert [str(call.site) for call in calls] == list(el.study(module, ids, only="rows").sites) == ["model/0", "model/1"]

@@ -1,0 +1,62 @@
+"""Commands that are printed to be pasted work when pasted."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from eigenlens import Collapse, EigenlensError, Evaluation, Explanation, Plan, Study, load
+from eigenlens.bench import Bench
+from eigenlens.lab import TrainingRun
+from eigenlens.shell import command
+from eigenlens.sources.models import place_of
+from tiny import some_text, tiny_bert
+
+
+def pasted(printed):
+    """The arguments of the command that a text ends with, as a shell takes it apart."""
+    name, *args = shlex.split(printed[printed.index("eigenlens ", printed.index(" with: ")) :])
+    assert name == "eigenlens"
+    return args
+
+
+@pytest.mark.parametrize("home", ['it\'s a "model" & more', "plain"])
+def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(run, tmp_path, monkeypatch, home):
+    (tmp_path / home).mkdir()
+    monkeypatch.chdir(tmp_path / home)
+    model, text = tiny_bert(Path("my model's; $HOME")), some_text(Path("a 'text'.txt"))
+    made = run("study", model, text, "-o", "-a study", "--inputs", 24, "--length", 16, "--only", "rows,moments")
+    assert made.code == 0, made.err
+    shown = run(*pasted(made.out))
+    assert shown.code == 0 and "my model's; $HOME" in shown.out
+    planned = run("plan", "./-a study", "--budget", 0.3, "--inputs", 4, "-o", 'the "plan"')
+    assert planned.code == 0, planned.err
+    assert Path(pasted(planned.out)[1]) == model
+    measured = run(*pasted(planned.out), "--inputs", "4")
+    assert measured.code == 0 and "cosine of the embeddings" in measured.out, measured.err
+
+
+def test_the_place_of_a_model_is_where_it_can_be_loaded_from(tmp_path):
+    folder = tiny_bert(tmp_path / "e5")
+    facts = load(folder).facts | {"name": "e5"}
+    assert place_of(facts) == folder and load(place_of(facts)).facts["fingerprint"] == facts["fingerprint"]
+    assert place_of({"name": "minilm", "source": "catalogue"}) == "minilm"
+    assert place_of({"name": "org/name", "source": "hub", "place": "org/name"}) == "org/name"
+
+
+@pytest.mark.parametrize("kind", [Study, Plan, Evaluation, Collapse, Explanation, TrainingRun, Bench])
+def test_a_folder_without_the_result_says_how_to_make_one_there(kind, tmp_path):
+    """With capital letters for what the user has to say, and the folder as it was given."""
+    folder = tmp_path / "not yet's"
+    folder.mkdir()
+    with pytest.raises(EigenlensError) as told:
+        kind.open(folder)
+    args = pasted(str(told.value))
+    assert Path(args[args.index("-o") + 1]) == (folder.parent if kind is Bench else folder)
+    assert all(re.fullmatch(r"[A-Z]+|[a-z.0-9-]+", arg) for arg in args if "/" not in arg)
+
+
+def test_a_path_is_not_taken_for_an_option():
+    assert command("show", Path("-o")) == "eigenlens show ./-o"
+    assert shlex.split(command("show", Path("a b'c"), "--x"))[2:] == ["a b'c", "--x"]
