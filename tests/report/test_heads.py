@@ -21,8 +21,8 @@ def opened(request, mini_shown, mini):
 
 def number(text):
     """What the page prints, as Python reads it."""
-    if text == "–":
-        return None
+    if text in {"–", "true", "false"}:
+        return {"–": None, "true": True, "false": False}[text]
     try:
         return float(text)
     except ValueError:

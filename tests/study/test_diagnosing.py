@@ -100,7 +100,7 @@ def test_single_diagnostics_and_thresholds(place, llama, data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"only": ["sink"]}, "no statistic 'sink'; there are rows, .*, and of diagnostics sinks"),
+        ({"only": ["sink"]}, "no statistic 'sink' .did you mean sinks.*; there are rows, .*, and of diagnostics sinks"),
         ({"thresholds": {"sinks": {"epsilon": "much"}}}, "epsilon is a number"),
         ({"thresholds": {"sinks": {"eps": 0.1}}}, "sinks has no setting 'eps'"),
         ({"thresholds": {"snks": {}}}, "no diagnostic 'snks'"),

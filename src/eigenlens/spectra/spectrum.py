@@ -87,8 +87,10 @@ class Spectrum:
             "analysis": self.analysis, "level": self.level, "centring": self.centring, "stack": self.stack,
             "layer": self.layer, "head": self.head, "samples": self.samples, "dimensions": self.dimensions,
             "total_variance": self.total, "effective_rank": self.effective_rank,
-            "participation_ratio": self.participation_ratio, "lower_bound": self.lower_bound,
+            "participation_ratio": self.participation_ratio,
         }  # fmt: skip
+        if self.analysis == "matrices":
+            record["lower_bound"] = self.lower_bound
         for share in SHARES:
             record[f"dimension_{round(share * 100)}"] = self.dimension(share, held_out=False)
             record[f"held_out_dimension_{round(share * 100)}"] = self.dimension(share)
