@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-MEASURED = ("study", "reconstruct", "attention", "collapse", "diagnostics", "explain", "load", "scale", "fuzz")
+MEASURED = ("study", "reconstruct", "attention", "collapse", "diagnostics", "explain", "load", "scale", "together", "fuzz")
 PAGES = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",

@@ -56,7 +56,12 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     made = study(model, data, length=length, inputs=inputs, only=only, pad=words, **options)
     assert made.facts["options"]["matrices_by"] == matrix
     formula = memory.needed - memory.parts["program"]  # which the first one has loaded
-    return {"formula": formula, "measured": status("VmHWM") - status("RssFile") - before, "moment": memory.moment, "matrix": matrix}
+    return {
+        "formula": formula,
+        "measured": status("VmHWM") - status("RssFile") - before,
+        "moment": memory.moment,
+        "matrix": matrix,
+    }
 
 
 if __name__ == "__main__":
