@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -60,6 +61,29 @@ def test_the_threads_are_back_after_an_error(threads):
         assert torch.get_num_threads() == 1
         raise ValueError("here")
     assert torch.get_num_threads() == threads
+
+
+def test_blocks_of_several_threads_leave_the_threads_as_they_were(threads):
+    first_in, second_in, found = threading.Event(), threading.Event(), []
+
+    def second():
+        assert first_in.wait(120)
+        with one_thread():
+            second_in.set()
+            assert left.wait(120)
+        found.append(torch.get_num_threads())
+
+    left, other = threading.Event(), threading.Thread(target=second)
+    other.start()
+    with one_thread():
+        first_in.set()
+        assert second_in.wait(120)
+    left.set()
+    other.join()
+    fresh = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    fresh.start()
+    fresh.join()
+    assert [torch.get_num_threads(), *found] == [threads] * 3
 
 
 def settings(program, **chosen):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,36 +36,63 @@ def wait_quietly() -> None:
         os.environ.update(WAITING)
 
 
+class _Here(threading.local):
+    """How many blocks of this thread compute in one thread."""
+
+    depth = 0
+
+
+_here = _Here()
+_counting = threading.Lock()
+_blocks: list[int] = []  # torch's threads before the first block of any thread, and one entry for each that is open
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """The block computes in one thread."""
+    """The block computes in one thread. Threads of Python may be in such blocks at the same time."""
     import torch
 
-    mine = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if _here.depth:
+        yield
+        return
+    with _counting:
+        mine = torch.get_num_threads()
+        if _blocks and mine == 1:
+            mine = _blocks[0]  # a new thread begins with what another block has set
+        _blocks.append(_blocks[0] if _blocks else mine)
+        torch.set_num_threads(1)
+    _here.depth = 1
     try:
         yield
     finally:
-        torch.set_num_threads(mine)
+        _here.depth = 0
+        with _counting:
+            _blocks.pop()
+            torch.set_num_threads(mine)
 
 
 def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
     """`work(item)` of every item, in order: each in one thread, as many at once as torch has threads.
 
-    What an item gives does not depend on how many there are.
+    What an item gives does not depend on how many there are. Where a mode of torch is on, such as the one that keeps
+    float64, which other threads would not have, the items follow each other.
     """
     import torch
 
     threads, graph = torch.get_num_threads(), torch.is_grad_enabled()
+
+    def begin() -> None:
+        torch.set_num_threads(1)
+        _here.depth = 1
 
     def alone(item: I) -> R:
         with torch.set_grad_enabled(graph):  # a setting of the thread
             return work(item)
 
     with one_thread():
-        if threads == 1 or len(items) == 1:
+        if threads == 1 or len(items) == 1 or torch._C._len_torch_function_stack():
             return [work(item) for item in items]
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(threads, initializer=begin) as pool:
             return list(pool.map(alone, items))
 
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.decomposition import PCA
 
+from eigenlens.capture.precision import stays_double
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.spectrum import Spectra
 from eigenlens.stats import Pairs
@@ -115,3 +117,30 @@ def test_scores_that_are_the_same_in_every_input_have_no_spectrum():
     assert len(spectra) == 3 * (12 + 2)
     for spectrum in spectra.select(level="head", centring="centred"):
         np.testing.assert_allclose(spectrum.eigenvalues, 0, atol=1e-6)
+
+
+def test_large_row_means_do_not_hide_what_is_left_of_a_layer():
+    """Row means a thousand times as large as the rest of the scores cancel in the row-centred spectrum, and nothing else does."""
+    fit, _ = recorded("minilm", 20, 8)
+    raised = []
+    for call in fit:
+        q, k = call.q.clone(), call.k.clone()
+        q[..., 0], k[..., 0] = torch.randn(q.shape[:3], generator=torch.Generator().manual_seed(0)) * 3000, 1.0
+        raised.append(replace(call, q=q, k=k))
+    ours = analysed(seen(MatrixGram(), raised), [], rank=16).one(level="layer", centring="row-centred")
+    x = np.concatenate([samples(raised, "encoder/1", head, "row-centred") for head in range(12)])
+    np.testing.assert_allclose(ours.eigenvalues, PCA(16, svd_solver="full").fit(x).explained_variance_, rtol=0.02)
+
+
+def test_a_study_in_double_stays_there_with_any_number_of_threads():
+    fit, _ = recorded("minilm", 20, 8)
+    double = [replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double()) for call in fit]
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        with stays_double():
+            found.append(analysed(seen(MatrixGram(), double), [], rank=8))
+    torch.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        if one.level == "head":
+            np.testing.assert_array_equal(one.eigenvalues, other.eigenvalues)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from eigenlens import capture, load, study
+from eigenlens import AttentionCall, EigenlensError, capture, load, study
+from eigenlens.capture import MaskShapes, Site
 from eigenlens.stats import MatrixGram, QueryKeyMoments, RowMoments
 from tiny import small_bert, small_llama, some_text, tiny_bert, tiny_llama
 
@@ -120,3 +121,43 @@ def test_a_mask_is_not_taken_for_an_earlier_one_that_is_gone():
         model(torch.randn(2, 3, 9, 8))
     far = (torch.arange(9)[:, None] - torch.arange(9)).abs()
     assert found == [int((far < width).sum()) for width in widths]
+
+
+def test_a_mask_that_is_written_into_is_read_again():
+    q = torch.randn(1, 2, 5, 4)
+    shapes, mask = MaskShapes(), torch.zeros(1, 1, 5, 5)
+    first = AttentionCall(Site("self", 0), "self", "", q, q, q, 0.5, mask=mask, shapes=shapes)
+    assert first.mask_shape.form == "full"
+    mask.masked_fill_(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf)
+    second = AttentionCall(Site("self", 1), "self", "", q, q, q, 0.5, mask=mask, shapes=shapes)
+    assert second.mask_shape.form == "causal"
+    torch.testing.assert_close(second.pattern(), (q @ q.mT * 0.5 + mask).softmax(-1))
+
+
+def test_calls_of_different_lengths_may_share_a_mask():
+    shapes, mask, k = MaskShapes(), torch.tensor([True, True, False, True])[None, None, None], torch.randn(1, 2, 4, 3)
+    for T in (3, 2):
+        call = AttentionCall(Site("cross", T), "cross", "", torch.randn(1, 2, T, 3), k, k, 1.0, mask=mask, shapes=shapes)
+        assert call.valid().sum() == 3 * T
+
+
+def test_heads_with_masks_of_their_own_are_summed_by_their_own():
+    """The first head is causal, the second sees a window."""
+    far = torch.arange(6)[:, None] - torch.arange(6)
+    mask = torch.stack([far >= 0, (far >= 0) & (far < 3)])[None]  # (1, 2, 6, 6)
+    q, k = torch.randn(2, 3, 2, 6, 4, dtype=torch.float64)
+    moments = RowMoments()
+    moments.update(AttentionCall(Site("self", 0), "self", "", q, k, k, 0.5, mask=mask))
+    sums, valid = moments.result()["self/0"], mask[0].double()  # (2, 6, 6)
+    scores = (q @ k.mT * 0.5) * valid
+    torch.testing.assert_close(sums.first, torch.einsum("bhij,hik->hjk", scores, valid))
+    torch.testing.assert_close(sums.count.expand(2, 6, 6), 3 * torch.einsum("hij,hik->hjk", valid, valid))
+
+
+def test_whole_matrices_of_different_masks_are_refused():
+    """Two packed inputs, of 3 + 3 and of 2 + 4 tokens."""
+    blocks = [torch.block_diag(*(torch.ones(n, n) for n in parts)).bool() for parts in ((3, 3), (2, 4))]
+    q = torch.randn(2, 2, 6, 4)
+    call = AttentionCall(Site("self", 0), "self", "", q, q, q, 0.5, mask=torch.stack(blocks)[:, None])
+    with pytest.raises(EigenlensError, match="two different masks"):
+        MatrixGram().update(call)

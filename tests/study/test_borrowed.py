@@ -1,5 +1,6 @@
 """A module in hand comes back as it was given: modes, gradients, hooks, attention and random numbers."""
 
+import copy
 import random
 import threading
 
@@ -10,6 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel, LlamaForCausalLM
 
 import eigenlens as el
+from eigenlens.capture.borrowed import borrowed
 from tiny import small_bert, small_llama, tiny_llama
 
 IDS = torch.randint(1, 50, (24, 16), generator=torch.Generator().manual_seed(5))
@@ -299,3 +301,100 @@ def test_a_compiled_module_is_studied_as_the_one_it_was_made_of(how):
     assert len(calls) == 2
     assert torch._dynamo.eval_frame._stance.stance == "default"
     el.collapse(model, IDS, **SMALL, paths=0, bounds=0, variants=["full"])
+
+
+class Merging(nn.Linear):
+    """A layer that folds something into its weights in evaluation mode and takes it out in training, as adapters do."""
+
+    merged = False
+
+    def train(self, mode=True):
+        super().train(mode)
+        if mode == self.merged:
+            self.weight.data += -1.0 if mode else 1.0
+            self.merged = not mode
+        return self
+
+
+def test_a_part_that_does_more_in_training_than_set_a_flag_does_it_again():
+    model = Encoder().train()
+    model.extra = Merging(4, 4)
+    before = model.extra.weight.detach().clone()
+    a_study(model)
+    assert model.extra.training and not model.extra.merged
+    torch.testing.assert_close(model.extra.weight, before)
+
+
+def test_a_model_and_its_backbone_are_one_model_to_two_threads():
+    model = training_llama()
+    order = []
+
+    def second():
+        with borrowed(model.model):
+            order.append("second")
+
+    with borrowed(model):
+        thread = threading.Thread(target=second)
+        thread.start()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and model.model.training
+
+
+def test_a_capture_may_end_in_another_thread():
+    model = small_bert()
+    opened = el.capture(model)
+    opened.__enter__()
+    with torch.no_grad():
+        model(IDS[:2])
+    thread = threading.Thread(target=opened.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    with torch.no_grad(), el.capture(model) as calls:
+        model(IDS[:2])
+    assert len(calls) == 2 and model.config._attn_implementation == "sdpa"
+
+
+class Fixed(nn.Module):
+    """Cannot be moved, as a quantised module cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Encoder()
+
+    def to(self, *args, **kwargs):
+        raise ValueError("`.to` is not supported")
+
+    def forward(self, ids):
+        return self.inner(ids)
+
+
+def test_a_module_that_cannot_be_moved_is_studied_where_it_is():
+    model = Fixed().train()
+    a_study(model)
+    assert model.training and model.inner.training
+    with pytest.raises(el.EigenlensError, match="cannot be put on the device meta"):
+        el.study(model, IDS, **SMALL, device="meta")
+    assert model.training and model.inner.training
+
+
+def test_what_a_sink_runs_is_not_the_models():
+    model, other, seen = Encoder().eval(), Encoder().eval(), []
+
+    def sink(call):
+        seen.append(str(call.site))
+        other(IDS[:1])
+
+    with torch.no_grad(), el.capture(model, sink):
+        model(IDS[:2])
+    assert seen == ["self/0", "self/1"]
+
+
+def test_a_model_with_a_plan_can_be_copied_and_calls_can_be_saved(tmp_path):
+    model = small_llama()
+    made = el.plan(el.study(model, IDS, **SMALL), model=model, data=IDS, budget=0.3, inputs=4)
+    made.mechanism(model)
+    el.study(model, IDS, **SMALL, only="depth", float64=True)  # of a copy
+    with torch.no_grad(), el.capture(model) as calls:
+        model(IDS[:2], attention_mask=torch.arange(16)[None].expand(2, -1).ge(4).long())
+    torch.testing.assert_close(copy.deepcopy(calls[1]).pattern(), calls[1].pattern())

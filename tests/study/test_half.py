@@ -114,8 +114,9 @@ def test_what_a_family_hides_is_noticed_in_every_precision(dtype, monkeypatch):
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", hiding)
     model = small_bert().to(dtype)
-    with pytest.raises(AttentionNotSeen, match="does not show"), torch.no_grad(), capture(model, lambda call: None):
-        model(input_ids=some_ids(250) % 50)
+    for _ in range(2):  # once it is refused it stays refused
+        with pytest.raises(AttentionNotSeen, match="does not show"), torch.no_grad(), capture(model, lambda call: None):
+            model(input_ids=some_ids(250) % 50)
 
 
 class Own(nn.Module):

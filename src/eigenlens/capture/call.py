@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -61,19 +61,34 @@ class MaskShape:
 class MaskShapes:
     """The shapes of the masks of one forward pass, each worked out once for all calls that share the mask tensor.
 
-    A mask is known by its identity, as long as it lives: a later mask may get the address of one that is gone.
+    A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may get the address of one
+    that is gone. `terms` is what else the shape depends on.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, ...], tuple[tuple[weakref.ref[Tensor], ...], MaskShape]] = {}
+        self._found: dict[tuple[Any, ...], tuple[list[tuple[weakref.ref[Tensor], int]], MaskShape]] = {}
 
-    def get(self, *tensors: Tensor) -> MaskShape | None:
-        refs, shape = self._found.get(tuple(map(id, tensors)), ((), None))
-        return shape if shape is not None and all(ref() is x for ref, x in zip(refs, tensors)) else None
+    def get(self, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape | None:
+        refs, shape = self._found.get((terms, *map(id, tensors)), ([], None))
+        same = all(ref() is x and version == _version(x) for (ref, version), x in zip(refs, tensors))
+        return shape if same else None
 
-    def put(self, shape: MaskShape, *tensors: Tensor) -> MaskShape:
-        self._found[tuple(map(id, tensors))] = (tuple(map(weakref.ref, tensors)), shape)
+    def put(self, shape: MaskShape, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape:
+        key, found = (terms, *map(id, tensors)), self._found
+
+        def gone(_: Any) -> None:
+            found.pop(key, None)
+
+        found[key] = ([(weakref.ref(x, gone), _version(x)) for x in tensors], shape)
         return shape
+
+    def __reduce__(self) -> tuple[type[MaskShapes], tuple[()]]:
+        return MaskShapes, ()  # a copy has masks of its own
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor was written into; tensors of inference mode do not count it."""
+    return 0 if x.is_inference() else x._version
 
 
 @dataclass(eq=False)
@@ -163,7 +178,8 @@ class AttentionCall:
         if self.mask is None:
             return self._find_mask_shape()
         key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
-        return self.shapes.get(*key) or self.shapes.put(self._find_mask_shape(), *key)
+        terms = (self.q.shape[2], self.k.shape[2], self.causal)
+        return self.shapes.get(terms, *key) or self.shapes.put(self._find_mask_shape(), terms, *key)
 
     def _find_mask_shape(self) -> MaskShape:
         (B, _, T, _), S = self.q.shape, self.k.shape[2]

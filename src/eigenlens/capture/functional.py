@@ -21,7 +21,33 @@ from .session import Session
 
 _SDPA = F.scaled_dot_product_attention
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
-_patching = threading.RLock()  # torch's functions are everybody's
+
+
+class _Attending(threading.local):
+    """What this thread attends by while the function of torch is patched, the latest last."""
+
+    def __init__(self) -> None:
+        self.by: list[Callable[..., Tensor]] = []
+
+
+_attending = _Attending()
+
+
+@contextlib.contextmanager
+def _by_this_thread(function: Callable[..., Tensor]) -> Iterator[None]:
+    _attending.by.append(function)
+    try:
+        yield
+    finally:
+        _attending.by.pop()
+
+
+def _dispatch(*args: Any, **kwargs: Any) -> Tensor:
+    return (_attending.by[-1] if _attending.by else _SDPA)(*args, **kwargs)
+
+
+_dispatching = WholeProcess(lambda: mock.patch.object(F, "scaled_dot_product_attention", _dispatch))
+"""Torch's function is everybody's: each thread is led to its own."""
 
 
 class _Watch(TorchFunctionMode):
@@ -62,7 +88,8 @@ class _Watch(TorchFunctionMode):
             mask = mask[None]
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         causal = bool(is_causal) and q.shape[2] > 1
-        self.last, output = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=causal)
+        with _by_this_thread(_SDPA):  # what the sink runs is none of the model's
+            self.last, output = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=causal)
         return None if output is None else output.reshape(*query.shape[:-1], output.shape[-1]).to(query.dtype)
 
     def _spy(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -80,7 +107,7 @@ class _Watch(TorchFunctionMode):
         batched = given["query"].ndim == 3
         given["need_weights"] = False
         self.last = None
-        with _patching, mock.patch.object(F, "scaled_dot_product_attention", self._spy):  # a mode is off in what it handles
+        with _dispatching.on(), _by_this_thread(self._spy):  # a mode is off in what it handles
             output, _ = F.multi_head_attention_forward(*bound.args, **bound.kwargs)
         if not wanted or self.last is None:
             return output, None

@@ -49,9 +49,9 @@ class _Door:
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
     ) -> Tensor | None:
         """Show the call; the output to use instead, or None."""
-        if module not in _checked:
-            _checked.add(module)
+        if module not in _checked and not module.training:
             _check_against_eager(module, q, k, v, scale, kwargs, extras)
+            _checked.add(module)
         if self.rotary is not None:
             q, k = self.rotary.undo(module, q, k)
         return self.session.see(module, q, k, v, scale, **extras)[1]
@@ -116,7 +116,7 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
     A family may do more in its eager function than it tells the interface; its scores would then be wrong without a sign.
     """
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    if eager is None or module.training:
+    if eager is None:
         return
     first: dict[str, Any] = {
         name: x[:1] if isinstance(x, Tensor) and name != "sinks" and x.shape[0] == q.shape[0] else x

@@ -44,6 +44,9 @@ class _Pass(threading.local):
     def __init__(self) -> None:
         self.start()
 
+    def __reduce__(self) -> tuple[type[_Pass], tuple[()]]:
+        return _Pass, ()  # a copy of a model runs passes of its own
+
     def start(self) -> None:
         self.shapes, self.diagonals = MaskShapes(), MaskShapes()
         self.last_valid: Tensor | None = None
@@ -120,12 +123,12 @@ class Session:
             self._pass.last_valid = None
             return None
         assert call.mask is not None
-        found = self._pass.diagonals.get(call.mask)
+        found = self._pass.diagonals.get((T, S, call.causal), call.mask)
         if found is None:
             diagonal = mask[:, 0].diagonal(offset=S - T, dim1=1, dim2=2)  # (b, T)
             padded = not bool(diagonal.all()) and bool(diagonal.any())
             shape = MaskShape("full", None, queries=diagonal.expand(B, T) if padded else None)
-            found = self._pass.diagonals.put(shape, call.mask)
+            found = self._pass.diagonals.put(shape, (T, S, call.causal), call.mask)
         self._pass.last_valid = found.queries
         return found.queries
 

@@ -70,6 +70,9 @@ class _Pass(threading.local):
     def __init__(self) -> None:
         self.used: set[Site] = set()
 
+    def __reduce__(self) -> tuple[type[_Pass], tuple[()]]:
+        return _Pass, ()  # a copy of a model runs passes of its own
+
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:
     """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that leads to the backbone.

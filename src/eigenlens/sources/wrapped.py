@@ -7,5 +7,6 @@ from torch import nn
 
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module that `torch.compile` was given; any other module is its own."""
-    inner = getattr(module, "_orig_mod", None)
-    return inner if isinstance(inner, nn.Module) else module
+    while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+        module = inner
+    return module

@@ -119,16 +119,14 @@ def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
     total = sum(len(f.centred.values) for f in factors)
     exact = all(f.complete for f in factors) and total <= room(pairs.number)
     columns = torch.cat([_leading([f.centred for f in factors], total if exact else bounded(rank)), apart], 1)
-    gram = (columns.T @ columns).double()
-    centred = _half(columns, gram, most)
-    if exact:  # P Σ Pᵀ from the whole Σ; its Gram matrix is that of Σ less the row means
-        means = pairs.row_means(columns.T).double()  # (m, T)
-        less, less_gram = pairs.less_row_means(columns.T).T, gram - (means * pairs.row_counts) @ means.T
+    centred = _half(columns, None, most)
+    if exact:
+        less = pairs.less_row_means(columns.T).T  # P Σ Pᵀ from the whole Σ
     else:
         own = _leading([f.row_centred for f in factors], bounded(rank))
-        less, less_gram = torch.cat([own, pairs.less_row_means(apart.T).T], 1), None
+        less = torch.cat([own, pairs.less_row_means(apart.T).T], 1)
     energies = sum(f.energy for f in factors), sum(f.row_energy for f in factors)
-    return Factor(centred, _half(less, less_gram, most), mean, number, *energies, exact, exact and less.shape[1] <= most)
+    return Factor(centred, _half(less, None, most), mean, number, *energies, exact, exact and less.shape[1] <= most)
 
 
 def _leading(halves: list[Half], number: int) -> Tensor:

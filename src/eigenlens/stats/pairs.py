@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..capture import AttentionCall
+from ..errors import EigenlensError
 
 
 @dataclass(eq=False)
@@ -75,4 +76,9 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
         return call.valid()[0].all(0), None
     valid = call.valid().all(1).expand(len(call.q), -1, -1)  # (B, T, S)
     whole = valid.any(2).all(1) & valid.any(1).all(1)  # every query and every key takes part
-    return valid[int(whole.int().argmax())] if bool(whole.any()) else None, whole
+    if not bool(whole.any()):
+        return None, whole
+    first = valid[int(whole.int().argmax())]
+    if not bool((valid[whole] == first).all()):
+        raise EigenlensError(f"{call.site} was seen with two different masks; matrix spectra need one")
+    return first, whole

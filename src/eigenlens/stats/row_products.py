@@ -119,7 +119,8 @@ class MapSums:
         """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`. Once a study: n³ a head, n² when causal."""
         T, S = self.valid.shape[1:]
         maps = torch.stack([self.sum_map, self.mean_map])
-        if T == S and torch.equal(self.valid[0], torch.ones(T, S, dtype=torch.bool, device=self.valid.device).tril()):
+        causal = torch.ones(T, S, dtype=torch.bool, device=self.valid.device).tril()
+        if T == S and bool((self.valid == causal).all()):  # in every head
             first, cross, squares, means, pairs = self._causal(maps)
         else:
             v = self.valid.to(maps.dtype)
