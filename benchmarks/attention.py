@@ -1,12 +1,19 @@
-"""Block-adaptive attention against torch's causal attention: seconds, perplexity, and other ways to choose pairs.
+"""Block-adaptive attention against torch's causal attention: seconds, perplexity, and other ways to
+choose pairs.
 
-    python benchmarks/attention.py fit                      plans for several budgets, from one calibration document
-    python benchmarks/attention.py speed --length 8192      attention of all layers, ours beside torch's, in one run
-    python benchmarks/attention.py frontier --length 4096   perplexity of plans and of other selections, on held-out documents
-    python benchmarks/attention.py far                      dropped keys estimated by their moments instead of left out
-    python benchmarks/attention.py picture                  what `speed` and `frontier` measured, as one picture
+    python benchmarks/attention.py fit                      plans for several budgets, from one
+    calibration document
+    python benchmarks/attention.py speed --length 8192      attention of all layers, ours beside
+    torch's, in one run
+    python benchmarks/attention.py frontier --length 4096   perplexity of plans and of other
+    selections, on held-out documents
+    python benchmarks/attention.py far                      dropped keys estimated by their moments
+    instead of left out
+    python benchmarks/attention.py picture                  what `speed` and `frontier` measured, as
+    one picture
 
-SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file (`--results`).
+SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file
+(`--results`).
 """
 
 from __future__ import annotations
@@ -32,7 +39,14 @@ from eigenlens.attention import register
 from eigenlens.attention.block_selection import dense_mask
 from eigenlens.attention.blocks import block_attention, choose, exact
 from eigenlens.capture.call import AttentionCall, Site
-from eigenlens.reconstruct.blocks import BlockPlan, BlockSettings, Curves, allocate, loss_gradients, measure
+from eigenlens.reconstruct.blocks import (
+    BlockPlan,
+    BlockSettings,
+    Curves,
+    allocate,
+    loss_gradients,
+    measure,
+)
 from eigenlens.sources.datasets import text
 from selections import block_means, by_pattern, loki, scale_of, window
 from tables import table
@@ -66,7 +80,9 @@ def nth(tokenizer: Any, numbers: list[int]) -> dict[int, Tensor]:
 def attending(model: Any, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> None:
     """Let the model attend by `attend(layer, q, k, v) → (B, H, T, E)`."""
 
-    def mechanism(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any) -> tuple[Tensor, None]:
+    def mechanism(
+        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, None]:
         assert mask is None, "a plain causal batch comes without a mask"
         return attend(module.layer_idx, q, k, v).transpose(1, 2).contiguous(), None
 
@@ -80,7 +96,10 @@ def loss(model: Any, ids: Tensor, length: int) -> float:
     with torch.no_grad():
         hidden = model.model(ids[None, :length]).last_hidden_state[0]
         parts = zip(hidden.split(1024), ids[1 : length + 1].split(1024))
-        return sum(cross_entropy(model.lm_head(h), y, reduction="sum").item() for h, y in parts) / length
+        return (
+            sum(cross_entropy(model.lm_head(h), y, reduction="sum").item() for h, y in parts)
+            / length
+        )
 
 
 def by_plan(plan: BlockPlan) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
@@ -88,12 +107,16 @@ def by_plan(plan: BlockPlan) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
 
 
 def load_results(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {"plans": {}, "speed": [], "quality": []}
+    return (
+        json.loads(path.read_text()) if path.exists() else {"plans": {}, "speed": [], "quality": []}
+    )
 
 
 @app.command()
 def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
-    """One backward pass for the loss's gradients, one forward pass for the curves, one plan for each budget."""
+    """One backward pass for the loss's gradients, one forward pass for the curves, one plan for
+    each budget.
+    """
     loaded = el.load("smollm2")
     model, found = loaded.module.eval(), load_results(results)
     ids = nth(loaded.tokenizer, [document])[document][None, :length]
@@ -103,7 +126,9 @@ def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         call = AttentionCall(Site("self", layer), "self", "", q, k, v, scale_of(q), causal=True)
-        curves[str(call.site)] = measure(call, BlockSettings(()), gradient=gradients[str(call.site)])
+        curves[str(call.site)] = measure(
+            call, BlockSettings(()), gradient=gradients[str(call.site)]
+        )
         return exact(q, k, v, scale_of(q))
 
     attending(model, attend)
@@ -118,12 +143,19 @@ def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
 
 @app.command()
 def speed(
-    length: int = 4096, document: int = 2, budgets: str = "0.25,0.3,0.4", repeats: int = 3, threads: int = 2,
-    cpu_clock: bool = False, results: Path = RESULTS,
-) -> None:  # fmt: skip
-    """Every layer's attention by torch and by each plan in turn, on the model's own queries and keys; medians, summed.
+    length: int = 4096,
+    document: int = 2,
+    budgets: str = "0.25,0.3,0.4",
+    repeats: int = 3,
+    threads: int = 2,
+    cpu_clock: bool = False,
+    results: Path = RESULTS,
+) -> None:
+    """Every layer's attention by torch and by each plan in turn, on the model's own queries and
+    keys; medians, summed.
 
-    `--cpu-clock` counts the thread's own time instead of the wall's (with `--threads 1`), for a machine that is not idle.
+    `--cpu-clock` counts the thread's own time instead of the wall's (with `--threads 1`), for a
+    machine that is not idle.
     """
     torch.set_num_threads(threads)
     clock = time.thread_time if cpu_clock else time.perf_counter
@@ -153,27 +185,58 @@ def speed(
     with torch.no_grad():
         loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
     rows = [
-        {"length": length, "threads": threads, "clock": "thread" if cpu_clock else "wall", "plan": name, "seconds": seconds,
-         "faster": total["torch"] / seconds} for name, seconds in total.items()
-    ]  # fmt: skip
+        {
+            "length": length,
+            "threads": threads,
+            "clock": "thread" if cpu_clock else "wall",
+            "plan": name,
+            "seconds": seconds,
+            "faster": total["torch"] / seconds,
+        }
+        for name, seconds in total.items()
+    ]
     keys = ("length", "plan", "threads", "clock")
-    found["speed"] = [r for r in found["speed"] if [r[k] for k in keys] not in [[n[k] for k in keys] for n in rows]] + rows
+    found["speed"] = [
+        r
+        for r in found["speed"]
+        if [r[k] for k in keys] not in [[n[k] for k in keys] for n in rows]
+    ] + rows
     results.write_text(json.dumps(found))
     table(rows)
 
 
 @app.command()
 def frontier(
-    length: int = 4096, held_out: str = "2,4", budgets: str = "0.2,0.25,0.3,0.35,0.4", shares: str = "0.15,0.3",
-    others: str = "window,block means,loki,oracle blocks", results: Path = RESULTS,
-) -> None:  # fmt: skip
-    """Perplexity on held-out documents, relative to full attention, for plans and for other ways to choose pairs."""
+    length: int = 4096,
+    held_out: str = "2,4",
+    budgets: str = "0.2,0.25,0.3,0.35,0.4",
+    shares: str = "0.15,0.3",
+    others: str = "window,block means,loki,oracle blocks",
+    results: Path = RESULTS,
+) -> None:
+    """Perplexity on held-out documents, relative to full attention, for plans and for other ways to
+    choose pairs.
+    """
     loaded, found = el.load("smollm2"), load_results(results)
-    model, texts = loaded.module.eval(), nth(loaded.tokenizer, [int(d) for d in held_out.split(",")])
-    ways = {"window": window, "block means": block_means, "loki": loki, "oracle blocks": lambda s: block_means(s, oracle=True)}
-    forms: dict[tuple[str, str], Any] = {("plan", b): by_plan(BlockPlan.from_record(found["plans"][b]))
-                                         for b in filter(None, budgets.split(","))}  # fmt: skip
-    forms |= {(w, s): by_pattern(ways[w](float(s))) for w in filter(None, others.split(",")) for s in shares.split(",")}
+    model, texts = (
+        loaded.module.eval(),
+        nth(loaded.tokenizer, [int(d) for d in held_out.split(",")]),
+    )
+    ways = {
+        "window": window,
+        "block means": block_means,
+        "loki": loki,
+        "oracle blocks": lambda s: block_means(s, oracle=True),
+    }
+    forms: dict[tuple[str, str], Any] = {
+        ("plan", b): by_plan(BlockPlan.from_record(found["plans"][b]))
+        for b in filter(None, budgets.split(","))
+    }
+    forms |= {
+        (w, s): by_pattern(ways[w](float(s)))
+        for w in filter(None, others.split(","))
+        for s in shares.split(",")
+    }
     for document, ids in texts.items():
         attending(model, lambda layer, q, k, v: exact(q, k, v, scale_of(q)))
         full = loss(model, ids, length)
@@ -190,7 +253,9 @@ def frontier(
             }
             print(row, flush=True)
             same = ("length", "document", "selection", "share")
-            found["quality"] = [r for r in found["quality"] if any(r[k] != row[k] for k in same)] + [row]
+            found["quality"] = [
+                r for r in found["quality"] if any(r[k] != row[k] for k in same)
+            ] + [row]
             results.write_text(json.dumps(found))
     table(summary(found, length))
 
@@ -203,17 +268,31 @@ def summary(found: dict[str, Any], length: int) -> list[dict[str, Any]]:
             rows.setdefault((r["selection"], r["share"]), []).append(r["rise"])
     faster = {r["plan"]: r["faster"] for r in found["speed"] if r["length"] == length}
     return [
-        {"selection": way, "share": share, "documents": len(rises), "perplexity, %": f"{100 * sum(rises) / len(rises):+.2f}",
-         "each": ", ".join(f"{100 * r:+.2f}" for r in rises), "times faster": faster.get(share, "") if way == "plan" else ""}
+        {
+            "selection": way,
+            "share": share,
+            "documents": len(rises),
+            "perplexity, %": f"{100 * sum(rises) / len(rises):+.2f}",
+            "each": ", ".join(f"{100 * r:+.2f}" for r in rises),
+            "times faster": faster.get(share, "") if way == "plan" else "",
+        }
         for (way, share), rises in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 @app.command()
-def far(length: int = 2048, document: int = 4, budget: str = "0.25", step: int = 3, results: Path = RESULTS) -> None:
-    """Error of every head's output when the dropped keys of a query block are left out, or replaced by one summary of them.
+def far(
+    length: int = 2048,
+    document: int = 4,
+    budget: str = "0.25",
+    step: int = 3,
+    results: Path = RESULTS,
+) -> None:
+    """Error of every head's output when the dropped keys of a query block are left out, or replaced
+    by one summary of them.
 
-    mean: `N exp(q·k̄)` of mass with value `v̄`. Gaussian: `N exp(q·k̄ + qᵀΣq/2)` with value `v̄ + C q`, exact for normal keys.
+    mean: `N exp(q·k̄)` of mass with value `v̄`. Gaussian: `N exp(q·k̄ + qᵀΣq/2)` with value `v̄ + C
+    q`, exact for normal keys.
     """
     loaded, found = el.load("smollm2"), load_results(results)
     plan = BlockPlan.from_record(found["plans"][budget])
@@ -234,7 +313,10 @@ def far(length: int = 2048, document: int = 4, budget: str = "0.25", step: int =
             mass, out = scores.logsumexp(1), torch.softmax(scores, 1) @ z
             outs = {"dropped": out, "mean": out.clone(), "Gaussian": out.clone()}
             for begin in range(settings.query_block, length, settings.query_block):
-                rows, left = slice(begin, begin + settings.query_block), causal[begin] & ~kept[begin]
+                rows, left = (
+                    slice(begin, begin + settings.query_block),
+                    causal[begin] & ~kept[begin],
+                )
                 if not (number := int(left.sum())):
                     continue
                 centre, value = y[left].mean(0), z[left].mean(0)
@@ -242,8 +324,13 @@ def far(length: int = 2048, document: int = 4, budget: str = "0.25", step: int =
                 log = math.log(number) + x[rows] @ centre
                 curve = (x[rows] @ (spread.T @ spread / number) * x[rows]).sum(1).clamp_max(16) / 2
                 tilt = x[rows] @ ((z[left] - value).T @ spread / number).T
-                for name, l, o in (("mean", log, value.expand_as(tilt)), ("Gaussian", log + curve, value + tilt)):
-                    outs[name][rows] = torch.lerp(out[rows], o, torch.sigmoid(l - mass[rows])[:, None])
+                for name, l, o in (
+                    ("mean", log, value.expand_as(tilt)),
+                    ("Gaussian", log + curve, value + tilt),
+                ):
+                    outs[name][rows] = torch.lerp(
+                        out[rows], o, torch.sigmoid(l - mass[rows])[:, None]
+                    )
             for name, o in outs.items():
                 errors[name].append(float((o - true[0, h]).norm() / true[0, h].norm()))
         return true
@@ -251,28 +338,49 @@ def far(length: int = 2048, document: int = 4, budget: str = "0.25", step: int =
     attending(loaded.module.eval(), attend)
     with torch.no_grad():
         loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
-    table([
-        {"far field": name, "mean error": sum(e) / len(e), "median": median(e),
-         "heads it helps": f"{sum(a < b for a, b in zip(e, errors['dropped']))} of {len(e)}"} for name, e in errors.items()
-    ])  # fmt: skip
+    table(
+        [
+            {
+                "far field": name,
+                "mean error": sum(e) / len(e),
+                "median": median(e),
+                "heads it helps": f"{sum(a < b for a, b in zip(e, errors['dropped']))} of {len(e)}",
+            }
+            for name, e in errors.items()
+        ]
+    )
 
 
 @app.command()
 def picture(results: Path = RESULTS, output: Path = PICTURE) -> None:
-    """Perplexity against the share of causal attention's work, one line for each selection, one panel for each length."""
+    """Perplexity against the share of causal attention's work, one line for each selection, one
+    panel for each length.
+    """
     found = load_results(results)
     lengths = sorted({r["length"] for r in found["quality"]})
     points = [
-        {"tokens": n, "selection": r["selection"], "share": float(r["share"]), "rise": float(r["perplexity, %"])}
-        for n in lengths for r in summary(found, n)
-    ]  # fmt: skip
+        {
+            "tokens": n,
+            "selection": r["selection"],
+            "share": float(r["share"]),
+            "rise": float(r["perplexity, %"]),
+        }
+        for n in lengths
+        for r in summary(found, n)
+    ]
     chart = (
-        alt.Chart(alt.Data(values=points)).mark_line(point=True).encode(
-            x=alt.X("share:Q", title="share of causal pairs (plan: selection included, at fitting)"),
+        alt.Chart(alt.Data(values=points))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X(
+                "share:Q", title="share of causal pairs (plan: selection included, at fitting)"
+            ),
             y=alt.Y("rise:Q", title="perplexity above full attention, %"),
             color=alt.Color("selection:N"),
-        ).properties(width=360, height=260).facet(column=alt.Column("tokens:O"))
-    )  # fmt: skip
+        )
+        .properties(width=360, height=260)
+        .facet(column=alt.Column("tokens:O"))
+    )
     output.parent.mkdir(parents=True, exist_ok=True)
     chart.save(output, scale_factor=2)
     print(output)

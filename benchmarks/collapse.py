@@ -1,6 +1,7 @@
 """What taking a model apart costs, as ratios to its forward pass in the same run.
 
-    python benchmarks/collapse.py paths       the output by path length, beside enumerating the paths
+    python benchmarks/collapse.py paths       the output by path length, beside enumerating the
+    paths
     python benchmarks/collapse.py ablation    a forward pass with every part off
     python benchmarks/collapse.py depth       metrics along depth
 
@@ -50,7 +51,10 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
     forward = forward_of(model)
     plain = seconds(lambda: forward(batch))
     frozen = el.freeze(model.backbone, batch, forward)[0]
-    layers, counts = len(frozen.branches("attention")), path_counts([b.heads for b in frozen.branches("attention")])
+    layers, counts = (
+        len(frozen.branches("attention")),
+        path_counts([b.heads for b in frozen.branches("attention")]),
+    )
     rows = []
 
     def add(what: str, taken: float, note: str) -> None:
@@ -61,7 +65,11 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
     found = el.path_lengths(frozen)
     add("freeze", freezing, "the forward pass included")
     add("path lengths, by attention hops", lengths, f"sum {found.error:.0e} from the output")
-    add("both together: the whole length decomposition", freezing + lengths, f"mark: L + 3 = {layers + 3}")
+    add(
+        "both together: the whole length decomposition",
+        freezing + lengths,
+        f"mark: L + 3 = {layers + 3}",
+    )
     add(
         "path lengths, by attention and MLP hops",
         seconds(lambda: el.path_lengths(frozen, "both"), 1),
@@ -72,10 +80,20 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
         seconds(lambda: head_marginals(frozen), 1),
         f"{layers} × {frozen.branches('attention')[0].heads} heads",
     )
-    drawn = draw_paths(torch.ones(layers, frozen.branches("attention")[0].heads), layers, some := 20)
+    drawn = draw_paths(
+        torch.ones(layers, frozen.branches("attention")[0].heads), layers, some := 20
+    )
     one = seconds(lambda: frozen_terms(frozen, drawn), 3) / some
-    add(f"one path of full length (mean of {some} random ones)", one, "one head a layer, MLPs go along")
-    add(f"enumeration: all {counts[-1]:,} paths of full length", one * counts[-1], "extrapolated from those")
+    add(
+        f"one path of full length (mean of {some} random ones)",
+        one,
+        "one head a layer, MLPs go along",
+    )
+    add(
+        f"enumeration: all {counts[-1]:,} paths of full length",
+        one * counts[-1],
+        "extrapolated from those",
+    )
     return rows
 
 
@@ -106,7 +124,9 @@ def depth(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["paths", "ablation", "depth"])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--length", type=int, default=128)

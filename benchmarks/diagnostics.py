@@ -1,10 +1,12 @@
 """What diagnostics cost: ratios to the plain forward pass, in one run.
 
-    python benchmarks/diagnostics.py whole   a study with everything, and what each room of statistics adds
-    python benchmarks/diagnostics.py each    each diagnostic on every input it is shown, and all of them together
+    python benchmarks/diagnostics.py whole   a study with everything, and what each room of
+    statistics adds
+    python benchmarks/diagnostics.py each    each diagnostic on every input it is shown, and all of
+    them together
 
-Each prints a Markdown table; `benchmarks/diagnostics.md` holds what was measured, with the command. `whole` runs plain passes
-and studies in turn, `each` plain and diagnosed batches.
+Each prints a Markdown table; `benchmarks/diagnostics.md` holds what was measured, with the command.
+`whole` runs plain passes and studies in turn, `each` plain and diagnosed batches.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ FORMS = {
 }
 
 
-def run_whole(name: str, data: str, length: int, number: int, rounds: int, form: str | None = None) -> list[dict[str, Any]]:
-    """Whole studies, eigen-analysis and probes included, beside plain passes over the same inputs before and after each."""
+def run_whole(
+    name: str, data: str, length: int, number: int, rounds: int, form: str | None = None
+) -> list[dict[str, Any]]:
+    """Whole studies, eigen-analysis and probes included, beside plain passes over the same inputs
+    before and after each.
+    """
     model = el.load(name)
     request = Request((data,), length, number)
     inputs = prepare(model, request, Path(tempfile.mkdtemp()))
@@ -57,19 +63,30 @@ def run_whole(name: str, data: str, length: int, number: int, rounds: int, form:
     for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:
         passes, studies = [plain()], []
         for _ in range(rounds):
-            studies.append(el.study(model, data, length=length, inputs=number, only=only).facts["seconds"])
+            studies.append(
+                el.study(model, data, length=length, inputs=number, only=only).facts["seconds"]
+            )
             passes.append(plain())
         mean = sum(passes) / len(passes)
-        rows.append({
-            "model": name, "length": length, "inputs": number, "statistics": label, "plain passes, s": mean,
-            "study, s": sum(studies) / rounds, "ratio": sum(studies) / rounds / mean,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "length": length,
+                "inputs": number,
+                "statistics": label,
+                "plain passes, s": mean,
+                "study, s": sum(studies) / rounds,
+                "ratio": sum(studies) / rounds / mean,
+            }
+        )
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
 def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a study shows one in 32."""
+    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a
+    study shows one in 32.
+    """
     model = el.load(name)
     options = Options(Request((data,), length, number))
     inputs = prepare(model, options.request, Path(tempfile.mkdtemp()))
@@ -92,7 +109,9 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
                 diagnosing.shown(batch, 0)
                 with (
                     diagnosing.attached(),
-                    capture_layers(subject.module, names_of(sites), diagnosing.layer, calls=diagnosing.call),
+                    capture_layers(
+                        subject.module, names_of(sites), diagnosing.layer, calls=diagnosing.call
+                    ),
                 ):
                     forward(batch)
                 end = time.perf_counter()
@@ -103,15 +122,21 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
             diagnosing.probe(forward, lambda _done, _total: None)
             probed = time.perf_counter() - begin
         ratio = shown / plain
-        rows.append({
-            "diagnostic": label, "ratio, every input": ratio, f"ratio, one in {every}": 1 + (ratio - 1) / every,
-            "once: weights and probe, s": begun + probed,
-        })  # fmt: skip
+        rows.append(
+            {
+                "diagnostic": label,
+                "ratio, every input": ratio,
+                f"ratio, one in {every}": 1 + (ratio - 1) / every,
+                "once: weights and probe, s": begun + probed,
+            }
+        )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["whole", "each"])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--data", default="wikipedia")
@@ -121,7 +146,9 @@ def main() -> None:
     parser.add_argument("--only", choices=list(FORMS), help="one form of `whole` alone")
     given = parser.parse_args()
     if given.what == "whole":
-        table(run_whole(given.model, given.data, given.length, given.inputs, given.rounds, given.only))
+        table(
+            run_whole(given.model, given.data, given.length, given.inputs, given.rounds, given.only)
+        )
     else:
         table(run_each(given.model, given.data, given.length, given.inputs))
 

@@ -1,9 +1,9 @@
 """Damaged and hostile input by the hundred thousand: what every reader makes of it.
 
-python benchmarks/fuzz.py --cases 100000                # random, knowing the form of what it damages; writes fuzz.json
-python benchmarks/fuzz.py --cases 1000 --targets study  # one reader
-python benchmarks/fuzz.py --replay study 17             # one case again, with its traceback
-python benchmarks/fuzz.py --atheris archive --seconds 300   # coverage-guided, on the bytes of one file
+python benchmarks/fuzz.py --cases 100000                # random, knowing the form of what it
+damages; writes fuzz.json python benchmarks/fuzz.py --cases 1000 --targets study  # one reader
+python benchmarks/fuzz.py --replay study 17             # one case again, with its traceback python
+benchmarks/fuzz.py --atheris archive --seconds 300   # coverage-guided, on the bytes of one file
 """
 
 from __future__ import annotations
@@ -23,21 +23,39 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 SHARES = {
-    "archive": 34, "text": 26, "token_ids": 26, "evaluation": 8, "explanation": 1.9, "plan": 1.5, "study": 1,
-    "collapse": 0.8, "model": 0.6, "command": 0.2,
-}  # fmt: skip
-"""Percent of the cases: readers of bytes are fast and get most of them, a whole study takes a hundred times as long."""
+    "archive": 34,
+    "text": 26,
+    "token_ids": 26,
+    "evaluation": 8,
+    "explanation": 1.9,
+    "plan": 1.5,
+    "study": 1,
+    "collapse": 0.8,
+    "model": 0.6,
+    "command": 0.2,
+}
+"""Percent of the cases: readers of bytes are fast and get most of them, a whole study takes a
+hundred times as long.
+"""
 
 
 INSTRUMENTED = [
-    "eigenlens.sources", "eigenlens.run", "eigenlens.hints", "eigenlens.explain.explanation",
-    "eigenlens.reconstruct.evaluation", "tarfile", "zipfile", "gzip",
-]  # fmt: skip
+    "eigenlens.sources",
+    "eigenlens.run",
+    "eigenlens.hints",
+    "eigenlens.explain.explanation",
+    "eigenlens.reconstruct.evaluation",
+    "tarfile",
+    "zipfile",
+    "gzip",
+]
 """Modules whose branches guide the choice of bytes."""
 
 
 def random_cases(cases: int, targets: list[str], start: int) -> list[dict[str, Any]]:
-    """Run them, target by target, with a line for each as it ends; a failure is printed whole and counted."""
+    """Run them, target by target, with a line for each as it ends; a failure is printed whole and
+    counted.
+    """
     import torch
 
     from fuzz.cases import run_case
@@ -60,18 +78,25 @@ def random_cases(cases: int, targets: list[str], start: int) -> list[dict[str, A
                 traceback.print_exc()
             slowest = max(slowest, time.process_time() - before)
         seconds = time.process_time() - begin
-        rows.append({
-            "target": name, "cases": number, **{kind: outcomes[kind] for kind in ("refused", "correct", "failed")},
-            "seconds": round(seconds, 1), "ms a case": round(1000 * seconds / max(number, 1), 1),
-            "slowest s": round(slowest, 2),
-        })  # fmt: skip
+        rows.append(
+            {
+                "target": name,
+                "cases": number,
+                **{kind: outcomes[kind] for kind in ("refused", "correct", "failed")},
+                "seconds": round(seconds, 1),
+                "ms a case": round(1000 * seconds / max(number, 1), 1),
+                "slowest s": round(slowest, 2),
+            }
+        )
         print(json.dumps(rows[-1]), flush=True)
     forget()
     return rows
 
 
 def guided(target: str, seconds: int) -> None:
-    """Let atheris choose the bytes by what they reach in our readers and in those of the standard library."""
+    """Let atheris choose the bytes by what they reach in our readers and in those of the standard
+    library.
+    """
     import atheris
     import transformers  # noqa: F401  # large, and not what is looked at
 
@@ -98,7 +123,9 @@ def guided(target: str, seconds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--targets", default=",".join(SHARES))
     parser.add_argument("--start", type=int, default=0, help="the first seed")
@@ -115,7 +142,10 @@ def main() -> None:
         guided(given.atheris, given.seconds)
     else:
         rows = random_cases(given.cases, given.targets.split(","), given.start)
-        total = {key: sum(row[key] for row in rows) for key in ("cases", "refused", "correct", "failed", "seconds")}
+        total = {
+            key: sum(row[key] for row in rows)
+            for key in ("cases", "refused", "correct", "failed", "seconds")
+        }
         print(json.dumps({"target": "all", **total}))
         if given.out:
             given.out.write_text(json.dumps(rows, indent=1) + "\n")

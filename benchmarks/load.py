@@ -1,14 +1,16 @@
 """What a study holds in memory under load: many heads, many inputs, large files.
 
-    python benchmarks/load.py heads          500 heads × 512 tokens, with and without a causal mask, beside the formula
+    python benchmarks/load.py heads          500 heads × 512 tokens, with and without a causal mask,
+    beside the formula
     python benchmarks/load.py formula        small studies of every kind beside the formula
     python benchmarks/load.py workers        what each worker of a cluster holds, beside the formula
     python benchmarks/load.py soak           thousands of inputs: resident memory along the way
     python benchmarks/load.py text           a text of 1 GB beside one of 10 MB
     python benchmarks/load.py ids            10 million token ids beside 100 thousand
 
-Each prints a Markdown table; `benchmarks/load.md` holds what was measured. Every figure is of a process of its own: what it
-has when the model is loaded, and the most it had until the study was made (`VmHWM`).
+Each prints a Markdown table; `benchmarks/load.md` holds what was measured. Every figure is of a
+process of its own: what it has when the model is loaded, and the most it had until the study was
+made (`VmHWM`).
 """
 
 from __future__ import annotations
@@ -52,15 +54,25 @@ def random_model(causal: bool, layers: int, heads: int, dimension: int, length: 
 
     torch.manual_seed(0)
     shape = {
-        "vocab_size": VOCABULARY, "hidden_size": heads * dimension, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "intermediate_size": 2 * heads * dimension, "max_position_embeddings": length,
+        "vocab_size": VOCABULARY,
+        "hidden_size": heads * dimension,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 2 * heads * dimension,
+        "max_position_embeddings": length,
         "initializer_range": 0.2,
-    }  # fmt: skip
-    module = LlamaModel(LlamaConfig(**shape)) if causal else BertModel(BertConfig(**shape), add_pooling_layer=False)
+    }
+    module = (
+        LlamaModel(LlamaConfig(**shape))
+        if causal
+        else BertModel(BertConfig(**shape), add_pooling_layer=False)
+    )
     return el.load(module.eval())
 
 
-def predicted(model: Model, data: str, length: int, inputs: int, only: list[str], workers: int = 0) -> Memory:
+def predicted(
+    model: Model, data: str, length: int, inputs: int, only: list[str], workers: int = 0
+) -> Memory:
     """The formula, as a study works it out before it starts."""
     options = Options(Request((data,), length, inputs), tuple(only))
     with tempfile.TemporaryDirectory() as folder:
@@ -71,27 +83,52 @@ def predicted(model: Model, data: str, length: int, inputs: int, only: list[str]
         return study_memory(model, ready, sites, replace(options, only=kept), matrix, workers)
 
 
-def run_of_heads(causal: bool, layers: int, heads: int, dimension: int, length: int, inputs: int, only: list[str]) -> dict:
+def run_of_heads(
+    causal: bool, layers: int, heads: int, dimension: int, length: int, inputs: int, only: list[str]
+) -> dict:
     model = random_model(causal, layers, heads, dimension, length)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "ids.npy"
-        np.save(data, np.random.default_rng(0).integers(0, VOCABULARY, (inputs, length), dtype=np.int32))
-        memory, before, begin = predicted(model, str(data), length, inputs, only), resident(), time.perf_counter()
+        np.save(
+            data, np.random.default_rng(0).integers(0, VOCABULARY, (inputs, length), dtype=np.int32)
+        )
+        memory, before, begin = (
+            predicted(model, str(data), length, inputs, only),
+            resident(),
+            time.perf_counter(),
+        )
         memory.check(free())
         study = el.study(model, data, length=length, inputs=inputs, only=only)
     grown = peak() - before
-    by = (study.facts["options"]["matrices_by"] or "left out") if "matrices" in only else "not asked"
+    by = (
+        (study.facts["options"]["matrices_by"] or "left out") if "matrices" in only else "not asked"
+    )
     return {
-        "mask": "causal" if causal else "none", "heads": layers * heads, "length": length, "inputs": inputs,
-        "matrices": by, "formula, MB": memory.needed / MB,
-        "measured, MB": grown / MB, "measured / formula": grown / memory.needed, "at its most when": memory.moment,
+        "mask": "causal" if causal else "none",
+        "heads": layers * heads,
+        "length": length,
+        "inputs": inputs,
+        "matrices": by,
+        "formula, MB": memory.needed / MB,
+        "measured, MB": grown / MB,
+        "measured / formula": grown / memory.needed,
+        "at its most when": memory.moment,
         "seconds": time.perf_counter() - begin,
-    }  # fmt: skip
+    }
 
 
 def heads_rows(inputs: int) -> Iterator[dict]:
     for causal in (False, True):
-        yield apart("of_heads", causal=causal, layers=25, heads=20, dimension=16, length=512, inputs=inputs, only=DEFAULT)
+        yield apart(
+            "of_heads",
+            causal=causal,
+            layers=25,
+            heads=20,
+            dimension=16,
+            length=512,
+            inputs=inputs,
+            only=DEFAULT,
+        )
 
 
 def formula_rows(_: int) -> Iterator[dict]:
@@ -99,13 +136,23 @@ def formula_rows(_: int) -> Iterator[dict]:
     import transformers
 
     _ = transformers.BertModel, transformers.LlamaModel  # loaded here once
-    shapes = [("rows", 6, 8, 192, 15), ("matrices", 3, 8, 96, 100), ("matrices", 3, 8, 96, 220), ("depth", 2, 16, 256, 8)]
+    shapes = [
+        ("rows", 6, 8, 192, 15),
+        ("matrices", 3, 8, 96, 100),
+        ("matrices", 3, 8, 96, 220),
+        ("depth", 2, 16, 256, 8),
+    ]
     for causal in (False, True):
         for only, layers, heads, length, inputs in shapes:
             out, into = os.pipe()
             child = os.fork()
             if not child:
-                os.write(into, json.dumps(run_of_heads(causal, layers, heads, 8, length, inputs, [only])).encode())
+                os.write(
+                    into,
+                    json.dumps(
+                        run_of_heads(causal, layers, heads, 8, length, inputs, [only])
+                    ).encode(),
+                )
                 os._exit(0)
             os.waitpid(child, 0)
             os.close(into)
@@ -123,10 +170,15 @@ def run_workers(workers: int, inputs: int, length: int, only: list[str]) -> dict
         peaks = engine._client.run(peak).values()
     grown = peak() - before
     return {
-        "statistics": ", ".join(only), "workers": workers, "inputs": inputs, "workers by the formula, MB": there / MB,
-        "sum of their peaks, MB": sum(peaks) / MB, "here by the formula, MB": here / MB, "grown here, MB": grown / MB,
+        "statistics": ", ".join(only),
+        "workers": workers,
+        "inputs": inputs,
+        "workers by the formula, MB": there / MB,
+        "sum of their peaks, MB": sum(peaks) / MB,
+        "here by the formula, MB": here / MB,
+        "grown here, MB": grown / MB,
         "measured / formula": (sum(peaks) + grown) / memory.needed,
-    }  # fmt: skip
+    }
 
 
 def worker_rows(inputs: int) -> Iterator[dict]:
@@ -148,12 +200,21 @@ def run_soak(inputs: int, length: int) -> dict:
     number, size = np.array(seen, dtype=float).T
     later = number > number[-1] / 4
     slope = np.polyfit(number[later], size[later] / MB, 1)[0]
-    at = [int(size[np.searchsorted(number, share * number[-1])] / MB) for share in (0.25, 0.5, 0.75, 1)]
+    at = [
+        int(size[np.searchsorted(number, share * number[-1])] / MB)
+        for share in (0.25, 0.5, 0.75, 1)
+    ]
     return {
-        "inputs": study.facts["inputs"], "of them fit": int(number[-1]), "MB at 25 %": at[0], "50 %": at[1], "75 %": at[2],
-        "100 %": at[3], "MB more a thousand inputs": slope * 1000, "peak, MB": peak() / MB,
+        "inputs": study.facts["inputs"],
+        "of them fit": int(number[-1]),
+        "MB at 25 %": at[0],
+        "50 %": at[1],
+        "75 %": at[2],
+        "100 %": at[3],
+        "MB more a thousand inputs": slope * 1000,
+        "peak, MB": peak() / MB,
         "seconds": time.perf_counter() - begin,
-    }  # fmt: skip
+    }
 
 
 def soak_rows(inputs: int) -> Iterator[dict]:
@@ -161,7 +222,9 @@ def soak_rows(inputs: int) -> Iterator[dict]:
 
 
 def write_text(path: Path, size: int) -> None:
-    """Real words in paragraphs: the documents of the catalogue's text, their lines in another order each time."""
+    """Real words in paragraphs: the documents of the catalogue's text, their lines in another order
+    each time.
+    """
     documents = [document.splitlines() for document in islice(text("python-docs"), 60)]
     draw, written = random.Random(0), 0
     with open(path, "w", encoding="utf-8") as file:
@@ -217,10 +280,17 @@ def text_rows(_: int) -> Iterator[dict]:
             write_text(path, size)
             megabytes = path.stat().st_size // 10**6
             for what, found in {
-                "study": apart("study", data=str(path), inputs=400, length=128, only=["rows", "moments"]),
+                "study": apart(
+                    "study", data=str(path), inputs=400, length=128, only=["rows", "moments"]
+                ),
                 "whole text read": apart("pieces", data=str(path)),
             }.items():
-                yield {"file, MB": megabytes, "what": what, "peak, MB": found["peak, MB"], "seconds": found["seconds"]}
+                yield {
+                    "file, MB": megabytes,
+                    "what": what,
+                    "peak, MB": found["peak, MB"],
+                    "seconds": found["seconds"],
+                }
             path.unlink()
 
 
@@ -230,31 +300,60 @@ def ids_rows(_: int) -> Iterator[dict]:
             path = Path(folder) / f"{number}.npy"
             np.save(path, np.random.default_rng(0).integers(1000, 20_000, number, dtype=np.int32))
             for what, found in {
-                "study": apart("study", data=str(path), inputs=400, length=128, only=["rows", "moments"]),
+                "study": apart(
+                    "study", data=str(path), inputs=400, length=128, only=["rows", "moments"]
+                ),
                 "all ids made into inputs": apart("packed", data=str(path), length=128),
             }.items():
-                row = {"tokens": number, "what": what, "inputs": found["inputs"], "peak, MB": found["peak, MB"]}
+                row = {
+                    "tokens": number,
+                    "what": what,
+                    "inputs": found["inputs"],
+                    "peak, MB": found["peak, MB"],
+                }
                 yield {**row, "seconds": found["seconds"]}
 
 
 def apart(function: str, **given: Any) -> dict:
     """A measurement in a process of its own."""
-    command = [sys.executable, __file__, "run", "--function", function, "--given", json.dumps(given)]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+    command = [
+        sys.executable,
+        __file__,
+        "run",
+        "--function",
+        function,
+        "--given",
+        json.dumps(given),
+    ]
+    return json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[
+            -1
+        ]
+    )
 
 
 RUNS: dict[str, Callable[..., dict]] = {
-    "of_heads": run_of_heads, "workers": run_workers, "soak": run_soak, "study": run_study, "pieces": run_pieces,
+    "of_heads": run_of_heads,
+    "workers": run_workers,
+    "soak": run_soak,
+    "study": run_study,
+    "pieces": run_pieces,
     "packed": run_packed,
-}  # fmt: skip
+}
 TABLES: dict[str, tuple[Callable[[int], Iterator[dict]], int]] = {
-    "heads": (heads_rows, 15), "formula": (formula_rows, 0), "workers": (worker_rows, 700), "soak": (soak_rows, 4000),
-    "text": (text_rows, 0), "ids": (ids_rows, 0),
-}  # fmt: skip
+    "heads": (heads_rows, 15),
+    "formula": (formula_rows, 0),
+    "workers": (worker_rows, 700),
+    "soak": (soak_rows, 4000),
+    "text": (text_rows, 0),
+    "ids": (ids_rows, 0),
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=[*TABLES, "run"])
     parser.add_argument("--inputs", type=int)
     parser.add_argument("--function", choices=list(RUNS))

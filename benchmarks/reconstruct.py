@@ -1,12 +1,13 @@
 """How good and how dear estimated scores are, on documents that nothing was fitted or chosen on.
 
     python benchmarks/reconstruct.py estimators     every estimator at 5/10/25/50 %, in the model
-    python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on the study's text and on another
+    python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on the
+    study's text and on another
     python benchmarks/reconstruct.py selection      rules that choose the computed keys
     python benchmarks/reconstruct.py time           what making a plan costs, beside its study
 
-Each prints a Markdown table; `benchmarks/reconstruct.md` holds what was measured, with the command. The study is made once
-into `--folder` and used again.
+Each prints a Markdown table; `benchmarks/reconstruct.md` holds what was measured, with the command.
+The study is made once into `--folder` and used again.
 """
 
 from __future__ import annotations
@@ -35,17 +36,33 @@ MODEL, DATA, INPUTS = "minilm", "python-docs", 1000
 
 
 def study(folder: Path) -> el.Study:
-    return el.Study.open(folder) if (folder / "study.json").is_file() else el.study(MODEL, DATA, folder, inputs=INPUTS)
+    return (
+        el.Study.open(folder)
+        if (folder / "study.json").is_file()
+        else el.study(MODEL, DATA, folder, inputs=INPUTS)
+    )
 
 
 def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
-    """All heads by the same estimator, chosen on nothing: every held-out document is left for the measurement."""
-    parts = {site: [Part(tuple(range(made.sites[site]["heads"])), e)] for site, e in estimators.items()}
+    """All heads by the same estimator, chosen on nothing: every held-out document is left for the
+    measurement.
+    """
+    parts = {
+        site: [Part(tuple(range(made.sites[site]["heads"])), e)] for site, e in estimators.items()
+    }
     facts = {
-        "model": made.facts["model"], "length": made.length, "groups": [0, 2, 4, 6], "target": {}, "curve": [],
-        "study": {"name": made.name, "request": made.facts["options"]["request"], "data": made.facts["data"]},
+        "model": made.facts["model"],
+        "length": made.length,
+        "groups": [0, 2, 4, 6],
+        "target": {},
+        "curve": [],
+        "study": {
+            "name": made.name,
+            "request": made.facts["options"]["request"],
+            "data": made.facts["data"],
+        },
         "shapes": {site: {key: known[key] for key in SHAPE} for site, known in made.sites.items()},
-    }  # fmt: skip
+    }
     return Plan(facts, (), parts)
 
 
@@ -69,14 +86,24 @@ def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict
 
 def run_estimators(folder: Path, inputs: int) -> list[dict[str, Any]]:
     made, model = study(folder), el.load(MODEL)
-    bench = Bench(site_statistics(made), [name for name in ESTIMATORS if name != "adaptive"], None, 0)
+    bench = Bench(
+        site_statistics(made), [name for name in ESTIMATORS if name != "adaptive"], None, 0
+    )
     rows = []
     for i, candidate in enumerate(bench.candidates):
         plan = equal_plan(made, {site: fitted[i] for site, fitted in bench.fitted.items()})
-        rows.append({"estimator": candidate.name, "budget": candidate.budget or "–", **measured(model, plan, inputs)})
+        rows.append(
+            {
+                "estimator": candidate.name,
+                "budget": candidate.budget or "–",
+                **measured(model, plan, inputs),
+            }
+        )
     for budget in BUDGETS:
         plan = el.plan(made, budget=budget, estimators=["adaptive", "mean"], model=model)
-        rows.append({"estimator": "adaptive, per head", "budget": budget, **measured(model, plan, inputs)})
+        rows.append(
+            {"estimator": "adaptive, per head", "budget": budget, **measured(model, plan, inputs)}
+        )
     return rows
 
 
@@ -95,7 +122,10 @@ def run_selection(folder: Path, inputs: int) -> list[dict[str, Any]]:
     for rule in RULES:
         row: dict[str, Any] = {"rule": rule}
         for keys in (8, 16, 32, 64):
-            plan = equal_plan(made, {site: RowConditional.fit(s, keys=keys, rule=rule) for site, s in known.items()})
+            plan = equal_plan(
+                made,
+                {site: RowConditional.fit(s, keys=keys, rule=rule) for site, s in known.items()},
+            )
             row[f"m={keys}"] = measured(model, plan, inputs)["score error, median head"]
         rows.append(row)
     return rows
@@ -114,14 +144,30 @@ def run_time(inputs: int, rounds: int) -> list[dict[str, Any]]:
             seconds["plan"].append(time.perf_counter() - middle)
     ratio = [p / s for p, s in zip(seconds["plan"], seconds["study"])]
     mid = {name: statistics.median(times) for name, times in seconds.items()}
-    return [{"inputs": inputs, "study, s": mid["study"], "plan, s": mid["plan"], "plan / study": statistics.median(ratio)}]
+    return [
+        {
+            "inputs": inputs,
+            "study, s": mid["study"],
+            "plan, s": mid["plan"],
+            "plan / study": statistics.median(ratio),
+        }
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["estimators", "plan", "selection", "time"])
-    parser.add_argument("--folder", type=Path, default=Path("benchmark-study"), help="the study, made if it is not there")
-    parser.add_argument("--inputs", type=int, default=64, help="inputs measured; of the study for `time`")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("benchmark-study"),
+        help="the study, made if it is not there",
+    )
+    parser.add_argument(
+        "--inputs", type=int, default=64, help="inputs measured; of the study for `time`"
+    )
     parser.add_argument("--budget", type=float, default=0.25)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", action="store_true")

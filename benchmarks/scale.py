@@ -4,7 +4,8 @@
     python benchmarks/scale.py length     time of an input against its length
     python benchmarks/scale.py heads      time against the number of heads
     python benchmarks/scale.py workers    one Dask worker beside two, one thread each
-    python benchmarks/scale.py merge      what merging a shard costs, and from it what 8, 64 and 512 workers would give
+    python benchmarks/scale.py merge      what merging a shard costs, and from it what 8, 64 and 512
+    workers would give
 
 Each prints a Markdown table; `benchmarks/scale.md` holds what was measured, with the command.
 """
@@ -34,7 +35,10 @@ DATA = "wikipedia"
 SHARD = 128
 """Inputs in a shard at length 128."""
 LIGHT = ("rows", "moments", "depth", "diagnostics")
-FORMS = {"all but whole matrices": LIGHT, "everything": ("rows", "moments", "matrices", "depth", "diagnostics")}
+FORMS = {
+    "all but whole matrices": LIGHT,
+    "everything": ("rows", "moments", "matrices", "depth", "diagnostics"),
+}
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -49,11 +53,16 @@ def tell(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
-    """Whole studies of 200 to 800 inputs; `a step` is what an input more costs, beside the study before."""
+    """Whole studies of 200 to 800 inputs; `a step` is what an input more costs, beside the study
+    before.
+    """
     loaded, rows = el.load(model), []
     el.study(loaded, DATA, inputs=64, only=LIGHT)
     for number in (200, 400, 800):
-        taken = min(el.study(loaded, DATA, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
+        taken = min(
+            el.study(loaded, DATA, inputs=number, only=LIGHT).facts["seconds"]
+            for _ in range(rounds)
+        )
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
         step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
         rows.append(tell({"inputs": number, "study, s": taken, "an input more, ms": step}))
@@ -67,12 +76,19 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
     loaded, rows = el.load(model), []
     for length in (64, 128, 256, 512):
         number = max(32, 65536 // length)
-        taken = min(el.study(loaded, DATA, length=length, inputs=number, only=LIGHT).facts["seconds"] for _ in range(rounds))
+        taken = min(
+            el.study(loaded, DATA, length=length, inputs=number, only=LIGHT).facts["seconds"]
+            for _ in range(rounds)
+        )
         ids = torch.randint(0, 1000, (max(1, 4096 // length), length))
         with torch.no_grad():
             loaded.module(ids)
             plain = min(seconds(lambda ids=ids: loaded.module(ids)) for _ in range(3)) / len(ids)
-        each = {"an input, ms": 1000 * taken / number, "plain pass, ms": 1000 * plain, "ratio": taken / number / plain}
+        each = {
+            "an input, ms": 1000 * taken / number,
+            "plain pass, ms": 1000 * plain,
+            "ratio": taken / number / plain,
+        }
         rows.append(tell({"length": length, "inputs": number, **each}))
     slope = exponent(rows, "length", "an input, ms")
     print(f"The time of an input grows with its length to the power {slope:.2f}.\n")
@@ -88,18 +104,34 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
     for layers in (4, 8, 16, 32):
         torch.manual_seed(0)
         config = BertConfig(
-            vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=layers, num_attention_heads=8
+            vocab_size=1000,
+            hidden_size=256,
+            intermediate_size=512,
+            num_hidden_layers=layers,
+            num_attention_heads=8,
         )
         module = BertModel(config, add_pooling_layer=False).eval()
-        taken = min(el.study(module, ids, length=128, inputs=320, only=LIGHT).facts["seconds"] for _ in range(rounds))
-        rows.append(tell({"heads": 8 * layers, "study, s": taken, "a head, ms": 1000 * taken / (8 * layers)}))
+        taken = min(
+            el.study(module, ids, length=128, inputs=320, only=LIGHT).facts["seconds"]
+            for _ in range(rounds)
+        )
+        rows.append(
+            tell(
+                {"heads": 8 * layers, "study, s": taken, "a head, ms": 1000 * taken / (8 * layers)}
+            )
+        )
     slope = exponent(rows, "heads", "study, s")
     print(f"The time grows with the number of heads to the power {slope:.2f}.\n")
     return rows
 
 
-def run_workers(model: str, number: int, rounds: int, shard: int | None, form: str | None) -> list[dict[str, Any]]:
-    """One worker beside two, in turn; the cluster is up and the model loaded. Both studies must be equal to the last bit."""
+def run_workers(
+    model: str, number: int, rounds: int, shard: int | None, form: str | None
+) -> list[dict[str, Any]]:
+    """One worker beside two, in turn; the cluster is up and the model loaded.
+
+    Both studies must be equal to the last bit.
+    """
     rows = []
     for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:
         taken: dict[int, list[float]] = {1: [], 2: []}
@@ -107,7 +139,8 @@ def run_workers(model: str, number: int, rounds: int, shard: int | None, form: s
         for _ in range(rounds):
             for workers in (1, 2):
                 with el.Dask(workers=workers):
-                    el.study(model, DATA, inputs=64, only=LIGHT, shard=16)  # every worker loads the model
+                    # every worker loads the model
+                    el.study(model, DATA, inputs=64, only=LIGHT, shard=16)
                     made = el.study(model, DATA, inputs=number, only=only, shard=shard)
                 taken[workers].append(made.facts["seconds"])
                 digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
@@ -120,7 +153,9 @@ def run_workers(model: str, number: int, rounds: int, shard: int | None, form: s
 
 @dataclass
 class Costs:
-    """Seconds: of a shard, of a merge by a worker, of a trunk taken by the client, and of what no worker does."""
+    """Seconds: of a shard, of a merge by a worker, of a trunk taken by the client, and of what no
+    worker does.
+    """
 
     shard: float
     merge: float
@@ -129,13 +164,17 @@ class Costs:
 
     def whole(self, shards: int, workers: int) -> float:
         """`t₀ + max(⌈S / W⌉ t_s + S (1 − 1/F) t_m / min(S, W), ⌈S / F⌉ t_c) + F t_m + t_c`."""
-        working = math.ceil(shards / workers) * self.shard + shards * (1 - 1 / FAN) * self.merge / min(shards, workers)
+        working = math.ceil(shards / workers) * self.shard + shards * (
+            1 - 1 / FAN
+        ) * self.merge / min(shards, workers)
         taking = math.ceil(shards / FAN) * self.trunk
         return self.alone + max(working, taking) + FAN * self.merge + self.trunk
 
 
 def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:
-    """Costs by their parts on this machine, one thread; states travel through the cluster as they do in a study."""
+    """Costs by their parts on this machine, one thread; states travel through the cluster as they
+    do in a study.
+    """
     from eigenlens.run import tasks
     from eigenlens.study.passes import Pass
 
@@ -145,7 +184,14 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
         spent = {"seconds": 0.0, "inputs": 0}
         run = Pass.run
 
-        def watched(self: Pass, content: Any, tick: Any, run: Any = run, spent: Any = spent, states: Any = states) -> Any:
+        def watched(
+            self: Pass,
+            content: Any,
+            tick: Any,
+            run: Any = run,
+            spent: Any = spent,
+            states: Any = states,
+        ) -> Any:
             begin = time.perf_counter()
             state = run(self, content, tick)
             if self.matrices in {"sketch", None}:
@@ -189,7 +235,13 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
             base = costs.whole(shards, 1)
             times = {f"{w} workers": base / costs.whole(shards, w) for w in (2, 8, 64, 512)}
             grown.append(
-                {"statistics": label, "shards": shards, "inputs": shards * SHARD, "one worker, h": base / 3600, **times}
+                {
+                    "statistics": label,
+                    "shards": shards,
+                    "inputs": shards * SHARD,
+                    "one worker, h": base / 3600,
+                    **times,
+                }
             )
         table(grown)
         print()
@@ -203,13 +255,17 @@ def cluster_wait(future: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["inputs", "length", "heads", "workers", "merge"])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--shard", type=int, help="inputs in a shard, for workers")
-    parser.add_argument("--only", choices=list(FORMS), help="one form of a study, for workers and merge")
+    parser.add_argument(
+        "--only", choices=list(FORMS), help="one form of a study, for workers and merge"
+    )
     asked = parser.parse_args()
     if asked.part in {"workers", "merge"}:
         torch.set_num_threads(1)
@@ -217,7 +273,9 @@ def main() -> None:
         "inputs": lambda: run_inputs(asked.model, asked.rounds),
         "length": lambda: run_length(asked.model, asked.rounds),
         "heads": lambda: run_heads(asked.rounds),
-        "workers": lambda: run_workers(asked.model, asked.inputs, asked.rounds, asked.shard, asked.only),
+        "workers": lambda: run_workers(
+            asked.model, asked.inputs, asked.rounds, asked.shard, asked.only
+        ),
         "merge": lambda: run_merge(asked.model, asked.inputs, asked.only),
     }
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,6 @@
-"""Other ways to choose the pairs that are attended, dense and masked: quality only, nothing of their speed."""
+"""Other ways to choose the pairs that are attended, dense and masked: quality only, nothing of
+their speed.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ def scale_of(q: Tensor) -> float:
     return q.shape[3] ** -0.5
 
 
-def by_pattern(keep: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
-    """Dense attention on the pairs that `keep(scores, q, k) → (T, T) bool` allows, head by head: quality only."""
+def by_pattern(
+    keep: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
+    """Dense attention on the pairs that `keep(scores, q, k) → (T, T) bool` allows, head by head:
+    quality only.
+    """
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, (_, H, T, _), R = torch.empty_like(q), q.shape, q.shape[1] // k.shape[1]
@@ -22,7 +28,10 @@ def by_pattern(keep: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[in
         for h in range(H):
             x, y = q[0, h] * scale_of(q), k[0, h // R]
             scores = (x @ y.T).masked_fill_(later, -torch.inf)
-            out[0, h] = torch.softmax(scores.masked_fill_(~keep(scores, x, y), -torch.inf), -1) @ v[0, h // R]
+            out[0, h] = (
+                torch.softmax(scores.masked_fill_(~keep(scores, x, y), -torch.inf), -1)
+                @ v[0, h // R]
+            )
         return out
 
     return attend
@@ -40,9 +49,11 @@ def window(share: float) -> Callable[..., Tensor]:
 
 
 def block_means(share: float, block: int = 64, oracle: bool = False) -> Callable[..., Tensor]:
-    """The best key blocks of every query block, the same share everywhere, with the first and the last two always kept.
+    """The best key blocks of every query block, the same share everywhere, with the first and the
+    last two always kept.
 
-    By mean query times mean key, or (`oracle`) by true mass, which uses the later queries of the block.
+    By mean query times mean key, or (`oracle`) by true mass, which uses the later queries of the
+    block.
     """
 
     def keep(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -62,7 +73,9 @@ def block_means(share: float, block: int = 64, oracle: bool = False) -> Callable
 
 
 def loki(share: float, rank: int = 16) -> Callable[..., Tensor]:
-    """Loki: the keys' first `rank` principal components (of this input) rank the tokens; the exact top share of each row."""
+    """Loki: the keys' first `rank` principal components (of this input) rank the tokens; the exact
+    top share of each row.
+    """
 
     def keep(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
         basis = torch.linalg.eigh(k.T @ k).eigenvectors[:, -rank:]

@@ -1,12 +1,15 @@
-"""What a study costs: ratios to the plain forward pass, memory against the number of inputs, and other tools beside it.
+"""What a study costs: ratios to the plain forward pass, memory against the number of inputs, and
+other tools beside it.
 
     python benchmarks/study.py time          ratios to the plain forward pass, in one run
     python benchmarks/study.py memory        peak memory at 400 and at 4,000 inputs
-    python benchmarks/study.py others        output_attentions / hooks feeding IncrementalPCA, on the same inputs
+    python benchmarks/study.py others        output_attentions / hooks feeding IncrementalPCA, on
+    the same inputs
     python benchmarks/study.py accuracy      the sketch against the exact matrix spectra
 
-Each prints a Markdown table; `benchmarks/study.md` holds what was measured, with the command. Plain and captured passes
-take turns batch by batch, so that both meet the same noise of the machine; the ratio is that of the summed times.
+Each prints a Markdown table; `benchmarks/study.md` holds what was measured, with the command. Plain
+and captured passes take turns batch by batch, so that both meet the same noise of the machine; the
+ratio is that of the summed times.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def data(model: Model, length: int, number: int, source: str = "wikipedia") -> I
 
 
 def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Row spectra alone, and everything: every input is run plainly and with capture, batch by batch in turn."""
+    """Row spectra alone, and everything: every input is run plainly and with capture, batch by
+    batch in turn.
+    """
     model = load(name)
     inputs = data(model, length, number)
     forward, size = forward_of(model), max(1, 4096 // length)
@@ -79,7 +84,10 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
                 if "matrices" in only:
                     current["matrices"] = MatrixProjection(bases)
             done = 0
-            stages = [inputs.batches(bucket, size, 0, COLUMNS), inputs.batches(bucket, size, COLUMNS)]
+            stages = [
+                inputs.batches(bucket, size, 0, COLUMNS),
+                inputs.batches(bucket, size, COLUMNS),
+            ]
             for count, batch in chain(*stages):
                 if bucket == FIT and "matrices" in only and done == COLUMNS:
                     begin = time.perf_counter()
@@ -105,11 +113,17 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
                 eigen += time.perf_counter() - begin
         rows.append(
             {
-                "model": name, "length": length, "inputs": len(inputs.buckets), "statistics": label,
-                "plain forward, s": plain, "captured, s": captured, "ratio": captured / plain,
-                "eigen-analysis at the end, s": eigen, "ratio with it": (captured + eigen) / plain,
+                "model": name,
+                "length": length,
+                "inputs": len(inputs.buckets),
+                "statistics": label,
+                "plain forward, s": plain,
+                "captured, s": captured,
+                "ratio": captured / plain,
+                "eigen-analysis at the end, s": eigen,
+                "ratio with it": (captured + eigen) / plain,
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -131,7 +145,9 @@ def run_memory(few: int, many: int) -> list[dict[str, Any]]:
 
 
 def other(kind: str, number: int, length: int) -> dict[str, Any]:
-    """One way of having the leading row eigenspaces of all heads, timed in this process; eigenvectors are saved."""
+    """One way of having the leading row eigenspaces of all heads, timed in this process;
+    eigenvectors are saved.
+    """
     from sklearn.decomposition import IncrementalPCA
 
     model = load("minilm")
@@ -146,7 +162,10 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
                     forward(batch)
             from eigenlens.spectra.rows import row_basis
 
-            found = [row_basis(sums, "centred").vectors[:, :, :16].numpy() for sums in moments.result().values()]
+            found = [
+                row_basis(sums, "centred").vectors[:, :, :16].numpy()
+                for sums in moments.result().values()
+            ]
             spaces = np.stack(found)  # (L, H, n, 16)
         elif kind == "plain forward":
             for _, batch in inputs.batches(FIT, size):
@@ -158,7 +177,8 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
             scores: dict[int, Any] = {}
             hooks = []
             if kind == "hooks on q, k and IncrementalPCA":
-                # Scores are not among a model's outputs: hooks on the projections give them, per layer.
+                # Scores are not among a model's outputs: hooks on the projections give them, per
+                # layer.
                 for index, layer in enumerate(model.backbone.encoder.layer):
                     inner = layer.attention.self
                     for part in ("query", "key"):
@@ -174,7 +194,10 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
                     forward(batch)
                     patterns = []
                     for index in range(6):
-                        q, k = (scores[index, part].unflatten(2, (12, 32)).transpose(1, 2) for part in ("query", "key"))
+                        q, k = (
+                            scores[index, part].unflatten(2, (12, 32)).transpose(1, 2)
+                            for part in ("query", "key")
+                        )
                         patterns.append(q @ k.transpose(2, 3) / 32**0.5)
                 for index, pattern in enumerate(patterns):
                     for head in range(12):
@@ -190,27 +213,55 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
 
 
 def run_others(number: int, length: int) -> list[dict[str, Any]]:
-    """Each in a process of its own; accuracy is the overlap with the eigenspace of a dense float64 decomposition."""
-    kinds = ["plain forward", "eigenlens", "hooks on q, k and IncrementalPCA", "output_attentions and IncrementalPCA"]
+    """Each in a process of its own; accuracy is the overlap with the eigenspace of a dense float64
+    decomposition.
+    """
+    kinds = [
+        "plain forward",
+        "eigenlens",
+        "hooks on q, k and IncrementalPCA",
+        "output_attentions and IncrementalPCA",
+    ]
     found = []
     for kind in kinds:
-        command = [sys.executable, __file__, "other", "--kind", kind, "--inputs", str(number), "--length", str(length)]
-        found.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]))
+        command = [
+            sys.executable,
+            __file__,
+            "other",
+            "--kind",
+            kind,
+            "--inputs",
+            str(number),
+            "--length",
+            str(length),
+        ]
+        found.append(
+            json.loads(
+                subprocess.run(
+                    command, capture_output=True, text=True, check=True
+                ).stdout.splitlines()[-1]
+            )
+        )
     truth = dense_spaces(number, length)
     rows = []
     for one in found:
         spaces = np.load(one["spaces"])
         overlap: Any = "–"
         if spaces.size and not one["kind"].startswith("output"):
-            overlap = float(np.mean([np.square(truth[key].T @ spaces[key]).sum() / 16 for key in truth]))
+            overlap = float(
+                np.mean([np.square(truth[key].T @ spaces[key]).sum() / 16 for key in truth])
+            )
         elif spaces.size:
             overlap = "of the pattern: scores are not returned"
         rows.append(
             {
-                "way": one["kind"], "seconds": one["seconds"], "× plain forward": one["seconds"] / found[0]["seconds"],
-                "peak MB": one["peak MB"], "overlap with the dense eigenspace (16)": overlap,
+                "way": one["kind"],
+                "seconds": one["seconds"],
+                "× plain forward": one["seconds"] / found[0]["seconds"],
+                "peak MB": one["peak MB"],
+                "overlap with the dense eigenspace (16)": overlap,
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -218,7 +269,9 @@ def dense_spaces(number: int, length: int) -> dict[tuple[int, int], np.ndarray]:
     """The 16 leading eigenvectors of the dense score rows of a few heads, in float64."""
     model = load("minilm")
     inputs = data(model, length, number)
-    kept: dict[tuple[int, int], list[np.ndarray]] = {(layer, head): [] for layer in (0, 2, 5) for head in (0, 5, 9)}
+    kept: dict[tuple[int, int], list[np.ndarray]] = {
+        (layer, head): [] for layer in (0, 2, 5) for head in (0, 5, 9)
+    }
 
     def sink(call: Any) -> None:
         for layer, head in kept:
@@ -250,7 +303,9 @@ def run_accuracy(number: int) -> list[dict[str, Any]]:
     current = [gram, pilot]
     done = 0
     with torch.no_grad(), capture(model.backbone, sink):
-        for count, batch in chain(inputs.batches(FIT, 32, 0, COLUMNS), inputs.batches(FIT, 32, COLUMNS)):
+        for count, batch in chain(
+            inputs.batches(FIT, 32, 0, COLUMNS), inputs.batches(FIT, 32, COLUMNS)
+        ):
             if done == COLUMNS:
                 current[1] = MatrixSketch.from_pilot(pilot)
             forward_of(model)(batch)
@@ -272,7 +327,9 @@ def run_accuracy(number: int) -> list[dict[str, Any]]:
         pairs = [(a, b) for a, b in zip(*energies) if a.level == "head" and a.centring == centring]
         row: dict[str, Any] = {"centring": centring, "heads": len(pairs)}
         for k in (1, 4, 16, 64):
-            row[f"λ{k}, sketch / exact"] = float(np.median([b.eigenvalues[k - 1] / a.eigenvalues[k - 1] for a, b in pairs]))
+            row[f"λ{k}, sketch / exact"] = float(
+                np.median([b.eigenvalues[k - 1] / a.eigenvalues[k - 1] for a, b in pairs])
+            )
         for k in (16, 64):
             row[f"held out at {k}, exact"] = float(np.median([a.held_out[k - 1] for a, _ in pairs]))
             row[f"sketch at {k}"] = float(np.median([b.held_out[k - 1] for _, b in pairs]))
@@ -281,7 +338,9 @@ def run_accuracy(number: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["time", "memory", "others", "other", "accuracy"])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--length", type=int, default=128)

@@ -10,4 +10,9 @@ def table(rows: list[dict[str, Any]]) -> None:
     print("| " + " | ".join(rows[0]) + " |")
     print("|" + "---|" * len(rows[0]))
     for row in rows:
-        print("| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |", flush=True)
+        print(
+            "| "
+            + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
+            + " |",
+            flush=True,
+        )

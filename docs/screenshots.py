@@ -1,4 +1,6 @@
-"""The pictures of the report in the README: `python docs/screenshots.py demo/report.html`, with chromium and playwright."""
+"""The pictures of the report in the README: `python docs/screenshots.py demo/report.html`, with
+chromium and playwright.
+"""
 
 import shutil
 import sys
@@ -8,7 +10,10 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 PICTURES = Path(__file__).parent / "pictures"
-FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
+    " --disable-sync"
+)
 
 
 def main(page: str) -> None:

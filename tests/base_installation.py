@@ -1,4 +1,6 @@
-"""Python as it is after `pip install eigenlens`: what the base dependencies bring, and nothing of the extras."""
+"""Python as it is after `pip install eigenlens`: what the base dependencies bring, and nothing of
+the extras.
+"""
 
 import os
 import subprocess
@@ -40,7 +42,11 @@ def base_requirements():
 def make_base(folder):
     """Fill a folder with links to the packages of the base installation; returns it."""
     for found in closure(base_requirements()):
-        for top in {path.parts[0] for path in found.files or [] if path.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            path.parts[0]
+            for path in found.files or []
+            if path.parts[0] not in ("..", "__pycache__")
+        }:
             link, real = folder / top, Path(found.locate_file(top))
             if real.exists() and not link.exists():
                 link.symlink_to(real)
@@ -53,5 +59,7 @@ def run_base(folder, *args, **environment):
     return subprocess.run(
         [sys.executable, "-S", *map(str, args)],
         env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )

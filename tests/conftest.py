@@ -1,4 +1,6 @@
-"""Settings for every test: no hub, one thread a worker, patience with a cluster, the same random numbers."""
+"""Settings for every test: no hub, one thread a worker, patience with a cluster, the same random
+numbers.
+"""
 
 import os
 import sys
@@ -35,7 +37,9 @@ def cluster():
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """The command in this process: `run("show", folder)` gives its code, standard output and standard error."""
+    """The command in this process: `run("show", folder)` gives its code, standard output and
+    standard error.
+    """
 
     def call(*args):
         monkeypatch.setattr(sys, "argv", ["eigenlens", *map(str, args)])

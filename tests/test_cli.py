@@ -43,13 +43,17 @@ def in_a_shell(*args, **options):
 def world(tmp_path_factory):
     """A tiny model, a text, and finished studies of it at lengths 16 and 12."""
     home = tmp_path_factory.mktemp("world")
-    made = SimpleNamespace(home=home, model=tiny_bert(home / "tiny"), text=some_text(home / "a.txt"))
+    made = SimpleNamespace(
+        home=home, model=tiny_bert(home / "tiny"), text=some_text(home / "a.txt")
+    )
     for name, length in (("study", 16), ("shorter", 12)):
         found = study(made.model, made.text, home / name, inputs=24, length=length)
         setattr(made, name, found.folder)
     made.plan = home / "plan"
     plan(made.study, budget=0.3, inputs=4, out=made.plan)
-    made.bare = study(made.model, made.text, home / "bare", inputs=24, length=16, only=["rows"]).folder
+    made.bare = study(
+        made.model, made.text, home / "bare", inputs=24, length=16, only=["rows"]
+    ).folder
     made.other = tiny_bert(home / "other", seed=1)
     made.record = strict(json.dumps(Study.open(made.study).record()))
     return made
@@ -79,12 +83,16 @@ def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
     made = run("study", "minilm", some_text(tmp_path / "docs.txt"), "-o", folder, *SMALL, "--json")
     assert made.code == 0
     record = strict(made.out)
-    assert {"model", "data", "length", "inputs", "seconds", "versions", "heads", "layers"} <= set(record)
+    assert {"model", "data", "length", "inputs", "seconds", "versions", "heads", "layers"} <= set(
+        record
+    )
     assert record["model"]["name"] == "minilm"
     assert record["data"]["name"] == "docs.txt"
     assert (record["length"], record["inputs"]) == (16, 24)
     assert {"eigenlens", "torch", "transformers"} <= set(record["versions"])
-    assert [(h["layer"], h["head"]) for h in record["heads"]] == [(i, j) for i in range(6) for j in range(12)]
+    assert [(h["layer"], h["head"]) for h in record["heads"]] == [
+        (i, j) for i in range(6) for j in range(12)
+    ]
     assert [layer["layer"] for layer in record["layers"]] == list(range(6))
     for head in record["heads"]:
         assert 1 <= head["rows_centred_dimension_50"] <= head["rows_centred_dimension_90"] <= 16
@@ -107,37 +115,81 @@ def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
 
 
 def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
-    made = run("plan", world.study, "--budget", 0.4, "-o", tmp_path / "plan", "--inputs", 4, "--json")
+    made = run(
+        "plan", world.study, "--budget", 0.4, "-o", tmp_path / "plan", "--inputs", 4, "--json"
+    )
     assert made.code == 0
     record = strict(made.out)
     assert {"model", "length", "target", "heads", "curve", "parts", "pictures"} <= set(record)
     assert [(h["layer"], h["head"]) for h in record["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(Path(path).stat().st_size > 1000 for path in record["pictures"])
-    shown = run("plan", world.study, "--error", 0.1, "-o", tmp_path / "plan", "--inputs", 4, "--force").out
+    shown = run(
+        "plan", world.study, "--error", 0.1, "-o", tmp_path / "plan", "--inputs", 4, "--force"
+    ).out
     assert re.search(r"4 heads \(.*\) take \S+% of the work of exact scores", shown)
-    found = strict(run("evaluate", world.model, world.text, "--plan", tmp_path / "plan", "--json").out)
-    assert {row["measure"] for row in found["summary"]} >= {"cosine of the embeddings", "KL of the patterns"}
+    found = strict(
+        run("evaluate", world.model, world.text, "--plan", tmp_path / "plan", "--json").out
+    )
+    assert {row["measure"] for row in found["summary"]} >= {
+        "cosine of the embeddings",
+        "KL of the patterns",
+    }
     assert not (tmp_path / "evaluation").exists()
-    table = run("evaluate", world.model, "--plan", tmp_path / "plan", "-o", tmp_path / "evaluation").out
+    table = run(
+        "evaluate", world.model, "--plan", tmp_path / "plan", "-o", tmp_path / "evaluation"
+    ).out
     assert "total variation of the patterns" in table and "seconds of the whole passes" in table
-    assert Evaluation.open(tmp_path / "evaluation").sentence in table and str(tmp_path / "evaluation") in table
-    forced = run("evaluate", world.model, "--plan", world.plan, "-o", tmp_path / "evaluation", "--force", "--json")
+    assert (
+        Evaluation.open(tmp_path / "evaluation").sentence in table
+        and str(tmp_path / "evaluation") in table
+    )
+    forced = run(
+        "evaluate",
+        world.model,
+        "--plan",
+        world.plan,
+        "-o",
+        tmp_path / "evaluation",
+        "--force",
+        "--json",
+    )
     assert strict(forced.out) == Evaluation.open(tmp_path / "evaluation").record()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_plan_is_evaluated_on_one_to_three_inputs_of_other_data_or_another_length(run, world, tmp_path, number):
+def test_a_plan_is_evaluated_on_one_to_three_inputs_of_other_data_or_another_length(
+    run, world, tmp_path, number
+):
     other = some_text(tmp_path / "other.txt", documents=5)
     for given in ((other,), (world.text, "--length", 12), (other, "--pad")):
-        done = run("evaluate", world.model, *given, "--plan", world.plan, "--inputs", number, "--json")
+        done = run(
+            "evaluate", world.model, *given, "--plan", world.plan, "--inputs", number, "--json"
+        )
         assert done.code == 0, done.err
         found = strict(done.out)
         assert found["inputs"] == number and found["length"] == (12 if "--length" in given else 16)
-        assert 0 < next(row for row in found["summary"] if row["measure"] == "total variation of the patterns")["planned"] < 1
+        assert (
+            0
+            < next(
+                row
+                for row in found["summary"]
+                if row["measure"] == "total variation of the patterns"
+            )["planned"]
+            < 1
+        )
 
 
 def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, tmp_path):
-    done = in_a_shell("study", world.model, "-", "-o", tmp_path / "s", *SMALL, "--json", input=world.text.read_text())
+    done = in_a_shell(
+        "study",
+        world.model,
+        "-",
+        "-o",
+        tmp_path / "s",
+        *SMALL,
+        "--json",
+        input=world.text.read_text(),
+    )
     assert done.returncode == 0
     record = strict(done.stdout)
     assert "fit inputs: " in done.stderr
@@ -155,13 +207,28 @@ def test_what_show_prints_can_be_cut_off(world):
 
 
 def test_only_what_was_asked_for_is_measured(run, world, tmp_path):
-    made = run("study", world.model, world.text, "-o", tmp_path / "s", *SMALL, "--only", "rows", "--json")
+    made = run(
+        "study", world.model, world.text, "-o", tmp_path / "s", *SMALL, "--only", "rows", "--json"
+    )
     heads = strict(made.out)["heads"]
     places = {"stack", "layer", "head"}
-    expected = [{k: v for k, v in head.items() if k.startswith("rows") or k in places} for head in world.record["heads"]]
+    expected = [
+        {k: v for k, v in head.items() if k.startswith("rows") or k in places}
+        for head in world.record["heads"]
+    ]
     assert heads == expected
     assert run("show", tmp_path / "s").code == 0
-    again = run("study", world.model, world.text, "-o", tmp_path / "m", *SMALL, "--only", "matrices", "--json")
+    again = run(
+        "study",
+        world.model,
+        world.text,
+        "-o",
+        tmp_path / "m",
+        *SMALL,
+        "--only",
+        "matrices",
+        "--json",
+    )
     kept = {k for head in strict(again.out)["heads"] for k in head if k.startswith("rows")}
     assert again.code == 0
     assert not kept
@@ -169,11 +236,17 @@ def test_only_what_was_asked_for_is_measured(run, world, tmp_path):
 
 
 def leading(folder, rank):
-    """The leading centred eigenvectors of the rows of every head, from the stored moments themselves."""
+    """The leading centred eigenvectors of the rows of every head, from the stored moments
+    themselves.
+    """
     tensors = load_file(folder / "rows.safetensors")
     found = []
     for layer in range(2):
-        part = {k.rpartition("/")[2]: x for k, x in tensors.items() if k.startswith(f"fit:encoder/{layer}/")}
+        part = {
+            k.rpartition("/")[2]: x
+            for k, x in tensors.items()
+            if k.startswith(f"fit:encoder/{layer}/")
+        }
         mean = part["first"].double() / part["count"]  # (H, n, 1)
         covariance = part["second"].double() / part["count"] - mean @ mean.mT
         found += [np.linalg.eigh(c)[1][:, ::-1][:, :rank] for c in covariance.numpy()]
@@ -194,7 +267,9 @@ def test_compare_says_how_far_eigenspaces_overlap(run, world, tmp_path):
     assert pairs[0]["same_place"] == pytest.approx(1)
     assert pairs[1]["same_place"] < 0.95
     for pair, (one, two) in zip(pairs, combinations(folders, 2)):
-        overlaps = np.array([[np.square(a.T @ b).sum() / 4 for b in leading(two, 4)] for a in leading(one, 4)])
+        overlaps = np.array(
+            [[np.square(a.T @ b).sum() / 4 for b in leading(two, 4)] for a in leading(one, 4)]
+        )
         assert pair["overlap"] == pytest.approx(overlaps.mean(), abs=1e-6)
         assert pair["same_place"] == pytest.approx(overlaps.diagonal().mean(), abs=1e-6)
         assert pair["chance"] == pytest.approx(4 / 16)
@@ -230,7 +305,9 @@ def with_nan(path):
 
 def without_a_layer(path):
     weights = load_file(path)
-    save_file({k: x for k, x in weights.items() if "layer.1" not in k}, path, metadata={"format": "pt"})
+    save_file(
+        {k: x for k, x in weights.items() if "layer.1" not in k}, path, metadata={"format": "pt"}
+    )
 
 
 def as_pickle(path):
@@ -272,46 +349,95 @@ def other_format(content):
 
 def other_plan(world, tmp_path):
     folder = shutil.copytree(world.plan, tmp_path / "plan")
-    (folder / "plan.json").write_text((folder / "plan.json").read_text().replace('"format": 1', '"format": 99'))
+    (folder / "plan.json").write_text(
+        (folder / "plan.json").read_text().replace('"format": 1', '"format": 99')
+    )
     return folder
 
 
 BAD = {
-    "no such model": (lambda w, t: ("study", "no-such-model", w.text), "no such model: 'no-such-model'"),
-    "no such hub id": (lambda w, t: ("study", "nobody/nothing", w.text), "no such model: 'nobody/nothing'"),
-    "no model's name": (lambda w, t: ("study", "what is this?", w.text), "no such model: 'what is this\\?'"),
-    "model is a file": (lambda w, t: ("study", w.text, w.text), "is a file; give the model's folder"),
-    "folder without config": (lambda w, t: ("study", folder_with(t / "m"), w.text), "no config.json"),
+    "no such model": (
+        lambda w, t: ("study", "no-such-model", w.text),
+        "no such model: 'no-such-model'",
+    ),
+    "no such hub id": (
+        lambda w, t: ("study", "nobody/nothing", w.text),
+        "no such model: 'nobody/nothing'",
+    ),
+    "no model's name": (
+        lambda w, t: ("study", "what is this?", w.text),
+        "no such model: 'what is this\\?'",
+    ),
+    "model is a file": (
+        lambda w, t: ("study", w.text, w.text),
+        "is a file; give the model's folder",
+    ),
+    "folder without config": (
+        lambda w, t: ("study", folder_with(t / "m"), w.text),
+        "no config.json",
+    ),
     "folder without weights": (
         lambda w, t: ("study", model_with(w, t, Path.unlink), w.text),
         "holds a config but no weights",
     ),
     "config of no model": (
-        lambda w, t: ("study", folder_with(t / "m", **{"config.json": "{", "model.safetensors": ""}), w.text),
+        lambda w, t: (
+            "study",
+            folder_with(t / "m", **{"config.json": "{", "model.safetensors": ""}),
+            w.text,
+        ),
         "damaged or cut short|cannot be read",
     ),
     "weights cut short": (
-        lambda w, t: ("study", model_with(w, t, lambda p: p.write_bytes(cut(p.read_bytes()))), w.text),
+        lambda w, t: (
+            "study",
+            model_with(w, t, lambda p: p.write_bytes(cut(p.read_bytes()))),
+            w.text,
+        ),
         r"model\.safetensors is damaged or cut short",
     ),
     "weights with NaN": (
         lambda w, t: ("study", model_with(w, t, with_nan), w.text),
         "hold NaN or infinity, in encoder.layer.1.attention.self.query.weight",
     ),
-    "weights missing": (lambda w, t: ("study", model_with(w, t, without_a_layer), w.text), "lacks 16 of its weights"),
-    "weights that run code": (lambda w, t: ("study", model_with(w, t, as_pickle), w.text), "cannot be loaded"),
+    "weights missing": (
+        lambda w, t: ("study", model_with(w, t, without_a_layer), w.text),
+        "lacks 16 of its weights",
+    ),
+    "weights that run code": (
+        lambda w, t: ("study", model_with(w, t, as_pickle), w.text),
+        "cannot be loaded",
+    ),
     "empty text": (lambda w, t: ("study", w.model, text_of(t, b"")), "the text is empty"),
-    "short text": (lambda w, t: ("study", w.model, text_of(t, b"a few words")), "the text is too short"),
-    "binary text": (lambda w, t: ("study", w.model, text_of(t, b"\0\1\2" * 999)), r"given\.txt is binary"),
-    "no UTF-8": (lambda w, t: ("study", w.model, text_of(t, b"Stra\xdfe " * 999)), r"given\.txt is not UTF-8"),
+    "short text": (
+        lambda w, t: ("study", w.model, text_of(t, b"a few words")),
+        "the text is too short",
+    ),
+    "binary text": (
+        lambda w, t: ("study", w.model, text_of(t, b"\0\1\2" * 999)),
+        r"given\.txt is binary",
+    ),
+    "no UTF-8": (
+        lambda w, t: ("study", w.model, text_of(t, b"Stra\xdfe " * 999)),
+        r"given\.txt is not UTF-8",
+    ),
     "no such text": (lambda w, t: ("study", w.model, t / "nowhere.txt"), "no such data"),
-    "standard input twice": (lambda w, t: ("study", w.model, "-", "-"), "standard input is named twice"),
+    "standard input twice": (
+        lambda w, t: ("study", w.model, "-", "-"),
+        "standard input is named twice",
+    ),
     "length over the maximum": (
         lambda w, t: ("study", w.model, w.text, "--length", 65),
         "a length of 65 is over the maximum of tiny, 64 tokens",
     ),
-    "length of nothing": (lambda w, t: ("study", w.model, w.text, "--length", 0), "a length of 0 is too short"),
-    "place is a study": (lambda w, t: ("study", w.model, w.text, "-o", w.study), "already holds a study"),
+    "length of nothing": (
+        lambda w, t: ("study", w.model, w.text, "--length", 0),
+        "a length of 0 is too short",
+    ),
+    "place is a study": (
+        lambda w, t: ("study", w.model, w.text, "-o", w.study),
+        "already holds a study",
+    ),
     "place is a study, resumed": (
         lambda w, t: ("study", w.model, w.text, "-o", w.study, "--resume"),
         "nothing to resume",
@@ -320,7 +446,10 @@ BAD = {
         lambda w, t: ("study", w.model, w.text, "-o", folder_with(t / "x", a="1"), "--force"),
         "exists and is not a study",
     ),
-    "place is a file": (lambda w, t: ("study", w.model, w.text, "-o", text_of(t, b"x")), "is a file"),
+    "place is a file": (
+        lambda w, t: ("study", w.model, w.text, "-o", text_of(t, b"x")),
+        "is a file",
+    ),
     "place is under a file": (
         lambda w, t: ("study", w.model, w.text, "-o", text_of(t, b"x") / "study"),
         "cannot be written",
@@ -329,16 +458,34 @@ BAD = {
         lambda w, t: ("study", w.model, w.text, "-o", interrupted(t)),
         "interrupted; go on with --resume",
     ),
-    "unknown statistic": (lambda w, t: ("study", w.model, w.text, "--only", "rows,ranks"), "no statistic 'ranks'"),
-    "no statistic": (lambda w, t: ("study", w.model, w.text, "--only", ","), "no statistic is left"),
+    "unknown statistic": (
+        lambda w, t: ("study", w.model, w.text, "--only", "rows,ranks"),
+        "no statistic 'ranks'",
+    ),
+    "no statistic": (
+        lambda w, t: ("study", w.model, w.text, "--only", ","),
+        "no statistic is left",
+    ),
     "of something": (lambda w, t: ("study", w.model, w.text, "--of", "values"), "not of 'values'"),
-    "share of 0": (lambda w, t: ("study", w.model, w.text, "--held-out", 0), "between 0 and 1, not 0"),
-    "share of 1.5": (lambda w, t: ("study", w.model, w.text, "--held-out", 1.5), "between 0 and 1, not 1.5"),
+    "share of 0": (
+        lambda w, t: ("study", w.model, w.text, "--held-out", 0),
+        "between 0 and 1, not 0",
+    ),
+    "share of 1.5": (
+        lambda w, t: ("study", w.model, w.text, "--held-out", 1.5),
+        "between 0 and 1, not 1.5",
+    ),
     "no such device": (lambda w, t: ("study", w.model, w.text, "--device", "abacus"), "device"),
-    "no rotary embedding": (lambda w, t: ("study", w.model, w.text, "--before-rope"), "no rotary embedding"),
+    "no rotary embedding": (
+        lambda w, t: ("study", w.model, w.text, "--before-rope"),
+        "no rotary embedding",
+    ),
     "show nothing": (lambda w, t: ("show", t / "nowhere"), "no such study"),
     "show another folder": (lambda w, t: ("show", folder_with(t / "x", a="1")), "is no study"),
-    "show an interrupted study": (lambda w, t: ("show", interrupted(t)), "was interrupted before it was finished"),
+    "show an interrupted study": (
+        lambda w, t: ("show", interrupted(t)),
+        "was interrupted before it was finished",
+    ),
     "show another version": (
         lambda w, t: ("show", damaged(w, t, "study.json", other_format)),
         "has format 99, and this version of eigenlens reads format 4",
@@ -351,12 +498,18 @@ BAD = {
         lambda w, t: ("show", damaged(w, t, "moments.safetensors", cut)),
         r"is damaged: moments\.safetensors is missing or has another size",
     ),
-    "show a record cut short": (lambda w, t: ("show", damaged(w, t, "study.json", cut)), r"study\.json cannot be read"),
+    "show a record cut short": (
+        lambda w, t: ("show", damaged(w, t, "study.json", cut)),
+        r"study\.json cannot be read",
+    ),
     "show a record of nothing": (
         lambda w, t: ("show", damaged(w, t, "study.json", lambda _: b'{"format": 4}')),
         r"is damaged: study\.json",
     ),
-    "draw over a file": (lambda w, t: ("show", w.study, "--pictures", text_of(t, b"x")), "cannot be written"),
+    "draw over a file": (
+        lambda w, t: ("show", w.study, "--pictures", text_of(t, b"x")),
+        "cannot be written",
+    ),
     "compare lengths": (
         lambda w, t: ("compare", w.study, w.shorter),
         "different lengths cannot be compared: .*16.*12",
@@ -370,22 +523,46 @@ BAD = {
         lambda w, t: ("compare", w.study, damaged(w, t, "rows.safetensors", flipped)),
         r"is damaged: rows\.safetensors has changed",
     ),
-    "compare too much": (lambda w, t: ("compare", w.study, w.study, "--ranks", "17"), "17 is more than the 16"),
-    "compare nothing": (lambda w, t: ("compare", w.study, w.study, "--ranks", "4,x"), "whole numbers"),
-    "budget of 0": (lambda w, t: ("plan", w.study, "--budget", 0), "budget must lie above 0 and at most at 1, not 0"),
+    "compare too much": (
+        lambda w, t: ("compare", w.study, w.study, "--ranks", "17"),
+        "17 is more than the 16",
+    ),
+    "compare nothing": (
+        lambda w, t: ("compare", w.study, w.study, "--ranks", "4,x"),
+        "whole numbers",
+    ),
+    "budget of 0": (
+        lambda w, t: ("plan", w.study, "--budget", 0),
+        "budget must lie above 0 and at most at 1, not 0",
+    ),
     "budget of 1.5": (lambda w, t: ("plan", w.study, "--budget", 1.5), "at most at 1, not 1.5"),
     "budget of nothing": (lambda w, t: ("plan", w.study), "either a budget or an error"),
-    "budget and error": (lambda w, t: ("plan", w.study, "--budget", 0.5, "--error", 0.1), "either a budget or an error"),
-    "plan without moments": (lambda w, t: ("plan", w.bare, "--budget", 0.5), "was made without moments"),
+    "budget and error": (
+        lambda w, t: ("plan", w.study, "--budget", 0.5, "--error", 0.1),
+        "either a budget or an error",
+    ),
+    "plan without moments": (
+        lambda w, t: ("plan", w.bare, "--budget", 0.5),
+        "was made without moments",
+    ),
     "plan of nothing": (lambda w, t: ("plan", t / "nowhere", "--budget", 0.5), "no such study"),
     "plan for another model": (
         lambda w, t: ("plan", w.study, "--budget", 0.5, "--model", w.other),
         "and other has weights",
     ),
-    "plan over a plan": (lambda w, t: ("plan", w.study, "--budget", 0.5, "-o", w.plan), "already exists"),
-    "plan by magic": (lambda w, t: ("plan", w.study, "--budget", 0.5, "--estimators", "magic"), "no estimator 'magic'"),
+    "plan over a plan": (
+        lambda w, t: ("plan", w.study, "--budget", 0.5, "-o", w.plan),
+        "already exists",
+    ),
+    "plan by magic": (
+        lambda w, t: ("plan", w.study, "--budget", 0.5, "--estimators", "magic"),
+        "no estimator 'magic'",
+    ),
     "evaluate nothing": (lambda w, t: ("evaluate", w.model, "--plan", t / "nowhere"), "is no plan"),
-    "evaluate another model": (lambda w, t: ("evaluate", w.other, "--plan", w.plan), "the plan was made for tiny"),
+    "evaluate another model": (
+        lambda w, t: ("evaluate", w.other, "--plan", w.plan),
+        "the plan was made for tiny",
+    ),
     "evaluate another length": (
         lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--length", 20),
         "up to 16 tokens and 20 are asked for",
@@ -402,12 +579,19 @@ BAD = {
         lambda w, t: ("evaluate", w.model, "--plan", other_plan(w, t)),
         "has format 99, and this version of eigenlens reads format 1",
     ),
-    "compare somehow": (lambda w, t: ("compare", w.study, w.study, "--centring", "off"), "no centring 'off'"),
+    "compare somehow": (
+        lambda w, t: ("compare", w.study, w.study, "--centring", "off"),
+        "no centring 'off'",
+    ),
 }
 
 
 def contents(*folders):
-    return {p: p.read_bytes() if p.is_file() else None for folder in folders for p in sorted(folder.rglob("*"))}
+    return {
+        p: p.read_bytes() if p.is_file() else None
+        for folder in folders
+        for p in sorted(folder.rglob("*"))
+    }
 
 
 def command_of(case, world, tmp_path):
@@ -461,7 +645,9 @@ def disk(tmp_path):
 
     def mount(size, *options):
         how = ",".join(["remount"] * place.is_mount() + [f"size={size}", *options])
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", how, "tmpfs", place], capture_output=True, text=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", how, "tmpfs", place], capture_output=True, text=True
+        )
         if done.returncode:
             pytest.skip(f"a disk of a given size cannot be mounted here: {done.stderr.strip()}")
         return place
@@ -473,7 +659,9 @@ def disk(tmp_path):
 
 def test_a_disk_too_full_to_begin_is_said_and_left_empty(run, world, disk):
     place = disk("8k")
-    ended = run("study", world.model, world.text, "-o", place / "out", "--inputs", 200, "--length", 16)
+    ended = run(
+        "study", world.model, world.text, "-o", place / "out", "--inputs", 200, "--length", 16
+    )
     assert ended.code == 2
     assert re.fullmatch(r"eigenlens: the disk is full: .*\n", ended.err)
     assert list(place.iterdir()) == []
@@ -494,7 +682,17 @@ def test_a_disk_that_fills_up_is_said_and_the_study_goes_on_when_there_is_space(
 
 def test_a_full_place_for_temporary_files_is_said(world, tmp_path, disk):
     place = disk("16k")
-    args = ("study", world.model, world.text, "-o", tmp_path / "out", "--inputs", 600, "--length", 16)
+    args = (
+        "study",
+        world.model,
+        world.text,
+        "-o",
+        tmp_path / "out",
+        "--inputs",
+        600,
+        "--length",
+        16,
+    )
     ended = in_a_shell(*args, env={**os.environ, "TMPDIR": str(place)})
     assert ended.returncode == 2
     assert re.fullmatch(r"eigenlens: the disk is full: .*\n", ended.stderr), ended.stderr

@@ -24,7 +24,9 @@ FEW = ("--methods", "attention,gradient × input,random")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     home = tmp_path_factory.mktemp("explain")
-    return SimpleNamespace(home=home, bert=tiny_bert(home / "bert"), llama=tiny_llama(home / "llama"))
+    return SimpleNamespace(
+        home=home, bert=tiny_bert(home / "bert"), llama=tiny_llama(home / "llama")
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def test_it_prints_tokens_areas_and_a_sentence_and_writes_a_folder_and_a_page(explain, world, tmp_path):
+def test_it_prints_tokens_areas_and_a_sentence_and_writes_a_folder_and_a_page(
+    explain, world, tmp_path
+):
     done = explain(world.bert, "The cat sat on the mat.", "--against", "A dog")
     assert done.code == 0
     made = Explanation.open(tmp_path / "explanation")
@@ -54,7 +58,10 @@ def test_it_prints_tokens_areas_and_a_sentence_and_writes_a_folder_and_a_page(ex
     assert made.sentence in done.out
     assert "low area when the most relevant go first (positive)" in done.out
     for row in made.areas():
-        assert any(row["method"] in line and f"{row['positive']:.3f}" in line for line in done.out.splitlines())
+        assert any(
+            row["method"] in line and f"{row['positive']:.3f}" in line
+            for line in done.out.splitlines()
+        )
     page = (tmp_path / "explanation" / "explanation.html").read_text(encoding="utf-8")
     assert "Which tokens decide?" in page and "explanation.html" in done.out
     assert "\x1b" not in done.out
@@ -68,9 +75,16 @@ def test_as_json(explain, world, tmp_path):
     assert list(record["scores"]) == ["attention", "gradient × input", "random"]
     assert record["deletion"] == []
     listed = (
-        (Path(__file__).parents[1] / "docs" / "commands.md").read_text().partition("\n## explain\n")[2].partition("\n## ")[0]
+        (Path(__file__).parents[1] / "docs" / "commands.md")
+        .read_text()
+        .partition("\n## explain\n")[2]
+        .partition("\n## ")[0]
     )
-    fields = {field for row in re.findall(r"^\| (`.*?) \|", listed, re.MULTILINE) for field in re.findall(r"`(\w+)`", row)}
+    fields = {
+        field
+        for row in re.findall(r"^\| (`.*?) \|", listed, re.MULTILINE)
+        for field in re.findall(r"`(\w+)`", row)
+    }
     assert set(record) == fields  # the page of commands leaves nothing out
     assert record["model"]["fingerprint"] and record["versions"]["eigenlens"]
 
@@ -83,13 +97,20 @@ def test_a_text_from_standard_input(explain, world, tmp_path, monkeypatch):
 
 def test_standard_input_that_is_no_utf8(explain, world, tmp_path, monkeypatch):
     """In some locales Python reads such bytes as halves of characters, which no tokenizer takes."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8", "surrogateescape"))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8", "surrogateescape")
+    )
     done = explain(world.bert, "-", "--against", "x")
     assert done.code == 2 and "standard input is no text in UTF-8" in done.err
 
 
 def test_a_target_by_name(explain, world, tmp_path):
-    assert explain(world.llama, "the house of", "--target", "dog", "--no-deletion", *FEW, "-o", "e").code == 0
+    assert (
+        explain(
+            world.llama, "the house of", "--target", "dog", "--no-deletion", *FEW, "-o", "e"
+        ).code
+        == 0
+    )
     assert "'dog'" in Explanation.open(tmp_path / "e").name
 
 
@@ -100,7 +121,11 @@ def test_a_picture(explain, tmp_path):
     done = explain("dinov2-small", "a.png", "--target", "output", "--no-deletion", *FEW, "-o", "e")
     assert done.code == 0
     made = Explanation.open(tmp_path / "e")
-    assert made.grid == (16, 16) and made.tokens[:2] == ["cls", "0,0"] and made.special == [True] + [False] * 256
+    assert (
+        made.grid == (16, 16)
+        and made.tokens[:2] == ["cls", "0,0"]
+        and made.special == [True] + [False] * 256
+    )
     assert made.facts["picture"].startswith("data:image/jpeg;base64,")
     assert "attention: patch " in done.out
 
@@ -132,9 +157,17 @@ def test_on_a_terminal_patches_are_maps(monkeypatch, capsys):
 BAD = {
     "too long": ("bert", ("cat " * 100, "--against", "dog"), "102 tokens"),
     "no such token": ("llama", ("the house", "--target", "unbelievably good"), "not one token"),
-    "nothing to compare with": ("bert", ("the house",), "a second text to compare with (--against)"),
+    "nothing to compare with": (
+        "bert",
+        ("the house",),
+        "a second text to compare with (--against)",
+    ),
     "empty": ("bert", ("", "--against", "dog"), "empty"),
-    "unknown method": ("bert", ("cat", "--against", "dog", "--methods", "relevence"), "no method 'relevence'"),
+    "unknown method": (
+        "bert",
+        ("cat", "--against", "dog", "--methods", "relevence"),
+        "no method 'relevence'",
+    ),
     "no method": ("bert", ("cat", "--against", "dog", "--methods", ","), "no method"),
     "unknown model": ("nothing-like-that", ("cat",), "no such model"),
 }
@@ -157,7 +190,11 @@ def test_a_text_that_begins_with_a_minus(explain, world, tmp_path, text):
     """Taken for options it is refused with the way to give it, and that way works."""
     done = explain(world.llama, text, "--no-deletion", *FEW)
     told = " ".join(done.err.split())
-    assert done.code == 2 and "a text that begins with - comes last, behind --" in told.lower() and "Traceback" not in told
+    assert (
+        done.code == 2
+        and "a text that begins with - comes last, behind --" in told.lower()
+        and "Traceback" not in told
+    )
     assert explain(world.llama, "--no-deletion", *FEW, "-o", "e", "--", text).code == 0
     assert Explanation.open(tmp_path / "e").facts["data"] == text
 

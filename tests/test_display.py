@@ -1,4 +1,6 @@
-"""What stands in a token can be seen, and whatever a result holds is shown in a notebook, not run."""
+"""What stands in a token can be seen, and whatever a result holds is shown in a notebook, not
+run.
+"""
 
 import base64
 import re
@@ -80,7 +82,9 @@ class Seen(HTMLParser):
 
 
 def chart(title=HOSTILE, number=3):
-    """Coloured bars named after the title, with a legend of continuous colour, which is a named gradient."""
+    """Coloured bars named after the title, with a legend of continuous colour, which is a named
+    gradient.
+    """
     rows = [{"name": f"{title} {i}", "value": i} for i in range(number)]
     return (
         alt.Chart(alt.Data(values=rows))
@@ -106,7 +110,9 @@ def test_a_table_of_many_rows_says_how_many_more_there_are():
 def test_a_view_shows_everything_and_runs_nothing():
     view = html_view(HOSTILE, f"It is {HOSTILE}.", chart(), [{"name": HOSTILE}])
     seen = Seen(view)
-    assert "script" not in seen.tags and not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "script" not in seen.tags and not [
+        name for name, _ in seen.attributes if name.startswith("on")
+    ]
     assert {"h4", "p", "svg", "details", "summary", "table"} <= set(seen.tags)
     assert seen.tags.index("details") < seen.tags.index("table")
     assert HOSTILE in seen.text and f"It is {HOSTILE}." in seen.text and "1 row" in seen.text
@@ -128,7 +134,9 @@ def test_halves_of_characters_can_be_sent():
 
 
 def test_names_inside_a_picture_are_its_own():
-    """Pictures of one notebook share a document: a gradient of the first must not colour the second."""
+    """Pictures of one notebook share a document: a gradient of the first must not colour the
+    second.
+    """
     first, second = picture(chart("one")), picture(chart("two", number=9))
     names = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (first, second)]
     assert names[0] and names[1] and not names[0] & names[1]
@@ -147,7 +155,10 @@ def test_a_large_picture_is_a_png_of_the_same_size():
     assert kind == "data:image/png;base64" and png.startswith(b"\x89PNG")
     size = [float(ElementTree.fromstring(svg).get(name)) for name in ("width", "height")]
     assert [float(attributes[name]) for name in ("width", "height")] == size
-    assert [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)] == [2 * side for side in size]  # sharp on fine screens
+    # sharp on fine screens
+    assert [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)] == [
+        2 * side for side in size
+    ]
 
 
 def test_a_picture_fetches_nothing():
@@ -160,7 +171,10 @@ def test_without_the_package_that_draws_a_view_keeps_its_words_and_numbers(monke
     with pytest.raises(EigenlensError, match="pip install vl-convert-python"):
         picture(chart("one"))
     view = html_view("title", "sentence", chart("one"), [{"a": 1}])
-    assert "<h4>title</h4><p>sentence</p><p>pictures are drawn by the package vl-convert-python, which is not installed" in view
+    assert (
+        "<h4>title</h4><p>sentence</p><p>pictures are drawn by the package vl-convert-python, which"
+        " is not installed" in view
+    )
     assert "<td>1</td>" in view
 
 

@@ -1,4 +1,6 @@
-"""The documentation is true: the site builds without a warning, its code runs, and it leaves nothing out."""
+"""The documentation is true: the site builds without a warning, its code runs, and it leaves
+nothing out.
+"""
 
 import json
 import re
@@ -29,18 +31,35 @@ RUN = re.compile(r"^<!-- run -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTA
 def site(tmp_path_factory):
     """The built site, and what the build said."""
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", str(folder)]
+    build = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--config-file",
+        "mkdocs.yml",
+        "--site-dir",
+        str(folder),
+    ]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=600)
     return folder, done.returncode, done.stdout + done.stderr
 
 
 def pages(site):
-    return {path.relative_to(site[0]).as_posix(): path.read_text(encoding="utf-8") for path in site[0].rglob("*.html")}
+    return {
+        path.relative_to(site[0]).as_posix(): path.read_text(encoding="utf-8")
+        for path in site[0].rglob("*.html")
+    }
 
 
 def section(name):
     """What the page of commands says of one."""
-    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", (DOCS / "commands.md").read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^## {name}\n(.*?)(?=^## |\Z)",
+        (DOCS / "commands.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
     assert found, f"docs/commands.md has no section {name}"
     return found[1]
 
@@ -76,15 +95,22 @@ def test_no_page_asks_the_network_for_anything(site):
         for place in filter(None, loaded.places):
             assert not re.match(r"(https?:)?//", place), f"{name} loads {place}"
             if not place.startswith("data:"):
-                base = site[0] if place.startswith("/") else (site[0] / name).parent  # the page for lost links is absolute
-                assert (base / place.partition("?")[0].lstrip("/")).exists(), f"{name} loads {place}, which is not there"
+                # the page for lost links is absolute
+                base = site[0] if place.startswith("/") else (site[0] / name).parent
+                assert (base / place.partition("?")[0].lstrip("/")).exists(), (
+                    f"{name} loads {place}, which is not there"
+                )
     for style in site[0].rglob("*.css"):
-        assert not re.search(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text()), style
+        assert not re.search(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text()), (
+            style
+        )
 
 
 def test_formulas_are_drawn(site):
     html = pages(site)["concepts.html"]
-    formulas = len(re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", (DOCS / "concepts.md").read_text(), re.DOTALL))
+    formulas = len(
+        re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", (DOCS / "concepts.md").read_text(), re.DOTALL)
+    )
     assert html.count("<math ") == formulas > 50
     assert "arithmatex" not in html and "\\frac" not in html
 
@@ -108,14 +134,22 @@ def test_every_exported_name_is_in_the_api(site):
         if name.startswith("api/")
         for heading in re.findall(r'<h2 id="eigenlens[^>]*>(.*?)</h2>', html, re.DOTALL)
     }
-    missing = [name for name in eigenlens.__all__ if name not in documented and f"{name}.register" not in documented]
+    missing = [
+        name
+        for name in eigenlens.__all__
+        if name not in documented and f"{name}.register" not in documented
+    ]
     assert not missing
     assert {f"attention.{name}" for name in eigenlens.attention.__all__} <= documented
 
 
-@pytest.mark.parametrize("page", ["first-study.md", "mechanisms.md", "extending.md", "diagnostics.md"])
+@pytest.mark.parametrize(
+    "page", ["first-study.md", "mechanisms.md", "extending.md", "diagnostics.md"]
+)
 def test_the_examples_of_a_page_run(page, monkeypatch):
-    """All blocks of a page, one after the other; what they add to the package is taken away again."""
+    """All blocks of a page, one after the other; what they add to the package is taken away
+    again.
+    """
     monkeypatch.setattr(families, "READERS", families.READERS)
     for table in ("_registered", "_known", "_aliases"):
         monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
@@ -124,7 +158,8 @@ def test_the_examples_of_a_page_run(page, monkeypatch):
     assert len(blocks) == text.count("<!-- run -->") >= 2
     names: dict = {}
     for block in blocks:
-        before = "\n" * text[: block.start(1)].count("\n")  # so that a traceback names the line of the page
+        # so that a traceback names the line of the page
+        before = "\n" * text[: block.start(1)].count("\n")
         exec(compile(before + block[1], str(DOCS / page), "exec"), names)
 
 
@@ -133,7 +168,9 @@ def printed(tmp_path_factory):
     """The JSON of commands on a tiny model."""
     place = tmp_path_factory.mktemp("commands")
     model, text = str(tiny_bert(place / "model")), str(some_text(place / "text.txt"))
-    study, other, plan, evaluation, run = (str(place / name) for name in ("study", "other", "plan", "evaluation", "collapse"))
+    study, other, plan, evaluation, run = (
+        str(place / name) for name in ("study", "other", "plan", "evaluation", "collapse")
+    )
     small = ["--length", "16", "--inputs"]
     calls = {
         "models": [],
@@ -142,7 +179,20 @@ def printed(tmp_path_factory):
         "compare": [study, other],
         "plan": [study, "--budget", "0.5", "--inputs", "2", "-o", plan],
         "evaluate": [model, "--plan", plan, "--inputs", "2", "-o", evaluation],
-        "collapse": [model, text, "-o", run, *small, "3", "--paths", "1", "--bounds", "1", "--variants", "SAN"],
+        "collapse": [
+            model,
+            text,
+            "-o",
+            run,
+            *small,
+            "3",
+            "--paths",
+            "1",
+            "--bounds",
+            "1",
+            "--variants",
+            "SAN",
+        ],
         "report": [study, plan, "-o", str(place / "page.html")],
     }
     found = {}
@@ -160,12 +210,20 @@ def _json(name, arguments):
 
 def fields(name):
     """The fields that a section lists under `JSON field`."""
-    table = re.search(r"^\| JSON field \|.*?\n\|---\|---\|\n((?:\|.*\n)+)", section(name), re.MULTILINE)
+    table = re.search(
+        r"^\| JSON field \|.*?\n\|---\|---\|\n((?:\|.*\n)+)", section(name), re.MULTILINE
+    )
     assert table, f"{name} lists no JSON fields"
-    return {field for row in table[1].splitlines() for field in re.findall(r"`(\w+)`", row.split("|")[1])}
+    return {
+        field
+        for row in table[1].splitlines()
+        for field in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
 
 
-@pytest.mark.parametrize("name", ["models", "study", "compare", "plan", "evaluate", "collapse", "report"])
+@pytest.mark.parametrize(
+    "name", ["models", "study", "compare", "plan", "evaluate", "collapse", "report"]
+)
 def test_json_has_the_fields_that_are_listed(printed, name):
     assert set(printed[name]) == fields(name)
 
@@ -177,9 +235,18 @@ def test_json_of_commands_that_borrow_their_fields(printed):
 
 
 def test_links_lead_somewhere_on_github_too():
-    """From file to file of the repository; that those of the site do is for the strict build to say."""
-    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "benchmarks").glob("*.md"), *DOCS.rglob("*.md")]
+    """From file to file of the repository; that those of the site do is for the strict build to
+    say.
+    """
+    files = [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "benchmarks").glob("*.md"),
+        *DOCS.rglob("*.md"),
+    ]
     for file in files:
         for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", file.read_text(encoding="utf-8")):
             if not re.match(r"[a-z]+:", target):
-                assert (file.parent / target).exists(), f"{file.relative_to(ROOT)} links to {target}"
+                assert (file.parent / target).exists(), (
+                    f"{file.relative_to(ROOT)} links to {target}"
+                )

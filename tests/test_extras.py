@@ -45,20 +45,36 @@ def ask(*args):
 print(json.dumps({" ".join(args): ask(*args) for args in json.loads(sys.argv[1])}))
 """
 ALWAYS = {
-    "reproduce convex-duality --quick": "onnx and Pillow", "reproduce explainability --quick": "onnx and Pillow",
-    "reproduce over-smoothing --quick": "scikit-learn", "reproduce sinks --quick": "gguf and accelerate",
-    "reproduce sinks": "gguf and accelerate", "reproduce rank-collapse": "gguf, accelerate, onnx, Pillow and scikit-learn",
-    "reproduce --quick": "onnx", "bench quality": "scikit-learn", "bench spectra --quick": "scikit-learn",
-    "bench choose": "scikit-learn", "bench damage": "gguf, accelerate, onnx, Pillow and scikit-learn", "train run.toml": "scikit-learn",
-    "study dinov2-small photos": "onnx and Pillow", "study dinov2-small": "onnx and Pillow",
-    "explain dinov2-small cat.png": "onnx and Pillow", "collapse flan-t5-small": "onnx",
+    "reproduce convex-duality --quick": "onnx and Pillow",
+    "reproduce explainability --quick": "onnx and Pillow",
+    "reproduce over-smoothing --quick": "scikit-learn",
+    "reproduce sinks --quick": "gguf and accelerate",
+    "reproduce sinks": "gguf and accelerate",
+    "reproduce rank-collapse": "gguf, accelerate, onnx, Pillow and scikit-learn",
+    "reproduce --quick": "onnx",
+    "bench quality": "scikit-learn",
+    "bench spectra --quick": "scikit-learn",
+    "bench choose": "scikit-learn",
+    "bench damage": "gguf, accelerate, onnx, Pillow and scikit-learn",
+    "train run.toml": "scikit-learn",
+    "study dinov2-small photos": "onnx and Pillow",
+    "study dinov2-small": "onnx and Pillow",
+    "explain dinov2-small cat.png": "onnx and Pillow",
+    "collapse flan-t5-small": "onnx",
     "study minilm --engine dask --workers 2": "dask and distributed",
     "reproduce gated --engine dask --workers 2": "dask and distributed",
-}  # fmt: skip
+}
 STARTS = {
-    "reproduce gated", "reproduce gated --quick", "reproduce rank-collapse --quick", "reproduce hybrid",
-    "bench speed", "bench damage --quick", "study minilm", "study stories15m", "study whisper-tiny-en reviews",
-}  # fmt: skip
+    "reproduce gated",
+    "reproduce gated --quick",
+    "reproduce rank-collapse --quick",
+    "reproduce hybrid",
+    "bench speed",
+    "bench damage --quick",
+    "study minilm",
+    "study stories15m",
+    "study whisper-tiny-en reviews",
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +84,27 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(base, tmp_path_factory):
-    """What every command that may need an extra says where there is none, up to where its work would begin."""
+    """What every command that may need an extra says where there is none, up to where its work
+    would begin.
+    """
     here = tmp_path_factory.mktemp("here")
     (here / "run.toml").write_text('[task]\nname = "digits"\n[training]\nsteps = 3\n')
     papers = [f"reproduce {name}{quick}" for name in PAPERS for quick in ("", " --quick")]
     models = [f"study {name} reviews" for name in MODELS]
-    data = [f"study minilm {name}" for name in DATASETS if DATASETS[name].source or DATASETS[name].libraries]
+    data = [
+        f"study minilm {name}"
+        for name in DATASETS
+        if DATASETS[name].source or DATASETS[name].libraries
+    ]
     asked = sorted({*papers, *models, *data, *ALWAYS, *STARTS})
     code = f"import os; os.chdir({str(here)!r})\n{ASK}"
-    done = run_base(base, "-c", code, json.dumps([one.split() for one in asked]), EIGENLENS_CACHE=str(here / "cache"))
+    done = run_base(
+        base,
+        "-c",
+        code,
+        json.dumps([one.split() for one in asked]),
+        EIGENLENS_CACHE=str(here / "cache"),
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -101,9 +129,13 @@ def test_what_needs_no_extra_begins(answers, asked):
 
 
 def test_the_table_of_extras_is_that_of_the_project():
-    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for extra, libraries in EXTRAS.items():
-        assert sorted(name.lower() for name in libraries.values()) == sorted(line.split(">")[0] for line in project[extra])
+        assert sorted(name.lower() for name in libraries.values()) == sorted(
+            line.split(">")[0] for line in project[extra]
+        )
 
 
 def test_libraries_of_two_extras_come_with_one_command():
@@ -111,7 +143,10 @@ def test_libraries_of_two_extras_come_with_one_command():
         patch.setattr("eigenlens.extras.find_spec", lambda name: None)
         with pytest.raises(EigenlensError) as told:
             needs("onnx", "PIL", "onnx", what="the model")
-    assert str(told.value) == "the model needs onnx and Pillow; install them with: pip install 'eigenlens[catalogue,vision]'"
+    assert (
+        str(told.value) == "the model needs onnx and Pillow; install them with: pip install"
+        " 'eigenlens[catalogue,vision]'"
+    )
     needs("json", "email.message", what="nothing")
 
 
@@ -128,15 +163,24 @@ def test_an_extra_is_asked_for_wherever_it_is_imported():
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level and node.module else []
+            names += (
+                [node.module]
+                if isinstance(node, ast.ImportFrom) and not node.level and node.module
+                else []
+            )
             for library in {name.split(".")[0] for name in names} & set(libraries):
                 around = [f for f in functions if f.lineno < node.lineno <= (f.end_lineno or 0)]
-                if THROUGH_THE_ENGINE & {str(path.relative_to(SOURCE / "eigenlens")), *(f.name for f in around)}:
+                if THROUGH_THE_ENGINE & {
+                    str(path.relative_to(SOURCE / "eigenlens")),
+                    *(f.name for f in around),
+                }:
                     continue
                 asked = {
                     arg.value
                     for call in ast.walk(around[-1])
-                    if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "needs" and call.lineno < node.lineno
+                    if isinstance(call, ast.Call)
+                    and getattr(call.func, "id", "") == "needs"
+                    and call.lineno < node.lineno
                     for arg in call.args
                 }
                 assert libraries[library] in asked, f"{path}, line {node.lineno}"
@@ -146,17 +190,26 @@ def test_an_extra_is_asked_for_wherever_it_is_imported():
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_paper_says_all_that_it_reads(name):
-    """What the files of a paper name of the catalogue is among what it says that it reads, full or quick."""
+    """What the files of a paper name of the catalogue is among what it says that it reads, full or
+    quick.
+    """
     from eigenlens import papers
 
-    module = next(m for m in vars(papers).values() if getattr(m, "__name__", "").endswith(name.replace("-", "_")))
+    module = next(
+        m
+        for m in vars(papers).values()
+        if getattr(m, "__name__", "").endswith(name.replace("-", "_"))
+    )
     made = getattr(module, "paper", None)
     reads = made.reads if made else read_by
     said = {*reads(module.FULL), *reads(module.QUICK)}
     for path in Path(module.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load":
-                assert not isinstance(node.args[0], ast.Constant) or node.args[0].value in said, (path, node.lineno)
+                assert not isinstance(node.args[0], ast.Constant) or node.args[0].value in said, (
+                    path,
+                    node.lineno,
+                )
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Digits":
                 assert "digits" in said
             if isinstance(node, ast.ImportFrom) and node.module == "PIL":

@@ -1,4 +1,6 @@
-"""Names as users give them: a list or a text with commas; a wrong one is told the right ones, and the likeliest of them."""
+"""Names as users give them: a list or a text with commas; a wrong one is told the right ones, and
+the likeliest of them.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,13 @@ def made(bert):
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [("sinks", ["sinks"]), ("rows,moments", ["rows", "moments"]), (" rows , ", ["rows"]), (("a", "b"), ["a", "b"]), ("", [])],
+    [
+        ("sinks", ["sinks"]),
+        ("rows,moments", ["rows", "moments"]),
+        (" rows , ", ["rows"]),
+        (("a", "b"), ["a", "b"]),
+        ("", []),
+    ],
 )
 def test_one_text_or_a_list_are_names(given, wanted):
     assert several(given) == wanted
@@ -42,7 +50,9 @@ def test_one_text_or_a_list_are_names(given, wanted):
 
 def test_a_study_takes_its_statistics_as_one_text(made, bert):
     """`only="rows,moments"` is what `only=["rows", "moments"]` is."""
-    assert made.has("rows") and made.has("moments") and made.has("depth") and not made.has("matrices")
+    assert (
+        made.has("rows") and made.has("moments") and made.has("depth") and not made.has("matrices")
+    )
     assert list(made.facts["options"]["diagnosed"]) == ["sinks"]
     one = el.study(bert, IDS, length=12, inputs=40, only="sinks")
     listed = el.study(bert, IDS, length=12, inputs=40, only=["sinks"])
@@ -55,7 +65,9 @@ def test_every_call_that_takes_names_takes_one_text(made, bert, tmp_path):
     assert {choice.estimator for choice in plan.choices} <= {"mean", "key-pca", "exact"}
     run = el.collapse(bert, IDS, length=12, inputs=4, paths=0, bounds=0, variants="SAN")
     assert set(run.curves) == {"full", "SAN"}
-    found = el.explain(tiny_llama(tmp_path), "Seven, eight, nine", methods="relevance", deletion=False)
+    found = el.explain(
+        tiny_llama(tmp_path), "Seven, eight, nine", methods="relevance", deletion=False
+    )
     assert found.methods == ["relevance"]
     assert entrants("softmax,window") == ["softmax", "window"]
     assert list(_candidates("window", True, {})) == ["window"]
@@ -64,20 +76,48 @@ def test_every_call_that_takes_names_takes_one_text(made, bert, tmp_path):
 
 
 WRONG = {
-    "sink": (lambda made: el.study("minilm", only="rows,sink"), "sinks", [*STATISTICS, *DIAGNOSTICS]),
+    "sink": (
+        lambda made: el.study("minilm", only="rows,sink"),
+        "sinks",
+        [*STATISTICS, *DIAGNOSTICS],
+    ),
     "minillm": (lambda made: catalogue.folder("minillm"), "minilm", list(catalogue.MODELS)),
     "Mini-LM": (lambda made: el.load("Mini-LM"), "minilm", list(catalogue.MODELS)),
-    "wikipeda": (lambda made: el.study("minilm", "wikipeda"), "wikipedia", ["python-docs", "wikipedia", "reviews"]),
-    "photo": (lambda made: next(datasets.images("photo")), "photos", ["fashion-mnist", "photos", "digits"]),
-    "rank-colapse": (lambda made: paper("rank-colapse"), "rank-collapse", ["sinks", "rank-collapse"]),
+    "wikipeda": (
+        lambda made: el.study("minilm", "wikipeda"),
+        "wikipedia",
+        ["python-docs", "wikipedia", "reviews"],
+    ),
+    "photo": (
+        lambda made: next(datasets.images("photo")),
+        "photos",
+        ["fashion-mnist", "photos", "digits"],
+    ),
+    "rank-colapse": (
+        lambda made: paper("rank-colapse"),
+        "rank-collapse",
+        ["sinks", "rank-collapse"],
+    ),
     "windows": (lambda made: mechanism("windows"), "window", ["softmax", "window"]),
     "cross": (lambda made: chosen_names("cross"), None, list(ESTIMATORS)),
-    "relevence": (lambda made: el.explain("minilm", "x", methods="relevence"), "relevance", list(METHODS)),
+    "relevence": (
+        lambda made: el.explain("minilm", "x", methods="relevence"),
+        "relevance",
+        list(METHODS),
+    ),
     "san": (lambda made: el.collapse("minilm", variants="san"), "SAN", list(ABLATIONS)),
     "sinkz": (lambda made: made.diagnostics["sinkz"], "sinks", ["sinks"]),
     "rat": (lambda made: made.diagnostics["sinks"].values("rat"), "rate", ["rate"]),
-    "encoder/9.0": (lambda made: made.diagnostics["sinks"].value("rate", "encoder", 9, 0), None, ["encoder/0.0", "encoder/1.3"]),
-    "encoders/1": (lambda made: made.row_basis(Place("layer", "encoders", 1)), "encoder/1", ["encoder/0", "encoder/1"]),
+    "encoder/9.0": (
+        lambda made: made.diagnostics["sinks"].value("rate", "encoder", 9, 0),
+        None,
+        ["encoder/0.0", "encoder/1.3"],
+    ),
+    "encoders/1": (
+        lambda made: made.row_basis(Place("layer", "encoders", 1)),
+        "encoder/1",
+        ["encoder/0", "encoder/1"],
+    ),
     "encoder/7": (lambda made: made.row_sums()["encoder/7"], None, ["encoder/0", "encoder/1"]),
     "self/0": (lambda made: made.moments()["self/0"], None, ["encoder/0", "encoder/1"]),
     "fitted": (lambda made: made.row_sums("fitted"), None, ["fit", "held"]),
@@ -86,7 +126,7 @@ WRONG = {
     "row": (lambda made: made.overlap(analysis="row"), "rows", ["rows", "matrices"]),
     "decoder": (lambda made: made.depth.curve("residual", "decoder"), None, ["encoder"]),
     "residuals": (lambda made: made.depth.curve("residuals"), "residual", ["residual"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -101,9 +141,16 @@ def test_a_wrong_name_is_told_the_right_ones(made, name, monkeypatch):
 
 
 def test_a_spectrum_that_is_not_there_says_which_there_are(made):
-    with pytest.raises(EigenlensError, match=r"^0 spectra have .*stack model.*; stack is one of encoder$"):
-        made.spectra.one(analysis="rows", level="head", centring="centred", stack="model", layer=0, head=0)
-    with pytest.raises(EigenlensError, match=r"^4 spectra have .*where one was asked for; head is one of 0, 1, 2, 3$"):
+    with pytest.raises(
+        EigenlensError, match=r"^0 spectra have .*stack model.*; stack is one of encoder$"
+    ):
+        made.spectra.one(
+            analysis="rows", level="head", centring="centred", stack="model", layer=0, head=0
+        )
+    with pytest.raises(
+        EigenlensError,
+        match=r"^4 spectra have .*where one was asked for; head is one of 0, 1, 2, 3$",
+    ):
         made.spectra.one(analysis="rows", level="head", centring="centred", layer=0)
 
 
@@ -112,5 +159,10 @@ def test_a_measure_and_a_variant_that_are_not_there_list_those_that_are(made, be
     measured = el.evaluate(bert, IDS[:20], plan=plan, inputs=4)
     with pytest.raises(EigenlensError, match=r"no measure 'cosine'; there are .*cosine of the"):
         measured.value("cosine")
-    with pytest.raises(EigenlensError, match=r"no variant 'SAN\+mlp' \(did you mean SAN\+MLP\?\); there are full, SAN\+MLP"):
-        el.collapse(bert, IDS, length=12, inputs=4, paths=0, bounds=0, variants="SAN+MLP").curves["SAN+mlp"]
+    with pytest.raises(
+        EigenlensError,
+        match=r"no variant 'SAN\+mlp' \(did you mean SAN\+MLP\?\); there are full, SAN\+MLP",
+    ):
+        el.collapse(bert, IDS, length=12, inputs=4, paths=0, bounds=0, variants="SAN+MLP").curves[
+            "SAN+mlp"
+        ]

@@ -1,4 +1,6 @@
-"""Every result shows itself in a real notebook: what it is, what it says, its picture; and its chart where one is asked for."""
+"""Every result shows itself in a real notebook: what it is, what it says, its picture; and its
+chart where one is asked for.
+"""
 
 import subprocess
 import sys
@@ -9,8 +11,9 @@ from nbclient import NotebookClient
 
 from tiny import some_text, tiny_bert
 
-# Charts are sent as they are. Altair 6 has a renderer for that, but names the kind `….v6.json`, which the format of notebooks
-# takes for text and then refuses; its others put a script around the chart.
+# Charts are sent as they are. Altair 6 has a renderer for that, but names the kind `….v6.json`,
+# which the format of notebooks takes for text and then refuses; its others put a script around the
+# chart.
 MAKE = """
 import altair as alt, eigenlens as el
 alt.renderers.register("plain", lambda chart, **options: {"application/vnd.vegalite.v6+json": chart})
@@ -26,7 +29,9 @@ SHOWN = {  # what is shown, and the beginning of what it says of itself
     "study.spectra": "The score rows of the median head need",
     "study.overlap(rank=4)": "Two heads share",
     "study.depth": "The effective rank of the tokens goes from",
-    "el.compare(study, other)": "bert on text.txt (study) and bert on text.txt (other): their heads share",
+    "el.compare(study, other)": (
+        "bert on text.txt (study) and bert on text.txt (other): their heads share"
+    ),
     "plan": "4 heads (",
     "evaluation": "With the plan",
     "collapse": "The tokens go from a relative residual of",
@@ -46,11 +51,20 @@ def outputs(folder):
     """By the code of a cell, what a kernel sent as its result, by kind."""
     cells = [MAKE, *SHOWN, *(f"{name}.plot()" for name in SHOWN)]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python", "language": "python"}
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()  # raises what a cell raises
+    notebook.metadata.kernelspec = {
+        "name": "python3",
+        "display_name": "Python",
+        "language": "python",
+    }
+    # raises what a cell raises
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     found = {}
     for cell in notebook.cells:
-        results = [output["data"] for output in cell.outputs if output.output_type in {"execute_result", "display_data"}]
+        results = [
+            output["data"]
+            for output in cell.outputs
+            if output.output_type in {"execute_result", "display_data"}
+        ]
         found[cell.source] = results[0] if results else None
     return found
 
@@ -90,5 +104,7 @@ shown = [result._repr_html_() for result in (el.Study.open("study"), el.Collapse
 el.Plan.open("plan")
 print([len(view) > 1000 for view in shown], "transformers" in sys.modules, "scipy.stats" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+    )
     assert done.stdout.strip() == "[True, True] False False"

@@ -1,4 +1,6 @@
-"""Without a folder's name every command works again and again: its result goes into a fresh folder beside the others."""
+"""Without a folder's name every command works again and again: its result goes into a fresh folder
+beside the others.
+"""
 
 import inspect
 from pathlib import Path
@@ -34,7 +36,9 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
         assert done.code == 0 and f"Everything is in {folder};" in done.out, done.err
         assert (f"the folder is {folder}\n" in done.err) == (number > 1)
         assert Explanation.open(folder).facts["data"] == text
-    again = run("explain", model, "A last one", "--no-deletion", "--methods", "attention", "--force")
+    again = run(
+        "explain", model, "A last one", "--no-deletion", "--methods", "attention", "--force"
+    )
     assert again.code == 0 and Explanation.open("explanation").facts["data"] == "A last one"
     assert run("explain", model, "x", "--no-deletion", "-o", "explanation").code == 2
 
@@ -43,11 +47,33 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
     for folder in ("study", "study-2"):
         assert run("study", bert, "a.txt", *STUDY).code == 0
         assert Study.open(folder).length == 16
-        assert run("plan", "study", "--budget", 0.5, "--inputs", 2, "--estimators", "mean,key-pca").code == 0
-        made = run("collapse", bert, "a.txt", "--inputs", 3, "--length", 8, "--paths", 0, "--bounds", 0, "--variants", "SAN")
+        assert (
+            run(
+                "plan", "study", "--budget", 0.5, "--inputs", 2, "--estimators", "mean,key-pca"
+            ).code
+            == 0
+        )
+        made = run(
+            "collapse",
+            bert,
+            "a.txt",
+            "--inputs",
+            3,
+            "--length",
+            8,
+            "--paths",
+            0,
+            "--bounds",
+            0,
+            "--variants",
+            "SAN",
+        )
         assert made.code == 0, made.err
     assert Plan.open("plan").facts["created"] <= Plan.open("plan-2").facts["created"]
-    assert {path.name for path in here.iterdir() if "collapse" in path.name} == {"collapse", "collapse-2"}
+    assert {path.name for path in here.iterdir() if "collapse" in path.name} == {
+        "collapse",
+        "collapse-2",
+    }
     assert latest("plan", "plan.json") == Path("plan-2")
     measured = run("evaluate", bert, "--inputs", 2, "--json")
     assert measured.code == 0, measured.err
@@ -64,8 +90,14 @@ def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
         patch.setattr(make, "_record", stop)
         assert run("study", bert, "a.txt", *STUDY).code == 2
     again = run("study", bert, "a.txt", *STUDY)
-    assert again.code == 2 and "study holds a study that was interrupted; go on with --resume" in again.err
-    assert run("study", bert, "a.txt", *STUDY, "--resume").code == 0 and Study.open("study").length == 16
+    assert (
+        again.code == 2
+        and "study holds a study that was interrupted; go on with --resume" in again.err
+    )
+    assert (
+        run("study", bert, "a.txt", *STUDY, "--resume").code == 0
+        and Study.open("study").length == 16
+    )
 
 
 def test_a_report_replaces_the_page_it_wrote_before(run, here, bert):
@@ -77,7 +109,8 @@ def test_a_report_replaces_the_page_it_wrote_before(run, here, bert):
 
 def test_a_training_run_finds_a_fresh_folder(run, here):
     (here / "run.toml").write_text(
-        '[task]\nname = "sort"\n[model]\nlayers = 1\nwidth = 16\nheads = 2\n[training]\nsteps = 2\nbatch = 4\n'
+        '[task]\nname = "sort"\n[model]\nlayers = 1\nwidth = 16\nheads = 2\n[training]\nsteps ='
+        " 2\nbatch = 4\n"
     )
     for folder in ("run", "run-2"):
         done = run("train", "run.toml")
@@ -115,7 +148,9 @@ def test_a_folder_or_file_of_the_user_is_passed_by(here):
 
 
 def test_no_command_has_a_default_folder_that_is_taken_the_second_time():
-    """A default that is a fixed folder would be: of all commands only the page of a report is replaced."""
+    """A default that is a fixed folder would be: of all commands only the page of a report is
+    replaced.
+    """
     fixed = {}
     for command in app.registered_commands:
         assert command.callback is not None

@@ -20,20 +20,30 @@ def made(bert):
 
 
 def test_a_study_in_one_line(made, tmp_path):
-    assert repr(made) == (
-        "<study of BertModel on an array (40 × 12): 40 inputs of 12 tokens, 8 heads; rows, moments, diagnostics>"
+    assert (
+        repr(made)
+        == "<study of BertModel on an array (40 × 12): 40 inputs of 12 tokens, 8 heads; rows,"
+        " moments, diagnostics>"
     )
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
     kept = el.study(model, text, tmp_path / "kept", inputs=9, length=8, only="rows")
-    said = f"<study of tiny on a.txt: {kept.facts['inputs']} inputs of 8 tokens, 4 heads; rows, in {tmp_path / 'kept'}>"
+    said = (
+        f"<study of tiny on a.txt: {kept.facts['inputs']} inputs of 8 tokens, 4 heads; rows, in"
+        f" {tmp_path / 'kept'}>"
+    )
     assert repr(kept) == repr(el.Study.open(tmp_path / "kept")) == said
 
 
 def test_a_plan_in_one_line(made, bert):
     plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", inputs=4)
-    counts = {name: sum(c.estimator == name for c in plan.choices) for name in {c.estimator for c in plan.choices}}
+    counts = {
+        name: sum(c.estimator == name for c in plan.choices)
+        for name in {c.estimator for c in plan.choices}
+    }
     said = repr(plan)
-    assert said.startswith(f"<plan for BertModel, 12 tokens, budget 0.5: work {plan.work:.3g}, total variation ")
+    assert said.startswith(
+        f"<plan for BertModel, 12 tokens, budget 0.5: work {plan.work:.3g}, total variation "
+    )
     assert said.endswith(">") and "\n" not in said
     for name, number in counts.items():
         assert f"{name} in {number} head{'s' * (number > 1)}" in said
@@ -41,7 +51,10 @@ def test_a_plan_in_one_line(made, bert):
 
 def test_a_collapse_run_in_one_line(bert):
     bare = el.collapse(bert, IDS, inputs=4, paths=0, bounds=0, variants="SAN")
-    assert repr(bare) == "<collapse run of BertModel on an array (40 × 12): 4 inputs of 12 tokens; full, SAN>"
+    assert (
+        repr(bare)
+        == "<collapse run of BertModel on an array (40 × 12): 4 inputs of 12 tokens; full, SAN>"
+    )
     whole = el.collapse(bert, IDS, inputs=4, paths=2, bounds=1, variants="SAN,SAN+MLP")
     assert repr(whole).endswith("; full, SAN, SAN+MLP; paths; bounds>")
 
@@ -56,7 +69,10 @@ def test_rows_of_a_diagnostic_have_the_intervals_of_its_record(made):
         for name in found.words:
             number = numbers[row["stack"], row["layer"], row["head"], name]
             assert row[name] == number["mean"]
-            assert (row.get(f"{name}_low"), row.get(f"{name}_high")) == (number["low"], number["high"])
+            assert (row.get(f"{name}_low"), row.get(f"{name}_high")) == (
+                number["low"],
+                number["high"],
+            )
             with_interval += number["low"] is not None
     assert with_interval
 
@@ -71,6 +87,22 @@ def test_numbers_without_intervals_have_no_columns_for_them():
     ]
     found = Finding("x", "X", "head", {"weight": "a weight", "rate": "a rate"}, tuple(numbers))
     assert found.rows() == [
-        {"stack": "self", "layer": 0, "head": 0, "weight": 2.0, "rate": 0.5, "rate_low": 0.4, "rate_high": 0.6},
-        {"stack": "self", "layer": 0, "head": 1, "weight": None, "rate": 1.0, "rate_low": None, "rate_high": None},
+        {
+            "stack": "self",
+            "layer": 0,
+            "head": 0,
+            "weight": 2.0,
+            "rate": 0.5,
+            "rate_low": 0.4,
+            "rate_high": 0.6,
+        },
+        {
+            "stack": "self",
+            "layer": 0,
+            "head": 1,
+            "weight": None,
+            "rate": 1.0,
+            "rate_low": None,
+            "rate_high": None,
+        },
     ]

@@ -22,11 +22,25 @@ def pasted(printed):
 
 
 @pytest.mark.parametrize("home", ['it\'s a "model" & more', "plain"])
-def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(run, tmp_path, monkeypatch, home):
+def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
+    run, tmp_path, monkeypatch, home
+):
     (tmp_path / home).mkdir()
     monkeypatch.chdir(tmp_path / home)
     model, text = tiny_bert(Path("my model's; $HOME")), some_text(Path("a 'text'.txt"))
-    made = run("study", model, text, "-o", "-a study", "--inputs", 24, "--length", 16, "--only", "rows,moments")
+    made = run(
+        "study",
+        model,
+        text,
+        "-o",
+        "-a study",
+        "--inputs",
+        24,
+        "--length",
+        16,
+        "--only",
+        "rows,moments",
+    )
     assert made.code == 0, made.err
     shown = run(*pasted(made.out))
     assert shown.code == 0 and "my model's; $HOME" in shown.out
@@ -40,12 +54,17 @@ def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(run, tmp
 def test_the_place_of_a_model_is_where_it_can_be_loaded_from(tmp_path):
     folder = tiny_bert(tmp_path / "e5")
     facts = load(folder).facts | {"name": "e5"}
-    assert place_of(facts) == folder and load(place_of(facts)).facts["fingerprint"] == facts["fingerprint"]
+    assert (
+        place_of(facts) == folder
+        and load(place_of(facts)).facts["fingerprint"] == facts["fingerprint"]
+    )
     assert place_of({"name": "minilm", "source": "catalogue"}) == "minilm"
     assert place_of({"name": "org/name", "source": "hub", "place": "org/name"}) == "org/name"
 
 
-@pytest.mark.parametrize("kind", [Study, Plan, Evaluation, Collapse, Explanation, TrainingRun, Bench])
+@pytest.mark.parametrize(
+    "kind", [Study, Plan, Evaluation, Collapse, Explanation, TrainingRun, Bench]
+)
 def test_a_folder_without_the_result_says_how_to_make_one_there(kind, tmp_path):
     """With capital letters for what the user has to say, and the folder as it was given."""
     folder = tmp_path / "not yet's"

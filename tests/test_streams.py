@@ -1,4 +1,6 @@
-"""A reader that has had enough, as `head` has, stops no command: it ends with 0 and says nothing."""
+"""A reader that has had enough, as `head` has, stops no command: it ends with 0 and says
+nothing.
+"""
 
 import os
 import subprocess
@@ -15,27 +17,48 @@ from tiny import some_text, tiny_bert
 def world(tmp_path_factory):
     home = tmp_path_factory.mktemp("world")
     tiny_bert(home / "tiny"), some_text(home / "a.txt")
-    study(home / "tiny", home / "a.txt", home / "s", inputs=24, length=16, only="rows,moments,depth")
+    study(
+        home / "tiny", home / "a.txt", home / "s", inputs=24, length=16, only="rows,moments,depth"
+    )
     return home
 
 
 COMMANDS = {
-    "models": ("models", "--json"), "help": ("study", "--help"), "tables": ("show", "s"), "numbers": ("show", "s", "--json"),
+    "models": ("models", "--json"),
+    "help": ("study", "--help"),
+    "tables": ("show", "s"),
+    "numbers": ("show", "s", "--json"),
     "study": ("study", "tiny", "a.txt", "--inputs", "24", "--length", "8", "--only", "rows"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("name", "unbuffered"), [*((name, "") for name in COMMANDS), ("tables", "1")])
+@pytest.mark.parametrize(
+    ("name", "unbuffered"), [*((name, "") for name in COMMANDS), ("tables", "1")]
+)
 def test_a_command_whose_reader_left_ends_with_0_and_without_a_word(world, name, unbuffered):
-    """The pipe is closed before anything is written, so that the first write, or the last flush, finds no reader."""
+    """The pipe is closed before anything is written, so that the first write, or the last flush,
+    finds no reader.
+    """
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "eigenlens.cli", "--threads", "1", *COMMANDS[name]]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=world, env=environment, check=False)
+    done = subprocess.run(
+        command,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=world,
+        env=environment,
+        check=False,
+    )
     os.close(write)
     assert done.returncode == 0, done.stderr
-    assert "BrokenPipe" not in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert (
+        "BrokenPipe" not in done.stderr
+        and "Traceback" not in done.stderr
+        and "Exception" not in done.stderr
+    )
     if name != "study":  # which tells its progress there
         assert done.stderr == ""
 
@@ -43,7 +66,9 @@ def test_a_command_whose_reader_left_ends_with_0_and_without_a_word(world, name,
 def test_head_gets_its_lines(world):
     for command in ("show s --json", "show s"):
         line = f"set -o pipefail; {sys.executable} -m eigenlens.cli {command} | head -c 20"
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=world, check=False)
+        done = subprocess.run(
+            ["bash", "-c", line], capture_output=True, text=True, cwd=world, check=False
+        )
         assert (done.returncode, done.stderr) == (0, "") and len(done.stdout) == 20
 
 

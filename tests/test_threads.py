@@ -46,7 +46,9 @@ def test_what_a_matrix_gives_does_not_depend_on_the_threads():
 
 def test_each_item_has_one_thread_and_stands_in_its_order(threads):
     with torch.no_grad():
-        seen = side_by_side(lambda item: (item, torch.get_num_threads(), torch.is_grad_enabled()), range(20))
+        seen = side_by_side(
+            lambda item: (item, torch.get_num_threads(), torch.is_grad_enabled()), range(20)
+        )
     assert seen == [(item, 1, False) for item in range(20)]
     assert torch.get_num_threads() == threads
 
@@ -88,10 +90,17 @@ def test_blocks_of_several_threads_leave_the_threads_as_they_were(threads):
 
 def settings(program, **chosen):
     """What the process of a program has of the settings of waiting, once eigenlens is imported."""
-    code = f"import sys; sys.argv = [{program!r}]; import eigenlens, os; print([os.environ.get(n) for n in {list(WAITING)}])"
+    code = (
+        f"import sys; sys.argv = [{program!r}]; import eigenlens, os; print([os.environ.get(n) for"
+        f" n in {list(WAITING)}])"
+    )
     own = {name: value for name, value in os.environ.items() if name not in CHOSEN}
     return subprocess.run(
-        [sys.executable, "-c", code], env={**own, **chosen}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={**own, **chosen},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
 
 

@@ -1,4 +1,6 @@
-"""A model small enough to be studied in a blink: two layers at random init, with a real tokenizer."""
+"""A model small enough to be studied in a blink: two layers at random init, with a real
+tokenizer.
+"""
 
 import json
 import shutil
@@ -17,7 +19,9 @@ VOCABULARY = 30_522
 
 
 def tiny_bert(folder, seed=0):
-    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens; returns its folder."""
+    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens; returns its
+    folder.
+    """
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
@@ -35,7 +39,9 @@ def tiny_bert(folder, seed=0):
 
 
 def tiny_llama(folder, seed=0):
-    """Save a Llama of 2 layers × 4 heads (2 for keys) with minilm's tokenizer, at most 2,048 tokens; returns its folder."""
+    """Save a Llama of 2 layers × 4 heads (2 for keys) with minilm's tokenizer, at most 2,048
+    tokens; returns its folder.
+    """
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=64,
@@ -52,7 +58,9 @@ def tiny_llama(folder, seed=0):
     LlamaForCausalLM(config).save_pretrained(folder)
     shutil.copy(catalogue.folder("minilm") / "tokenizer.json", folder)
     settings = json.loads((catalogue.folder("minilm") / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 2048}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({**settings, "model_max_length": 2048})
+    )
     return folder
 
 
@@ -60,8 +68,13 @@ def small_llama():
     """A Llama of 2 layers × 4 heads (2 for keys) over 50 tokens, in memory."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
-    )  # fmt: skip
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
     return LlamaForCausalLM(config).eval()
 
 
@@ -69,13 +82,20 @@ def small_bert():
     """A BERT of 2 layers × 4 heads over 50 tokens, in memory."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3
-    )  # fmt: skip
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        initializer_range=0.3,
+    )
     return BertModel(config, add_pooling_layer=False).eval()
 
 
 def of_catalogue(name):
-    """A model of the catalogue; one that cannot be had is skipped with the reason, but the default must be there."""
+    """A model of the catalogue; one that cannot be had is skipped with the reason, but the default
+    must be there.
+    """
     try:
         return load(name)
     except EigenlensError as error:

@@ -1,4 +1,6 @@
-"""Every diagnostic: `<!-- diagnostics -->` becomes a table of them, `<!-- diagnostic docstrings -->` their docstrings."""
+"""Every diagnostic: `<!-- diagnostics -->` becomes a table of them, `<!-- diagnostic docstrings
+-->` their docstrings.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -6,9 +8,11 @@ from typing import Any
 from eigenlens.diagnostics import DIAGNOSTICS
 
 SEES = {
-    "calls": "patterns of the study's inputs", "layers": "the stream of the study's inputs", "weights": "the weights",
+    "calls": "patterns of the study's inputs",
+    "layers": "the stream of the study's inputs",
+    "weights": "the weights",
     "probe": "random tokens, repeated",
-}  # fmt: skip
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -19,8 +23,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def table() -> str:
     rows = ["| name | of each | from | numbers | settings |", "|---|---|---|---|---|"]
     for name, kind in DIAGNOSTICS.items():
-        numbers = "<br>".join(f"`{name}_{number}` {words}" for number, words in kind.numbers.items()).replace("|", "\\|")
-        settings = "<br>".join(f"`{name}.{field.name}={field.default!r}`" for field in fields(kind.Settings))
+        numbers = "<br>".join(
+            f"`{name}_{number}` {words}" for number, words in kind.numbers.items()
+        ).replace("|", "\\|")
+        settings = "<br>".join(
+            f"`{name}.{field.name}={field.default!r}`" for field in fields(kind.Settings)
+        )
         rows.append(f"| `{name}` | {kind.level} | {SEES[kind.sees]} | {numbers} | {settings} |")
     return "\n".join(rows)
 
@@ -29,5 +37,8 @@ def docstrings() -> str:
     entries = []
     for name, kind in DIAGNOSTICS.items():
         place = f"{kind.__module__}.{kind.__name__}"
-        entries.append(f"::: {place}\n    options:\n      heading: {name}\n      toc_label: {name}\n      members: false\n")
+        entries.append(
+            f"::: {place}\n    options:\n      heading: {name}\n      toc_label: {name}\n     "
+            " members: false\n"
+        )
     return "\n".join(entries)

@@ -1,4 +1,6 @@
-"""Every mechanism of the registry: `<!-- mechanisms -->` becomes a table, `<!-- mechanism docstrings -->` their docstrings."""
+"""Every mechanism of the registry: `<!-- mechanisms -->` becomes a table, `<!-- mechanism
+docstrings -->` their docstrings.
+"""
 
 import re
 import sys
@@ -14,11 +16,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def table() -> str:
-    rows = ["| name | letter | settings | sees | in transformers | cost grows with | paper |", "|---|---|---|---|---|---|---|"]
+    rows = [
+        "| name | letter | settings | sees | in transformers | cost grows with | paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for name, kind in sorted(mechanisms().items()):
         settings = ", ".join(f"`{field.name}={field.default!r}`" for field in fields(kind.Settings))
         drop_in, grows = "" if kind.own_weights else "yes", "n" if kind.linear else "n²"
-        cells = (f"`{name}`", kind.letter or "", settings, ", ".join(kind.directions), drop_in, grows, paper(kind))
+        cells = (
+            f"`{name}`",
+            kind.letter or "",
+            settings,
+            ", ".join(kind.directions),
+            drop_in,
+            grows,
+            paper(kind),
+        )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -34,5 +47,8 @@ def docstrings() -> str:
     entries = []
     for name, kind in sorted(mechanisms().items()):
         place = f"{kind.__module__}.{kind.__name__}"
-        entries.append(f"::: {place}\n    options:\n      heading: {name}\n      toc_label: {name}\n      members: [cost]\n")
+        entries.append(
+            f"::: {place}\n    options:\n      heading: {name}\n      toc_label: {name}\n     "
+            " members: [cost]\n"
+        )
     return "\n".join(entries)

@@ -1,4 +1,6 @@
-"""Arguments and options of every command, read from the command line itself: `<!-- options: study -->` becomes a table."""
+"""Arguments and options of every command, read from the command line itself: `<!-- options: study
+-->` becomes a table.
+"""
 
 import re
 from typing import Any
@@ -29,6 +31,12 @@ def table(command: Any) -> str:
         else:
             name = ", ".join([*parameter.opts, *parameter.secondary_opts])
             flag = "on" if parameter.default else "off"
-            default = flag if parameter.is_flag else "" if parameter.default is None else f"`{parameter.default}`"
+            default = (
+                flag
+                if parameter.is_flag
+                else ""
+                if parameter.default is None
+                else f"`{parameter.default}`"
+            )
         rows.append(f"| `{name}` | {parameter.help} | {default} |")
     return "\n".join(rows)

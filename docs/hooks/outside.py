@@ -1,6 +1,7 @@
 """Pages of the repository that stand outside `docs/`, and links that work both there and on GitHub.
 
-A link is written as GitHub wants it, from file to file of the repository, and rewritten here to where the file is in the site.
+A link is written as GitHub wants it, from file to file of the repository, and rewritten here to
+where the file is in the site.
 """
 
 import posixpath
@@ -12,7 +13,18 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-MEASURED = ("study", "reconstruct", "attention", "collapse", "diagnostics", "explain", "load", "scale", "together", "fuzz")
+MEASURED = (
+    "study",
+    "reconstruct",
+    "attention",
+    "collapse",
+    "diagnostics",
+    "explain",
+    "load",
+    "scale",
+    "together",
+    "fuzz",
+)
 PAGES = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
@@ -26,7 +38,9 @@ LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     root = Path(config.config_file_path).parent
     for file, page in PAGES.items():
-        files.append(File.generated(config, page, content=(root / file).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(root / file).read_text(encoding="utf-8"))
+        )
     return files
 
 

@@ -1,4 +1,5 @@
-"""Checks a manifest without a cluster: against the operator's schema, and what the operator makes of it against Kubernetes'.
+"""Checks a manifest without a cluster: against the operator's schema, and what the operator makes
+of it against Kubernetes'.
 
     pip install dask-kubernetes kubernetes-validate jsonschema
     python docs/scale/check_manifest.py docs/scale/kubernetes.yaml
@@ -16,17 +17,23 @@ import kubernetes_validate
 import yaml
 from dask_kubernetes.operator.controller import controller
 
-SCHEMAS = Path(dask_kubernetes.__file__).parent / "operator/deployment/helm/dask-kubernetes-operator/crds"
+SCHEMAS = (
+    Path(dask_kubernetes.__file__).parent / "operator/deployment/helm/dask-kubernetes-operator/crds"
+)
 
 
 def strict(schema: Any) -> Any:
-    """The schema, with fields that it does not name forbidden, unless it says that they are kept."""
+    """The schema, with fields that it does not name forbidden, unless it says that they are
+    kept.
+    """
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     parts = {name: strict(part) for name, part in schema.items()}
-    if isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+    if isinstance(schema.get("properties"), dict) and not schema.get(
+        "x-kubernetes-preserve-unknown-fields"
+    ):
         parts.setdefault("additionalProperties", False)
     if schema.get("x-kubernetes-int-or-string"):  # an extension that JSON Schema does not know
         parts.pop("type", None)
@@ -47,7 +54,9 @@ def made_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         controller.build_scheduler_deployment_spec(name, scheduler["spec"], {}, {}),
         controller.build_scheduler_service_spec(name, scheduler["service"], {}, {}),
-        controller.build_worker_deployment_spec(f"{name}-default", space, name, "0123456789", worker["spec"], {}, {}),
+        controller.build_worker_deployment_spec(
+            f"{name}-default", space, name, "0123456789", worker["spec"], {}, {}
+        ),
         controller.build_job_pod_spec(name, name, space, job["spec"]["job"]["spec"], {}, {}),
     ]
 
@@ -61,7 +70,12 @@ def main(path: str) -> None:
             objects = made_of(document) if document["kind"] == "DaskJob" else []
         for made in objects:
             kubernetes_validate.validate(made, kubernetes_validate.latest_version(), strict=True)
-            print(made["kind"], made["metadata"]["name"], "fits Kubernetes", kubernetes_validate.latest_version())
+            print(
+                made["kind"],
+                made["metadata"]["name"],
+                "fits Kubernetes",
+                kubernetes_validate.latest_version(),
+            )
 
 
 if __name__ == "__main__":

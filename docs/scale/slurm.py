@@ -1,4 +1,5 @@
-"""A study whose workers are jobs of Slurm: run it where jobs can be submitted, and where it may stay until the study ends.
+"""A study whose workers are jobs of Slurm: run it where jobs can be submitted, and where it may
+stay until the study ends.
 
 python docs/scale/slurm.py
 """
@@ -16,9 +17,11 @@ def main() -> None:
         walltime="01:00:00",
         # interface="ib0",  # the network that nodes and this machine share
         job_script_prologue=["export OMP_NUM_THREADS=1"],
-        worker_extra_args=["--lifetime", "55m", "--lifetime-stagger", "4m"],  # hand results on before the time limit
+        # hand results on before the time limit
+        worker_extra_args=["--lifetime", "55m", "--lifetime-stagger", "4m"],
     )
-    cluster.adapt(minimum_jobs=2, maximum_jobs=2)  # not scale(): that does not replace a job that ended
+    # not scale(): that does not replace a job that ended
+    cluster.adapt(minimum_jobs=2, maximum_jobs=2)
     with cluster, el.Dask(scheduler=cluster.scheduler_address):
         el.study("minilm", "python-docs", "out", inputs=400, resume=True)
 

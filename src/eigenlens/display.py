@@ -1,4 +1,6 @@
-"""How results show themselves where text is markup: views and tables for notebooks, and tokens that hide nothing."""
+"""How results show themselves where text is markup: views and tables for notebooks, and tokens that
+hide nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,28 @@ JOINER, EMOJI_FORM = "\u200d", "\ufe0f"
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Letters, marks and symbols by category, yet without any ink."""
 MOST_SVG = 2_000_000
-"""Characters of a picture as SVG; a larger one is embedded as PNG, since a notebook would carry every cell of it as text."""
+"""Characters of a picture as SVG; a larger one is embedded as PNG, since a notebook would carry
+every cell of it as text.
+"""
 
 
 def visible(text: str, most: int = 24) -> str:
-    r"""A token as it can be read: spaces, control characters and marks of direction are spelled out, long ones are cut.
+    r"""A token as it can be read.
 
-    Emoji stay whole; a mark that has nothing to stand on gets a dotted circle.
+    Spaces, control characters and marks of direction are spelled out, long tokens are cut. Emoji
+    stay whole; a mark that has nothing to stand on gets a dotted circle.
 
     >>> visible(" the"), visible("a\n"), visible("\u202eabc"), visible("\u0301")
     ('␣the', 'a\\n', '\\u202eabc', '◌́')
     """
     cut = f"… ({len(text):,} characters)" if len(text) > most else ""
     shown = text[:most]
-    return "".join(_spelled(shown[i - 1 : i], char, shown[i + 1 : i + 2]) for i, char in enumerate(shown)) + cut
+    return (
+        "".join(
+            _spelled(shown[i - 1 : i], char, shown[i + 1 : i + 2]) for i, char in enumerate(shown)
+        )
+        + cut
+    )
 
 
 def _spelled(before: str, char: str, after: str) -> str:
@@ -55,8 +65,13 @@ def _pictures(char: str) -> bool:
 
 
 def _hidden(char: str) -> bool:
-    selects = "\ufe00" <= char <= EMOJI_FORM or "\U000e0100" <= char <= "\U000e01ef"  # another form of the letter before
-    return selects or char in BLANK or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+    # another form of the letter before
+    selects = "\ufe00" <= char <= EMOJI_FORM or "\U000e0100" <= char <= "\U000e01ef"
+    return (
+        selects
+        or char in BLANK
+        or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+    )
 
 
 def numbered(number: int, noun: str) -> str:
@@ -79,7 +94,8 @@ def few_names(names: str, most: int = 3) -> str:
 def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, Any]]) -> str:
     """A result in a notebook: what it is, what it says, its picture, and its rows to unfold.
 
-    `chart` is an altair chart, or None. The picture is static: no script runs, and nothing is fetched.
+    `chart` is an altair chart, or None. The picture is static: no script runs, and nothing is
+    fetched.
     """
     said = f"<p>{_escaped(sentence)}</p>" if sentence else ""
     drawn = "" if chart is None else picture_view(chart, title)
@@ -88,7 +104,9 @@ def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, An
 
 
 def picture_view(chart: Any, text: str) -> str:
-    """A chart in a notebook, or in its place why it cannot be drawn: numbers and words are there all the same."""
+    """A chart in a notebook, or in its place why it cannot be drawn: numbers and words are there
+    all the same.
+    """
     try:
         return f'<div style="overflow-x: auto">{picture(chart, text)}</div>'
     except EigenlensError as error:
@@ -105,7 +123,8 @@ def need_drawing() -> None:
 
 
 def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
-    """An altair chart as `<svg>`, or as `<img>` of a PNG where the SVG has more than `most` characters.
+    """An altair chart as `<svg>`, or as `<img>` of a PNG where the SVG has more than `most`
+    characters.
 
     `text` describes the image to who cannot see it.
     """
@@ -114,21 +133,29 @@ def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
     import vl_convert
 
     major, minor = alt.SCHEMA_VERSION.split(".")[:2]
-    spec = _without_surrogates(chart.to_dict(validate=False))  # altair's own check of every row takes longer than the drawing
-    spec.setdefault("config", {})["aria"] = False  # a label on each of ten thousand cells says less than one on the picture
+    # altair's own check of every row takes longer than the drawing
+    spec = _without_surrogates(chart.to_dict(validate=False))
+    # a label on each of ten thousand cells says less than one on the picture
+    spec.setdefault("config", {})["aria"] = False
     svg = vl_convert.vegalite_to_svg(spec, vl_version=f"{major}.{minor}", allowed_base_urls=[])
     if len(svg) > most:
         png = base64.b64encode(vl_convert.svg_to_png(svg, scale=2)).decode()
         width, height = re.findall(r'\b(?:width|height)="([\d.]+)"', svg[: svg.index(">")])
-        return f'<img src="data:image/png;base64,{png}" width="{width}" height="{height}" alt="{_escaped(text)}">'
-    # All pictures of a notebook live in one document, where the name of a gradient or a clip must stand for one thing.
+        return (
+            f'<img src="data:image/png;base64,{png}" width="{width}" height="{height}"'
+            f' alt="{_escaped(text)}">'
+        )
+    # All pictures of a notebook live in one document, where the name of a gradient or a clip must
+    # stand for one thing.
     own = hashlib.sha256(svg.encode()).hexdigest()[:12]
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>p{own}-", svg)
     return svg.replace("<svg", f'<svg role="img" aria-label="{_escaped(text)}"', 1)
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Halves of characters, which names of files may hold, are in no encoding: they become question marks."""
+    """Halves of characters, which names of files may hold, are in no encoding: they become question
+    marks.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -143,14 +170,17 @@ def html_table(rows: Sequence[dict[str, Any]], most: int = 200) -> str:
     names = list(rows[0])
     head = "".join(f"<th>{_escaped(name)}</th>" for name in names)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_escaped(_shown(row.get(name)))}</td>" for name in names) + "</tr>" for row in rows[:most]
+        "<tr>" + "".join(f"<td>{_escaped(_shown(row.get(name)))}</td>" for name in names) + "</tr>"
+        for row in rows[:most]
     )
     more = f"<p>… {len(rows) - most} more rows</p>" if len(rows) > most else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it is markup; halves of characters, which no encoding can carry, are spelled out."""
+    """Nothing in it is markup; halves of characters, which no encoding can carry, are spelled
+    out.
+    """
     return html.escape(text).encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,6 @@
-"""The libraries that only some uses need, which an extra installs: asked for before the work that needs them begins."""
+"""The libraries that only some uses need, which an extra installs: asked for before the work that
+needs them begins.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,22 @@ from .errors import EigenlensError
 
 EXTRAS: dict[str, dict[str, str]] = {
     "catalogue": {
-        "gguf": "gguf", "accelerate": "accelerate", "onnx": "onnx", "sentencepiece": "sentencepiece",
+        "gguf": "gguf",
+        "accelerate": "accelerate",
+        "onnx": "onnx",
+        "sentencepiece": "sentencepiece",
         "google.protobuf": "protobuf",
     },
     "vision": {"PIL": "Pillow", "sklearn": "scikit-learn"},
     "dask": {"dask": "dask", "distributed": "distributed"},
-}  # fmt: skip
+}
 """By extra: what its libraries are imported as, and what they are called."""
 
 
 def needs(*libraries: str, what: str) -> None:
-    """Refuse work whose libraries, by the names they are imported as, are not all here; `what` begins the sentence."""
+    """Refuse work whose libraries, by the names they are imported as, are not all here; `what`
+    begins the sentence.
+    """
     missing = [name for name in dict.fromkeys(libraries) if not _here(name)]
     if not missing:
         return

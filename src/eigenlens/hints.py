@@ -1,4 +1,6 @@
-"""Values from a file, a command line or a caller against the types that a function or dataclass asks for."""
+"""Values from a file, a command line or a caller against the types that a function or dataclass
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def check_fields(made: Any) -> None:
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
-    """Refuse values of a dataclass's fields before it is made, so that its own checks can count on their types."""
+    """Refuse values of a dataclass's fields before it is made, so that its own checks can count on
+    their types.
+    """
     hints = get_type_hints(kind)
     for name, value in values.items():
         if not fits(value, hints[name]):
@@ -43,13 +47,24 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if origin in (tuple, list, Sequence):
-        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value if inner)
+        return isinstance(value, list | tuple) and all(
+            fits(item, inner[0]) for item in value if inner
+        )
     if origin is Mapping:
-        return isinstance(value, dict) and all(fits(item, inner[1]) for item in value.values() if inner)
+        return isinstance(value, dict) and all(
+            fits(item, inner[1]) for item in value.values() if inner
+        )
     return isinstance(value, str if origin is Path else origin)
 
 
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a text", Mapping: "a table"}
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    Path: "a text",
+    Mapping: "a table",
+}
 
 
 def told(hint: Any) -> str:

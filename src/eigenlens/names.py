@@ -19,7 +19,11 @@ def several(given: str | Iterable[str]) -> list[str]:
     >>> several("rows, moments"), several("sinks"), several(("rows",))
     (['rows', 'moments'], ['sinks'], ['rows'])
     """
-    return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else list(given)
+    return (
+        [name.strip() for name in given.split(",") if name.strip()]
+        if isinstance(given, str)
+        else list(given)
+    )
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -30,7 +34,9 @@ def near(name: str, known: Iterable[str]) -> str:
     """
     by_lower = {one.lower(): one for one in known}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    if not found or (found[0] != name.lower() and _DIGITS.sub("", found[0]) == _DIGITS.sub("", name.lower())):
+    if not found or (
+        found[0] != name.lower() and _DIGITS.sub("", found[0]) == _DIGITS.sub("", name.lower())
+    ):
         return ""  # of places that differ in a number, none is likelier
     return f" (did you mean {by_lower[found[0]]}?)"
 

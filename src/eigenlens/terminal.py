@@ -9,11 +9,17 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
     for name in rows[0] if rows else []:
         table.add_column(
             name.replace("_", " "),
-            justify="left" if isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit() else "right",
+            justify=(
+                "left"
+                if isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit()
+                else "right"
+            ),
         )
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
@@ -37,31 +43,46 @@ def print_study(made: Any) -> None:
     from .spectra.sentences import ALL_ROWS, masked_rows
     from .study.tables import depth_rows, layer_rows, sentence, summary_rows
 
-    facts, kinds = made.facts, {s.analysis for s in made.spectra}  # the spectra first: a damaged study shows nothing
-    where = f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']} of them held out"
+    # the spectra first: a damaged study shows nothing
+    facts, kinds = made.facts, {s.analysis for s in made.spectra}
+    where = (
+        f"{facts['inputs']} inputs of {facts['length']} tokens, {facts['data']['inputs_held_out']}"
+        " of them held out"
+    )
     documents = f"{facts['data']['documents_held_out']} of {facts['data']['documents']} documents"
     print(f"{made.name}: {where} ({documents}), {facts['seconds']} s")
     for note in facts["notes"]:
         print(f"Note: {note}.")
     if kinds:
-        print_table("Dimensions that hold a share of the held-out variance, median of the heads", summary_rows(made))
+        print_table(
+            "Dimensions that hold a share of the held-out variance, median of the heads",
+            summary_rows(made),
+        )
     if "rows" in kinds:
         masked = masked_rows(made.spectra)
         which = ", over all rows" if masked else ""
-        print_table(f"Dimensions of each head's rows for 90 %, centred, held out{which}", layer_rows(made))
+        print_table(
+            f"Dimensions of each head's rows for 90 %, centred, held out{which}", layer_rows(made)
+        )
         if masked:
             print_table("The same over valid rows only", layer_rows(made, valid=True))
             print(f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}.\n")
     if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
         most = min(16, made.length - 1)
         found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
-        shown = [{key: value for key, value in row.items() if key not in {"left", "right", "best"}} for row in found]
+        shown = [
+            {key: value for key, value in row.items() if key not in {"left", "right", "best"}}
+            for row in found
+        ]
         print_table("Overlap of heads' row eigenspaces, centred", shown)
     if made.has("depth"):
         measured = max((number.number for number in made.depth.numbers), default=0)
         print_table(f"Tokens and patterns along depth, mean of {measured} inputs", depth_rows(made))
     if made.diagnostics.found:
-        print_table("Diagnostics, the first number of each, mean of a layer's heads", made.diagnostics.rows())
+        print_table(
+            "Diagnostics, the first number of each, mean of a layer's heads",
+            made.diagnostics.rows(),
+        )
     for said in (roles_sentence(made.diagnostics), *made.diagnostics.sentences()):
         if said:
             print(f"- {said}")
@@ -87,7 +108,10 @@ def print_collapse(made: Any) -> None:
     print(f"{made.name}: {facts['inputs']} inputs of {facts['length']} tokens{precision}")
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table("How far the tokens are from one vector: relative residual behind each block", made.in_words(made.rows()))
+    print_table(
+        "How far the tokens are from one vector: relative residual behind each block",
+        made.in_words(made.rows()),
+    )
     without = made.rows(tokens="without sinks")
     if without:
         print_table("The same without the sink tokens", made.in_words(without))
@@ -97,19 +121,27 @@ def print_collapse(made: Any) -> None:
         keys = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
         title = f"The output by path length (the terms sum to it within {made.error:.0e})"
         print_table(title, [{key: row[key] for key in keys} for row in made.in_words(made.paths)])
-        print_table("Products of patterns along single random paths", made.in_words(made.single_paths))
+        print_table(
+            "Products of patterns along single random paths", made.in_words(made.single_paths)
+        )
     if made.bounds:
-        print_table("Bounds, median of the heads (of every head in --json and in the folder)", made.bounds_by_layer())
+        print_table(
+            "Bounds, median of the heads (of every head in --json and in the folder)",
+            made.bounds_by_layer(),
+        )
     if made.depth_bounds:
         print_table(
-            "Bounds of this attention without norms, skips and MLPs, composed over depth, base-ten logarithms",
+            "Bounds of this attention without norms, skips and MLPs, composed over depth, base-ten"
+            " logarithms",
             made.depth_bounds,
         )
     print(made.sentence)
 
 
 def print_explanation(made: Any) -> None:
-    """A line of coloured tokens for each method, or maps of patches; where there is no terminal the strongest tokens."""
+    """A line of coloured tokens for each method, or maps of patches; where there is no terminal the
+    strongest tokens.
+    """
     from rich.console import Console
 
     from .explain.lines import lines
@@ -121,7 +153,9 @@ def print_explanation(made: Any) -> None:
     console = Console()
     if not console.is_terminal or console.no_color or console.color_system is None:
         for method in made.methods:
-            strong = [f"{named(made, i)} {made.scores[method][i]:.3g}" for i in made.strongest(method, 5)]
+            strong = [
+                f"{named(made, i)} {made.scores[method][i]:.3g}" for i in made.strongest(method, 5)
+            ]
             print(f"{method}: {', '.join(strong) or 'no token above 0'}")
     elif made.grid is None:
         for line in lines(made):
@@ -130,14 +164,19 @@ def print_explanation(made: Any) -> None:
         console.print(_maps(lines(made), console.width))
     print()
     if made.deletion:
-        print("Tokens taken away: a good method has a low area when the most relevant go first (positive),")
+        print(
+            "Tokens taken away: a good method has a low area when the most relevant go first"
+            " (positive),"
+        )
         print("and a high one when the least relevant do (negative).")
         print_table("", made.areas())
     print(made.sentence)
 
 
 def _tone(level: int) -> str:
-    """Red for, blue against, on white paper with black ink: so pale is weak on a dark terminal, too."""
+    """Red for, blue against, on white paper with black ink: so pale is weak on a dark terminal,
+    too.
+    """
     full = (240, 120, 96) if level > 0 else (110, 170, 235)
     r, g, b = (round(255 + (part - 255) * abs(level) / 10) for part in full)
     return f"rgb(0,0,0) on rgb({r},{g},{b})"
@@ -165,7 +204,9 @@ def _maps(made: list[Any], width: int) -> Any:
         for upper in range(0, len(line.patches), 2):
             pair = line.patches[upper : upper + 2]
             for column in range(min(len(pair[0]), width)):
-                above, below = (_tone(row[column].level).rpartition(" on ")[2] for row in (pair[0], pair[-1]))
+                above, below = (
+                    _tone(row[column].level).rpartition(" on ")[2] for row in (pair[0], pair[-1])
+                )
                 text.append("▀", f"{above} on {below}")
             text.append("\n")
         shown.append(text)
@@ -177,12 +218,21 @@ def print_claims(done: Any) -> None:
     for note in done.notes:
         print(f"Note: {note}.")
     rows = done.rows()
-    print_table("Claims", [{key: row[key] for key in ("claim", "published", "measured", "verdict")} for row in rows])
+    print_table(
+        "Claims",
+        [{key: row[key] for key in ("claim", "published", "measured", "verdict")} for row in rows],
+    )
     for number, row in enumerate(rows, 1):
         print(f"{number}. {row['note']}.")
     print()
     for title, name in done.shown:
-        print_table(title, [{key: value for key, value in row.items() if key not in LEFT_OUT} for row in done.tables[name]])
+        print_table(
+            title,
+            [
+                {key: value for key, value in row.items() if key not in LEFT_OUT}
+                for row in done.tables[name]
+            ],
+        )
 
 
 LEFT_OUT = {"seeds", "kept_low", "kept_high", "training_gigaflops", "each"}

@@ -1,7 +1,8 @@
-"""Threads for small work: a parallel region costs more than it gives where every head has its own little matrix.
+"""Threads for small work: a parallel region costs more than it gives where every head has its own
+little matrix.
 
-OpenMP's threads meet at the end of every region and spin until all are there. Beside another process, one of them waits for
-a core while the others burn theirs, thousands of times a second.
+OpenMP's threads meet at the end of every region and spin until all are there. Beside another
+process, one of them waits for a core while the others burn theirs, thousands of times a second.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ I = TypeVar("I")
 R = TypeVar("R")
 
 WAITING = {"GOMP_SPINCOUNT": "1000", "OPENBLAS_NUM_THREADS": "1"}
-"""How long OpenMP's threads spin before they sleep, and threads of the little that goes through SciPy."""
+"""How long OpenMP's threads spin before they sleep, and threads of the little that goes through
+SciPy.
+"""
 CHOSEN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS")
 WORTH = 2**21
 """Multiply-adds of a batch of decompositions from which on a second thread is worth its start."""
 
 
 def wait_quietly() -> None:
-    """Before torch is loaded, which reads these once: in the command, and where the user has chosen nothing."""
+    """Before torch is loaded, which reads these once: in the command, and where the user has chosen
+    nothing.
+    """
     called = getattr(sys, "orig_argv", [])
     command = Path(sys.argv[0]).stem == "eigenlens" if sys.argv else False
-    if (command or "eigenlens.cli" in called[1:3]) and not any(name in os.environ for name in CHOSEN):
+    if (command or "eigenlens.cli" in called[1:3]) and not any(
+        name in os.environ for name in CHOSEN
+    ):
         os.environ.update(WAITING)
 
 
@@ -44,12 +51,16 @@ class _Here(threading.local):
 
 _here = _Here()
 _counting = threading.Lock()
-_blocks: list[int] = []  # torch's threads before the first block of any thread, and one entry for each that is open
+# torch's threads before the first block of any thread, and one entry for each that is open
+_blocks: list[int] = []
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """The block computes in one thread. Threads of Python may be in such blocks at the same time."""
+    """The block computes in one thread.
+
+    Threads of Python may be in such blocks at the same time.
+    """
     import torch
 
     if _here.depth:
@@ -72,10 +83,11 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
-    """`work(item)` of every item, in order: each in one thread, as many at once as torch has threads.
+    """`work(item)` of every item, in order: each in one thread, as many at once as torch has
+    threads.
 
-    What an item gives does not depend on how many there are. Where a mode of torch is on, such as the one that keeps
-    float64, which other threads would not have, the items follow each other.
+    What an item gives does not depend on how many there are. Where a mode of torch is on, such as
+    the one that keeps float64, which other threads would not have, the items follow each other.
     """
     import torch
 
@@ -97,7 +109,9 @@ def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
 
 
 def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
-    """`decompose(batch)` of matrices `(b, m, n)`, each of them in one thread, those of a large batch side by side."""
+    """`decompose(batch)` of matrices `(b, m, n)`, each of them in one thread, those of a large
+    batch side by side.
+    """
     import torch
 
     if batch.is_cuda:
@@ -109,8 +123,12 @@ def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
 
 
 def eigh(batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues `(b, n)`, rising, and eigenvectors `(b, n, n)` of symmetric matrices, each in one thread."""
+    """Eigenvalues `(b, n)`, rising, and eigenvectors `(b, n, n)` of symmetric matrices, each in one
+    thread.
+    """
     import torch
 
-    both = by_matrix(lambda some: torch.cat([(found := torch.linalg.eigh(some))[0][:, None], found[1]], 1), batch)
+    both = by_matrix(
+        lambda some: torch.cat([(found := torch.linalg.eigh(some))[0][:, None], found[1]], 1), batch
+    )
     return both[:, 0], both[:, 1:]

@@ -1,4 +1,6 @@
-"""The baselines that are made from tensors; what each becomes at full size; their parts against loops and linear algebra."""
+"""The baselines that are made from tensors; what each becomes at full size; their parts against
+loops and linear algebra.
+"""
 
 import pytest
 import torch
@@ -34,9 +36,10 @@ def padded(n, gone):
 def test_those_made_from_tensors_equal_their_dense_form_with_gradients(name, causal):
     torch.manual_seed(5)
     mechanism = {
-        "mean row": MeanOnly(torch.randn(H, N)), "mean map": MeanOnly(torch.randn(H, N, N)),
+        "mean row": MeanOnly(torch.randn(H, N)),
+        "mean map": MeanOnly(torch.randn(H, N, N)),
         "feature rank": FeatureRank.of(torch.randn(H, D, 4), torch.randn(H, D, 4)),
-    }[name]  # fmt: skip
+    }[name]
     qkv = inputs(requires_grad=True)
     if name == "mean row" and causal:
         with pytest.raises(EigenlensError, match="causal"):
@@ -47,7 +50,8 @@ def test_those_made_from_tensors_equal_their_dense_form_with_gradients(name, cau
     outs = mechanism(*qkv, **given), mechanism.reference(*qkv, **given)
     torch.testing.assert_close(*outs, atol=1e-5, rtol=1e-5)
     found = [torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True) for out in outs]
-    for x, left, right in zip(wanted, *found):  # a form that never touches an input has no gradient there: zero
+    # a form that never touches an input has no gradient there: zero
+    for x, left, right in zip(wanted, *found):
         left, right = (torch.zeros_like(x) if g is None else g for g in (left, right))
         torch.testing.assert_close(left, right, atol=2e-5, rtol=1e-4)
 
@@ -55,7 +59,9 @@ def test_those_made_from_tensors_equal_their_dense_form_with_gradients(name, cau
 def test_a_mean_row_is_its_softmax_and_a_mean_map_its_softmax_under_the_mask():
     mean, (q, k, v) = torch.randn(H, N, N), inputs()
     row = MeanOnly(mean[:, 0])(q, k, v)
-    torch.testing.assert_close(row, torch.einsum("hj,bhje->bhe", mean[:, 0].softmax(1), v)[:, :, None].expand_as(v))
+    torch.testing.assert_close(
+        row, torch.einsum("hj,bhje->bhe", mean[:, 0].softmax(1), v)[:, :, None].expand_as(v)
+    )
     found = MeanOnly(mean)(q, k, v, causal=True)
     for i in (0, 7, 29):
         wanted = torch.einsum("hj,bhje->bhe", mean[:, i, : i + 1].softmax(1), v[:, :, : i + 1])
@@ -73,9 +79,15 @@ def test_what_is_fitted_has_no_name_and_what_is_named_has_settings():
 @pytest.mark.parametrize("name", ["uniform", "linformer", "feature rank"])
 def test_at_full_size_it_is_full_attention(name):
     eye = torch.eye(D).expand(H, D, D)
-    mechanism = {"uniform": UniformKeys.of(N), "linformer": Linformer.of(H, N, N), "feature rank": FeatureRank.of(eye, eye)}
+    mechanism = {
+        "uniform": UniformKeys.of(N),
+        "linformer": Linformer.of(H, N, N),
+        "feature rank": FeatureRank.of(eye, eye),
+    }
     qkv = inputs()
-    torch.testing.assert_close(mechanism[name](*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mechanism[name](*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_nystrom_with_every_token_a_landmark_is_full_attention():
@@ -110,26 +122,36 @@ def test_an_input_shorter_than_linformers_length_is_one_that_is_padded():
     torch.testing.assert_close(whole[:, :, :20], short, atol=1e-5, rtol=1e-5)
     with pytest.raises(EigenlensError, match="made for 30 keys, and there are 31"):
         mechanism(*inputs(31))
-    with pytest.raises(EigenlensError, match="linformer has weights of its own and needs the layer's length"):
+    with pytest.raises(
+        EigenlensError, match="linformer has weights of its own and needs the layer's length"
+    ):
         make("linformer")
 
 
 def test_feature_rank_starts_as_the_first_dimensions():
     mechanism, (q, k, v) = make("feature-rank", layer(N), rank=3), inputs()
-    wanted = F.scaled_dot_product_attention(q[..., :3], k[..., :3], v, is_causal=True, scale=D**-0.5)
+    wanted = F.scaled_dot_product_attention(
+        q[..., :3], k[..., :3], v, is_causal=True, scale=D**-0.5
+    )
     torch.testing.assert_close(mechanism(q, k, v, causal=True), wanted, atol=1e-5, rtol=1e-5)
     frozen = FeatureRank.of(torch.randn(H, D, 2), torch.randn(H, D, 2), learned=False)
     assert not any(p.requires_grad for p in frozen.parameters())
 
 
 def test_the_joint_subspace_beats_every_other_of_its_rank():
-    """Its mean squared error is the sum of the squared singular values left out, and no nearby subspace has less."""
-    q, k = (torch.randn(500, D, dtype=torch.float64) @ torch.randn(D, D, dtype=torch.float64) for _ in range(2))
+    """Its mean squared error is the sum of the squared singular values left out, and no nearby
+    subspace has less.
+    """
+    q, k = (
+        torch.randn(500, D, dtype=torch.float64) @ torch.randn(D, D, dtype=torch.float64)
+        for _ in range(2)
+    )
     cq, ck = (x.T @ x / len(x) for x in (q, k))
     a, b = (x[0] for x in joint_subspace(cq[None], ck[None], 3))
 
     def error(m):
-        return (q @ (torch.eye(D, dtype=torch.float64) - m) @ k.T).square().mean()  # every query with every key
+        # every query with every key
+        return (q @ (torch.eye(D, dtype=torch.float64) - m) @ k.T).square().mean()
 
     values = torch.linalg.svdvals(torch.linalg.cholesky(cq).T @ torch.linalg.cholesky(ck))
     torch.testing.assert_close(error(a @ b.T), values[3:].square().sum(), atol=1e-9, rtol=1e-9)
@@ -149,7 +171,12 @@ def test_positions_are_evenly_spaced_and_stretches_cover_all():
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("linformer", {"size": 0}), ("nystrom", {"landmarks": 0}), ("uniform-keys", {"keys": 0}), ("feature-rank", {"rank": 0})],
+    [
+        ("linformer", {"size": 0}),
+        ("nystrom", {"landmarks": 0}),
+        ("uniform-keys", {"keys": 0}),
+        ("feature-rank", {"rank": 0}),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(name, settings):
     with pytest.raises(EigenlensError, match="at least 1"):

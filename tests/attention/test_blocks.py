@@ -1,4 +1,6 @@
-"""Block-adaptive attention: every form equals the dense masked formula, nothing sees the future, full shares are exact."""
+"""Block-adaptive attention: every form equals the dense masked formula, nothing sees the future,
+full shares are exact.
+"""
 
 import math
 import shutil
@@ -6,11 +8,25 @@ import shutil
 import pytest
 import torch
 
-from eigenlens.attention.block_selection import BlockSettings, block_mass, dense_mask, kept_pairs, select
+from eigenlens.attention.block_selection import (
+    BlockSettings,
+    block_mass,
+    dense_mask,
+    kept_pairs,
+    select,
+)
 from eigenlens.attention.blocks import block_attention, choose, cost, exact, flex, plain, reference
 from eigenlens.errors import EigenlensError
 
-SMALL = {"query_block": 32, "key_block": 4, "first": 8, "local": 32, "samples": 3, "stride": 8, "round_to": 4}
+SMALL = {
+    "query_block": 32,
+    "key_block": 4,
+    "first": 8,
+    "local": 32,
+    "samples": 3,
+    "stride": 8,
+    "round_to": 4,
+}
 
 
 def data(T, H=6, G=2, D=16, B=1, seed=0, sharpness=2.0):
@@ -29,7 +45,10 @@ def softmax_attention(q, k, v, allowed, scale):
 
 @pytest.mark.parametrize("T", [257, 300, 512])
 @pytest.mark.parametrize(("H", "G"), [(4, 4), (6, 2), (3, 1)])
-@pytest.mark.parametrize("blocks", [{}, {"key_block": 1, "round_to": 16}, {"query_block": 64, "local": 16}, {"local": 96}])
+@pytest.mark.parametrize(
+    "blocks",
+    [{}, {"key_block": 1, "round_to": 16}, {"query_block": 64, "local": 16}, {"local": 96}],
+)
 def test_the_plain_form_equals_the_dense_masked_formula(T, H, G, blocks):
     q, k, v = data(T, H, G, B=2)
     settings = BlockSettings((2e-3,) * G, **(SMALL | blocks))
@@ -61,7 +80,9 @@ def test_the_compiled_form_equals_the_dense_masked_formula():
 def test_keeping_everything_is_full_attention():
     q, k, v = data(384)
     full = exact(q, k, v, 0.25)
-    assert torch.allclose(block_attention(q, k, v, BlockSettings((1e-30, 1e-30), **SMALL), 0.25), full, atol=1e-5)
+    assert torch.allclose(
+        block_attention(q, k, v, BlockSettings((1e-30, 1e-30), **SMALL), 0.25), full, atol=1e-5
+    )
     assert torch.equal(block_attention(q, k, v, BlockSettings((0.0, 0.0), **SMALL), 0.25), full)
 
 
@@ -69,7 +90,11 @@ def test_dense_and_sparse_heads_go_together():
     q, k, v = data(384)
     mixed = block_attention(q, k, v, BlockSettings((0.0, 4e-3), **SMALL), 0.25)
     assert torch.allclose(mixed[:, :3], exact(q, k, v, 0.25)[:, :3], atol=1e-5)
-    assert torch.allclose(mixed[:, 3:], block_attention(q, k, v, BlockSettings((4e-3, 4e-3), **SMALL), 0.25)[:, 3:], atol=1e-5)
+    assert torch.allclose(
+        mixed[:, 3:],
+        block_attention(q, k, v, BlockSettings((4e-3, 4e-3), **SMALL), 0.25)[:, 3:],
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("token", [100, 200, 250, 299])
@@ -91,10 +116,13 @@ def test_sampled_rows_give_the_mass_of_the_true_pattern():
     settings = BlockSettings((1e-3,), **SMALL)
     mass = block_mass(q, k, settings, 0.25, chunk=3)
     causal = torch.ones(256, 256).tril().bool()
-    pattern = torch.softmax((q @ k.repeat_interleave(2, 1).mT * 0.25).masked_fill(~causal, -math.inf), -1)
+    pattern = torch.softmax(
+        (q @ k.repeat_interleave(2, 1).mT * 0.25).masked_fill(~causal, -math.inf), -1
+    )
     rows = pattern[0, :, [160, 152, 144]].mean((0, 1))  # block 5 begins at 160
     assert torch.allclose(mass[0, 0, 5, 2:32], rows.view(64, 4).mean(1)[2:32], atol=1e-6)
-    assert (mass[0, 0, 5, :2] == torch.inf).all() and (mass[0, 0, 5, 32:40] == torch.inf).all()  # the first and local keys
+    # the first and local keys
+    assert (mass[0, 0, 5, :2] == torch.inf).all() and (mass[0, 0, 5, 32:40] == torch.inf).all()
     assert (mass[0, 0, 5, 40:] == -1).all()
 
 
@@ -104,7 +132,8 @@ def test_selection_keeps_what_reaches_the_bar_and_rounds_by_the_next_best():
     mass[0, 0, 6, :3] = 0.2
     batches = select(mass, BlockSettings((0.095,), **SMALL))
     kept = {int(u): b.tolist() for batch in batches for u, b in zip(batch.units, batch.blocks)}
-    assert kept == {7: [0, 1, 2, 3], 6: [0, 1, 2]}  # three reach the bar, rounded to four; no more than there are
+    # three reach the bar, rounded to four; no more than there are
+    assert kept == {7: [0, 1, 2, 3], 6: [0, 1, 2]}
     assert kept_pairs(batches, (1, 1, 8), BlockSettings((0.095,), **SMALL)).tolist() == [7 * 32 * 4]
 
 
@@ -121,8 +150,12 @@ def test_decoding_steps_and_short_inputs_attend_exactly():
     q, k, v = data(300)
     settings = BlockSettings((1.0, 1.0), **SMALL)
     full = exact(q, k, v, 0.25)
-    assert torch.allclose(block_attention(q[:, :, -1:], k, v, settings, 0.25), full[:, :, -1:], atol=1e-5)
-    assert torch.allclose(block_attention(q[:, :, -7:], k, v, settings, 0.25), full[:, :, -7:], atol=1e-5)
+    assert torch.allclose(
+        block_attention(q[:, :, -1:], k, v, settings, 0.25), full[:, :, -1:], atol=1e-5
+    )
+    assert torch.allclose(
+        block_attention(q[:, :, -7:], k, v, settings, 0.25), full[:, :, -7:], atol=1e-5
+    )
     short = [x[:, :, :100] for x in (q, k, v)]
     assert torch.equal(block_attention(*short, settings, 0.25), exact(*short, 0.25))
 

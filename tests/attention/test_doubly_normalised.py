@@ -1,4 +1,6 @@
-"""Attention that does not explain keys away: the guarantee, the mixture, and Sinkhorn's iteration."""
+"""Attention that does not explain keys away: the guarantee, the mixture, and Sinkhorn's
+iteration.
+"""
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
@@ -51,7 +53,9 @@ def test_the_guarantee_holds_in_single_precision(s):
 
 
 def test_the_guarantee_is_tight():
-    """One query outbids all others for every key, and these look at the first key alone: the rest keep 1/S each."""
+    """One query outbids all others for every key, and these look at the first key alone: the rest
+    keep 1/S each.
+    """
     S = 6
     s = torch.full((S, S), -40.0, dtype=torch.float64)
     s[0], s[1:, 0] = 40.0, 0.0
@@ -64,8 +68,11 @@ def test_softmax_explains_a_key_away_that_this_keeps():
     s = torch.zeros(5, 5, dtype=torch.float64)
     s[:, 2] = -65.0
     q, k = keyed(s)
-    softmax, both = (make(name).weights(q, k, scale=1.0)[0, 0, :, 2].sum() for name in ("softmax", "dnas"))
-    assert float(softmax) < 1e-27 and float(both) == pytest.approx(1.0)  # a constant of a column cancels
+    softmax, both = (
+        make(name).weights(q, k, scale=1.0)[0, 0, :, 2].sum() for name in ("softmax", "dnas")
+    )
+    # a constant of a column cancels
+    assert float(softmax) < 1e-27 and float(both) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("sign", [30.0, -200.0])
@@ -101,7 +108,11 @@ def test_two_half_steps_of_sinkhorn_are_the_doubly_normalised():
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_sinkhorn_is_the_two_divisions_again_and_again(iterations):
-    q, k, v = torch.randn(1, 2, 6, 4).double(), torch.randn(1, 2, 8, 4).double(), torch.randn(1, 2, 8, 3).double()
+    q, k, v = (
+        torch.randn(1, 2, 6, 4).double(),
+        torch.randn(1, 2, 8, 4).double(),
+        torch.randn(1, 2, 8, 3).double(),
+    )
     A = (q @ k.transpose(2, 3) / 2).exp()
     for _ in range(iterations):
         A = A / A.sum(2, keepdim=True)
@@ -111,12 +122,17 @@ def test_sinkhorn_is_the_two_divisions_again_and_again(iterations):
 
 def test_sinkhorn_nears_columns_that_sum_to_one():
     q, k = (torch.randn(1, 1, 12, 4).double() for _ in range(2))
-    off = [float((make("sinkhorn", iterations=n).weights(q, k)[0, 0].sum(0) - 1).abs().max()) for n in (1, 4, 50)]
+    off = [
+        float((make("sinkhorn", iterations=n).weights(q, k)[0, 0].sum(0) - 1).abs().max())
+        for n in (1, 4, 50)
+    ]
     assert off[0] > off[1] > off[2] and off[2] < 1e-9
 
 
 def test_padding_is_left_out_on_both_sides():
-    """The output of the tokens that stand is the output without the others; nothing is not a number."""
+    """The output of the tokens that stand is the output without the others; nothing is not a
+    number.
+    """
     q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
     keys = torch.ones(2, 9, dtype=torch.bool)
     keys[0, 6:], keys[1] = False, False  # the second input is padding alone
@@ -127,11 +143,18 @@ def test_padding_is_left_out_on_both_sides():
         torch.testing.assert_close(out[:1, :, :6], alone)
         assert float(out[1].detach().abs().max()) == 0.0
         assert float(mechanism.weights(q, k, keys=keys)[0, :, 6:].detach().abs().max()) == 0.0
-        assert all(bool(torch.isfinite(g).all()) for g in torch.autograd.grad(out.square().sum(), (q, k, v)))
+        assert all(
+            bool(torch.isfinite(g).all())
+            for g in torch.autograd.grad(out.square().sum(), (q, k, v))
+        )
 
 
 def test_keys_beside_queries_that_are_all_padding():
-    q, k, v = torch.randn(1, 1, 3, 4, requires_grad=True), torch.randn(1, 1, 5, 4, requires_grad=True), torch.randn(1, 1, 5, 4)
+    q, k, v = (
+        torch.randn(1, 1, 3, 4, requires_grad=True),
+        torch.randn(1, 1, 5, 4, requires_grad=True),
+        torch.randn(1, 1, 5, 4),
+    )
     queries = torch.zeros(1, 3, dtype=torch.bool)
     for name in ("dnas", "hnas", "sinkhorn"):
         out = make(name)(q, k, v, queries=queries)
@@ -141,7 +164,10 @@ def test_keys_beside_queries_that_are_all_padding():
 
 
 def test_sums_of_columns_over_many_blocks():
-    q, k = torch.randn(1, 2, 700, 4, dtype=torch.float64), torch.randn(1, 2, 30, 4, dtype=torch.float64)
+    q, k = (
+        torch.randn(1, 2, 700, 4, dtype=torch.float64),
+        torch.randn(1, 2, 30, 4, dtype=torch.float64),
+    )
     queries = torch.ones(1, 700, dtype=torch.bool)
     queries[0, 200:560] = False  # one block of 256 whole
     expected = (q[:, :, queries[0]] @ k.transpose(2, 3) / 2).logsumexp(2)
@@ -149,7 +175,9 @@ def test_sums_of_columns_over_many_blocks():
     v = torch.randn(1, 2, 30, 4, dtype=torch.float64)
     for name in ("dnas", "hnas"):
         mechanism = make(name, Shape(heads=2)).double()
-        torch.testing.assert_close(mechanism(q, k, v, queries=queries), mechanism.reference(q, k, v, queries=queries))
+        torch.testing.assert_close(
+            mechanism(q, k, v, queries=queries), mechanism.reference(q, k, v, queries=queries)
+        )
 
 
 def test_a_triangle_of_pairs_is_refused_as_a_causal_mask_is():
@@ -168,5 +196,7 @@ def test_under_a_causal_mask_the_step_over_queries_would_leak_the_future():
     later = torch.ones(8, 8, dtype=torch.bool).triu(1)
     moved = q.clone()
     moved[:, :, 7] += 5
-    before, after = (balanced((x @ k.transpose(2, 3) / 2).masked_fill(later, -torch.inf)) for x in (q, moved))
+    before, after = (
+        balanced((x @ k.transpose(2, 3) / 2).masked_fill(later, -torch.inf)) for x in (q, moved)
+    )
     assert float((after - before)[0, 0, :7].abs().max()) > 0.01

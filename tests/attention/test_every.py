@@ -1,4 +1,6 @@
-"""Every mechanism that has a name: its fast form is its dense one, under every mask, at every length, without a look ahead."""
+"""Every mechanism that has a name: its fast form is its dense one, under every mask, at every
+length, without a look ahead.
+"""
 
 import dataclasses
 
@@ -54,7 +56,9 @@ def inputs(T=21, S=None, dtype=torch.float32, G=H, size=1.0):
 
 
 def cross(mechanism):
-    """Whether it can attend from T tokens to S others: not where every token reads its own place, or looks around it."""
+    """Whether it can attend from T tokens to S others: not where every token reads its own place,
+    or looks around it.
+    """
     return not mechanism.reads_stream and mechanism.name not in ("window", "local")
 
 
@@ -100,7 +104,9 @@ def test_padding_is_honoured_by_both_forms(name, causal, left):
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
 def test_what_stands_at_padding_does_not_matter(name, causal, left):
-    """An independent check of both forms: the keys, values and stream of padding are replaced by something else."""
+    """An independent check of both forms: the keys, values and stream of padding are replaced by
+    something else.
+    """
     mechanism, keys = made(name, 21), padding(21, left)
     q, k, v, x = (t.detach() for t in inputs(21))
     given = {"causal": causal, "keys": keys, "x": x if mechanism.reads_stream else None}
@@ -122,7 +128,11 @@ def test_other_masks_of_pairs_are_honoured(name, kind, causal):
     if (causal and name not in CAUSAL) or (not causal and name not in BOTH_WAYS):
         pytest.skip("not in this direction")
     place = torch.arange(21)
-    pairs = ((place[:, None] - place).abs() <= 4)[None, None] if kind == "window" else torch.randn(1, H, 21, 21)
+    pairs = (
+        ((place[:, None] - place).abs() <= 4)[None, None]
+        if kind == "window"
+        else torch.randn(1, H, 21, 21)
+    )
     assert_same(made(name, 21), *inputs(21), causal=causal, pairs=pairs)
     if kind == "window":
         q, k, _, x = (t.detach() for t in inputs(21))
@@ -178,11 +188,15 @@ def test_what_is_always_causal_says_so(name):
 @pytest.mark.parametrize("name", [name for name in CAUSAL if not mechanisms()[name].reads_stream])
 @pytest.mark.parametrize("T", [1, 5])
 def test_fewer_queries_than_keys_are_the_last_ones(name, T):
-    """As in generation: the output of the last T tokens, whose keys and values are all that is left of the others."""
+    """As in generation: the output of the last T tokens, whose keys and values are all that is left
+    of the others.
+    """
     mechanism = made(name, 13)
     q, k, v, _ = inputs(13)
     whole = mechanism(q, k, v, causal=True)[:, :, -T:]
-    torch.testing.assert_close(mechanism(q[:, :, -T:], k, v, causal=True), whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mechanism(q[:, :, -T:], k, v, causal=True), whole, atol=1e-5, rtol=1e-5
+    )
     assert_same(mechanism, q[:, :, -T:], k, v, None, causal=True)
 
 
@@ -199,7 +213,9 @@ def test_gradients_are_those_of_finite_differences(name, causal):
     q, k, v = (torch.randn(1, 2, 5, D, dtype=torch.float64, requires_grad=True) for _ in range(3))
     x = torch.randn(1, 5, C, dtype=torch.float64, requires_grad=True)
     if mechanism.reads_stream:
-        assert torch.autograd.gradcheck(lambda *t: mechanism(*t[:3], causal=causal, x=t[3]), (q, k, v, x))
+        assert torch.autograd.gradcheck(
+            lambda *t: mechanism(*t[:3], causal=causal, x=t[3]), (q, k, v, x)
+        )
     else:
         assert torch.autograd.gradcheck(lambda *t: mechanism(*t, causal=causal), (q, k, v))
 
@@ -218,8 +234,13 @@ def test_outputs_and_gradients_are_finite_at_logits_of_fifty(name, causal, sign)
     v, x = torch.randn(B, H, 12, D), torch.randn(B, 12, C)
     out = mechanism(q, k, v, causal=causal, x=x)
     out.square().sum().backward()
-    assert torch.isfinite(out).all() and torch.isfinite(mechanism.weights(q, k, causal=causal, x=x)).all()
-    assert all(t.grad is None or torch.isfinite(t.grad).all() for t in (q, k, *mechanism.parameters()))
+    assert (
+        torch.isfinite(out).all()
+        and torch.isfinite(mechanism.weights(q, k, causal=causal, x=x)).all()
+    )
+    assert all(
+        t.grad is None or torch.isfinite(t.grad).all() for t in (q, k, *mechanism.parameters())
+    )
 
 
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
@@ -252,7 +273,9 @@ def test_every_mechanism_says_its_formula_and_where_it_is_from(name):
 
 @pytest.mark.parametrize("name", FREE)
 def test_without_weights_of_its_own_it_drops_into_models_of_transformers(name):
-    """Padded inputs give what they give alone, in a decoder and in an encoder; or the model's kind is refused."""
+    """Padded inputs give what they give alone, in a decoder and in an encoder; or the model's kind
+    is refused.
+    """
     register(name, **SMALL.get(name, {}))
     for model, direction in ((small_llama(), "causal"), (small_bert(), "both ways")):
         model.set_attn_implementation(name)
@@ -284,10 +307,13 @@ def test_settings_and_names_that_do_not_exist_are_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "value"), [("local", "window", "a"), ("local", "window", 1.5), ("fastmax", "p", True)]
+    ("name", "setting", "value"),
+    [("local", "window", "a"), ("local", "window", 1.5), ("fastmax", "p", True)],
 )
 def test_settings_of_another_type_are_refused(name, setting, value):
-    with pytest.raises(EigenlensError, match=f"the setting {setting} of {name} is a whole number, not {value!r}"):
+    with pytest.raises(
+        EigenlensError, match=f"the setting {setting} of {name} is a whole number, not {value!r}"
+    ):
         make(name, **{setting: value})
 
 
@@ -306,7 +332,10 @@ def test_of_nothing_comes_nothing(name, causal, batch, T):
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
-        ({"keys": torch.ones(2, 7, dtype=torch.bool)}, r"keys is true or false for each of \(2, 8\)"),
+        (
+            {"keys": torch.ones(2, 7, dtype=torch.bool)},
+            r"keys is true or false for each of \(2, 8\)",
+        ),
         ({"keys": torch.ones(2, 8)}, "keys is true or false"),
         ({"pairs": torch.ones(8, 7, dtype=torch.bool)}, "is no mask or bias"),
         ({"pairs": torch.ones(1, 1, 8, 8, dtype=torch.long)}, "is no mask or bias"),
@@ -329,12 +358,16 @@ def test_tensors_that_do_not_fit_are_refused():
     with pytest.raises(EigenlensError, match=r"of 2 × 8 tokens, not one of shape \(2, 7, 10\)"):
         made("delta")(q, k, v, causal=True, x=x[:, :7])
     triangle = torch.ones(8, 8, dtype=torch.bool).tril()
-    torch.testing.assert_close(make("softmax")(q, k, v, pairs=triangle), make("softmax")(q, k, v, causal=True))
+    torch.testing.assert_close(
+        make("softmax")(q, k, v, pairs=triangle), make("softmax")(q, k, v, causal=True)
+    )
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_very_negative_bias_hides_a_pair_as_minus_infinity_does(name):
-    """As masks of transformers are written, with positions' biases beside the least number there is."""
+    """As masks of transformers are written, with positions' biases beside the least number there
+    is.
+    """
     mechanism = made(name, 8)
     q, k, v, x = inputs(8)
     hidden = torch.ones(8, 8, dtype=torch.bool).triu(1)

@@ -1,4 +1,6 @@
-"""Fastmax against loops over tokens: its polynomial, its features, its rank, what its normalisations do and refuse."""
+"""Fastmax against loops over tokens: its polynomial, its features, its rank, what its
+normalisations do and refuse.
+"""
 
 import math
 
@@ -12,7 +14,15 @@ from eigenlens.attention.prefix import causal_product, whole_product
 from eigenlens.errors import EigenlensError
 
 B, H, N, D, E = 2, 3, 19, 5, 4
-WAYS = [(1, "token"), (1, "centred"), (1, "tokens"), (2, "token"), (2, "centred"), (2, "tokens"), (2, "none")]
+WAYS = [
+    (1, "token"),
+    (1, "centred"),
+    (1, "tokens"),
+    (2, "token"),
+    (2, "centred"),
+    (2, "tokens"),
+    (2, "none"),
+]
 
 
 def inputs(n=N, seed=0, size=1.0, dtype=torch.float32, d=D):
@@ -56,7 +66,9 @@ def test_it_is_the_formula(p, normalise, causal):
         return
     for scale in (None, 0.7):
         wanted = by_hand(q, k, v, p, normalise, causal, scale)
-        torch.testing.assert_close(mechanism(q, k, v, causal=causal, scale=scale), wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            mechanism(q, k, v, causal=causal, scale=scale), wanted, atol=1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -106,7 +118,9 @@ def test_the_features_are_the_monomials_of_the_polynomial():
 def test_the_kernel_of_second_order_is_at_least_a_half():
     x = torch.linspace(-10, 10, 2001, dtype=torch.float64)
     values = Fastmax().kernel(x)
-    assert float(values.min()) == pytest.approx(0.5) and float(x[values.argmin()]) == pytest.approx(-1)
+    assert float(values.min()) == pytest.approx(0.5) and float(x[values.argmin()]) == pytest.approx(
+        -1
+    )
 
 
 def test_the_kernel_of_first_order_stays_positive_and_where_it_would_not_it_is_refused():
@@ -129,7 +143,9 @@ def test_no_earlier_output_moves_when_a_later_token_does(p, normalise):
 
 
 def test_a_largest_length_over_tokens_does_tell_of_the_future():
-    """Why "tokens" is refused under a causal mask: the padding of later tokens changes what the first ones see."""
+    """Why "tokens" is refused under a causal mask: the padding of later tokens changes what the
+    first ones see.
+    """
     mechanism = make("fastmax", normalise="tokens")
     q, k, v = (x.detach() for x in inputs(21))
     keys = torch.arange(21).expand(B, 21) < 10
@@ -144,7 +160,9 @@ def test_a_largest_length_over_tokens_does_tell_of_the_future():
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_operations_grow_with_the_length_and_the_cost_says_how_many(p, causal):
-    """Against torch's own counter: four times the tokens take about four times the products; the bound of eight is the sheet's."""
+    """Against torch's own counter: four times the tokens take about four times the products; the
+    bound of eight is the sheet's.
+    """
     mechanism, counted = make("fastmax", p=p), {}
     for n in (1024, 4096):
         q, k, v = (torch.zeros(1, 1, n, 16) for _ in range(3))
@@ -198,13 +216,21 @@ def test_the_running_sums_are_those_of_a_loop(T, chunk):
         wanted = torch.einsum("bhj,bhje->bhe", weights, v[:, :, seen])
         torch.testing.assert_close(above[:, :, i], wanted, atol=1e-5, rtol=1e-5)
     whole = whole_product(a, b, v)
-    torch.testing.assert_close(whole[0], torch.einsum("bhif,bhjf,bhje->bhie", a, b, v), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(whole[1][..., 0], torch.einsum("bhif,bhjf->bhi", a, b), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        whole[0], torch.einsum("bhif,bhjf,bhje->bhie", a, b, v), atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(
+        whole[1][..., 0], torch.einsum("bhif,bhjf->bhi", a, b), atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"p": 3}, "p of 1 or 2, not 3"), ({"normalise": "max"}, "no normalisation 'max'"), ({"chunk": 0}, "chunk=0")],
+    [
+        ({"p": 3}, "p of 1 or 2, not 3"),
+        ({"normalise": "max"}, "no normalisation 'max'"),
+        ({"chunk": 0}, "chunk=0"),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(EigenlensError, match=message):

@@ -19,7 +19,9 @@ def test_what_is_taken_away_is_the_mean_of_the_values_that_a_query_sees(causal):
 def test_without_a_mask_it_is_the_formula_of_the_paper():
     q, k = (torch.randn(1, 1, 30, 8, dtype=torch.float64) for _ in range(2))
     A = (q @ k.transpose(2, 3) / 8**0.5).softmax(3)
-    torch.testing.assert_close(make("gapless").weights(q, k), A - torch.full((30, 30), 1 / 30, dtype=torch.float64))
+    torch.testing.assert_close(
+        make("gapless").weights(q, k), A - torch.full((30, 30), 1 / 30, dtype=torch.float64)
+    )
 
 
 def test_the_uniform_part_is_over_the_keys_of_any_mask():
@@ -45,6 +47,9 @@ def test_the_uniform_part_is_over_the_keys_of_any_mask():
 def test_the_outlier_is_gone_and_the_bulk_stays():
     torch.manual_seed(0)
     q, k = (torch.randn(1, 1, 400, 64, dtype=torch.float64) for _ in range(2))
-    A, rest = ([float(s) for s in torch.linalg.svdvals(make(name).weights(q, k)[0, 0])] for name in ("softmax", "gapless"))
+    A, rest = (
+        [float(s) for s in torch.linalg.svdvals(make(name).weights(q, k)[0, 0])]
+        for name in ("softmax", "gapless")
+    )
     assert A[0] > 1 and A[1] < 0.25
     assert rest[0] == pytest.approx(A[1], rel=0.05)

@@ -1,4 +1,6 @@
-"""Gates on attention against formulas written out: where they sit, what they start as, what they let through."""
+"""Gates on attention against formulas written out: where they sit, what they start as, what they
+let through.
+"""
 
 import itertools
 from dataclasses import replace
@@ -18,7 +20,9 @@ SHAPE = Shape(H, D, C)
 
 def drawn(dtype=torch.float64):
     torch.manual_seed(0)
-    return [torch.randn(s, dtype=dtype) for s in ((B, H, T, D), (B, H, T, D), (B, H, T, E), (B, T, C))]
+    return [
+        torch.randn(s, dtype=dtype) for s in ((B, H, T, D), (B, H, T, D), (B, H, T, E), (B, T, C))
+    ]
 
 
 def gated(inner=None, **settings):
@@ -36,13 +40,19 @@ def by_loop(mechanism, q, k, v, x, causal):
 
     def through(b, h, t, y):
         logits = x[b, t] @ W[:, 0 if s.shared else h] + s.bias  # (E,) or (1,)
-        return y * torch.sigmoid(logits) if s.form == "sigmoid" else y + logits * torch.sigmoid(logits)
+        return (
+            y * torch.sigmoid(logits) if s.form == "sigmoid" else y + logits * torch.sigmoid(logits)
+        )
 
     for b, h, i in itertools.product(range(B), range(H), range(T)):
         query = through(b, h, i, q[b, h, i]) if s.position == "G4" else q[b, h, i]
         seen = range(i + 1) if causal else range(T)
-        keys = torch.stack([through(b, h, j, k[b, h, j]) if s.position == "G3" else k[b, h, j] for j in seen])
-        values = torch.stack([through(b, h, j, v[b, h, j]) if s.position == "G2" else v[b, h, j] for j in seen])
+        keys = torch.stack(
+            [through(b, h, j, k[b, h, j]) if s.position == "G3" else k[b, h, j] for j in seen]
+        )
+        values = torch.stack(
+            [through(b, h, j, v[b, h, j]) if s.position == "G2" else v[b, h, j] for j in seen]
+        )
         y = torch.softmax(keys @ query / D**0.5, 0) @ values
         out[b, h, i] = through(b, h, i, y) if s.position == "G1" else y
     return out
@@ -58,7 +68,9 @@ def test_every_gate_is_its_formula(position, per, shared, form):
     for causal in (False, True):
         expected = by_loop(mechanism, q, k, v, x, causal)
         for run in (mechanism, mechanism.reference):
-            torch.testing.assert_close(run(q, k, v, causal=causal, x=x), expected, atol=1e-12, rtol=1e-10)
+            torch.testing.assert_close(
+                run(q, k, v, causal=causal, x=x), expected, atol=1e-12, rtol=1e-10
+            )
 
 
 def test_the_gate_after_the_output_projection_is_one_per_element_of_the_stream():
@@ -70,7 +82,9 @@ def test_the_gate_after_the_output_projection_is_one_per_element_of_the_stream()
 
 
 def test_the_mixture_of_routed_experts_sums_to_the_output():
-    """Σ_h Σ_e Σ_j with every index in a loop, the einsum of the routes, and attention itself: all three agree."""
+    """Σ_h Σ_e Σ_j with every index in a loop, the einsum of the routes, and attention itself: all
+    three agree.
+    """
     q, k, v, x = drawn()
     w_o = torch.randn(H, E, C, dtype=torch.float64)
     for per in ("element", "head"):
@@ -98,7 +112,12 @@ def test_without_weights_a_gate_lets_exactly_half_through(position, per):
 @pytest.mark.parametrize("position", ["G1", "G2", "G3", "G4"])
 def test_a_large_bias_gives_plain_attention_back(position):
     q, k, v, x = drawn()
-    torch.testing.assert_close(gated(position=position, bias=200.0)(q, k, v, x=x), Softmax()(q, k, v), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(
+        gated(position=position, bias=200.0)(q, k, v, x=x),
+        Softmax()(q, k, v),
+        atol=1e-12,
+        rtol=1e-12,
+    )
 
 
 def test_an_additive_gate_without_weights_is_plain_attention():
@@ -109,7 +128,9 @@ def test_an_additive_gate_without_weights_is_plain_attention():
 
 
 def test_gates_span_as_many_value_output_maps_as_a_head_is_wide():
-    """Per query the map of values is `W_V diag(g_i) W_O`: one for all without a gate, up to min(n, E) of them with one."""
+    """Per query the map of values is `W_V diag(g_i) W_O`: one for all without a gate, up to min(n,
+    E) of them with one.
+    """
     _, _, _, x = drawn()
     w_v, w_o = torch.randn(C, E, dtype=torch.float64), torch.randn(E, C, dtype=torch.float64)
     for tokens in (3, T):
@@ -126,7 +147,10 @@ def test_gates_start_near_their_bias_in_any_width(width):
     for bias in (0.0, -2.0):
         values = Gate(GateSettings(bias=bias), width, 4, 8).values(x).detach()
         middle = torch.sigmoid(torch.tensor(bias))
-        assert abs(float(values.mean() - middle)) < 0.01 and float((values - middle).abs().max()) < 0.15
+        assert (
+            abs(float(values.mean() - middle)) < 0.01
+            and float((values - middle).abs().max()) < 0.15
+        )
 
 
 def test_a_gate_goes_around_any_mechanism_and_can_what_that_one_can():
@@ -157,9 +181,12 @@ def test_a_gate_goes_around_any_mechanism_and_can_what_that_one_can():
 
 def test_what_a_gate_cannot_be_is_said():
     for settings, told in (
-        ({"position": "G6"}, "no position 'G6' of a gate"), ({"per": "row"}, "no per 'row'"), ({"form": "tanh"}, "no form 'tanh'"),
-        ({"position": "G5", "per": "head"}, "there are no heads"), ({"position": "G5", "shared": True}, "there are no heads"),
-    ):  # fmt: skip
+        ({"position": "G6"}, "no position 'G6' of a gate"),
+        ({"per": "row"}, "no per 'row'"),
+        ({"form": "tanh"}, "no form 'tanh'"),
+        ({"position": "G5", "per": "head"}, "there are no heads"),
+        ({"position": "G5", "shared": True}, "there are no heads"),
+    ):
         with pytest.raises(EigenlensError, match=told):
             GateSettings(**settings)
     with pytest.raises(EigenlensError, match="belongs to the layer"):

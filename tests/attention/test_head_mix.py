@@ -64,7 +64,9 @@ def test_each_group_of_heads_is_its_mechanism_alone(causal, padded):
         shared = [h // 2 for h in heads]  # two key-value heads for four
         alone = member(q[:, heads], k[:, shared], v[:, shared], x=x, **terms)
         torch.testing.assert_close(whole[:, heads], alone)
-        torch.testing.assert_close(weights[:, heads], member.weights(q[:, heads], k[:, shared], x=x, **terms))
+        torch.testing.assert_close(
+            weights[:, heads], member.weights(q[:, heads], k[:, shared], x=x, **terms)
+        )
         start += count
     torch.testing.assert_close(mix.reference(q, k, v, x=x, **terms), whole, atol=1e-5, rtol=1e-5)
 
@@ -85,7 +87,11 @@ def test_all_full_heads_are_torchs_multihead_attention():
     theirs = nn.MultiheadAttention(width, H, batch_first=True)
     nn.init.normal_(theirs.in_proj_bias), nn.init.normal_(theirs.out_proj.bias)
     x = torch.randn(B, T, width)
-    q, k, v = (x @ theirs.in_proj_weight.T + theirs.in_proj_bias).unflatten(2, (3, H, width // H)).permute(2, 0, 3, 1, 4)
+    q, k, v = (
+        (x @ theirs.in_proj_weight.T + theirs.in_proj_bias)
+        .unflatten(2, (3, H, width // H))
+        .permute(2, 0, 3, 1, 4)
+    )
     for causal in (False, True):
         mask = nn.Transformer.generate_square_subsequent_mask(T) if causal else None
         expected, weights = theirs(x, x, x, attn_mask=mask, average_attn_weights=False)
@@ -98,7 +104,12 @@ def test_all_full_heads_are_torchs_multihead_attention():
 def paper_layer(kernel=5, stride=2, window=8):
     """Two local heads and two of convolution, as in the paper's configuration `lc`."""
     shape = Shape(2, D, C, 128)
-    return HeadMix([(make("local", shape, window=window), 2), (make("conv", shape, kernel=kernel, stride=stride), 2)])
+    return HeadMix(
+        [
+            (make("local", shape, window=window), 2),
+            (make("conv", shape, kernel=kernel, stride=stride), 2),
+        ]
+    )
 
 
 def test_local_heads_are_zero_outside_their_window_and_the_others_are_not():
@@ -112,9 +123,14 @@ def test_local_heads_are_zero_outside_their_window_and_the_others_are_not():
 
 
 def test_a_hundred_tokens_under_a_stride_of_two_are_fifty_keys():
-    """The pattern of a convolved head is P (100 × keys) times a convolution: no rank above the number of keys."""
+    """The pattern of a convolved head is P (100 × keys) times a convolution: no rank above the
+    number of keys.
+    """
     torch.manual_seed(0)
-    q, k = torch.randn(1, H, 100, 64, dtype=torch.float64), torch.randn(1, H, 100, 64, dtype=torch.float64)
+    q, k = (
+        torch.randn(1, H, 100, 64, dtype=torch.float64),
+        torch.randn(1, H, 100, 64, dtype=torch.float64),
+    )
     A = paper_layer().double().weights(q, k)
     assert int(torch.linalg.matrix_rank(A[0, 2])) == 50
     assert int(torch.linalg.matrix_rank(A[0, 0])) > 50
@@ -132,12 +148,19 @@ def test_one_token_and_no_mask_give_numbers():
 def test_what_a_mix_can_is_what_its_members_can():
     mix = HeadMix([(Softmax(), 3), (Earlier(), 1)])
     assert (mix.directions, mix.takes_pairs, mix.linear, mix.reads_stream, mix.own_weights) == (
-        ("causal", "both ways"), False, False, False, False,
-    )  # fmt: skip
+        ("causal", "both ways"),
+        False,
+        False,
+        False,
+        False,
+    )
     assert HeadMix([(Earlier(), 2), (Backwards(), 2)]).linear
     assert HeadMix([(Earlier(), 2), (Backwards(), 2)]).directions == ("causal",)
     gated = Gated(GateSettings(), Shape(2, D, C))
-    assert HeadMix([(gated, 2), (Softmax(), 2)]).reads_stream and HeadMix([(gated, 2), (Softmax(), 2)]).own_weights
+    assert (
+        HeadMix([(gated, 2), (Softmax(), 2)]).reads_stream
+        and HeadMix([(gated, 2), (Softmax(), 2)]).own_weights
+    )
     assert HeadMix([(gated, 2), (Softmax(), 2)]).takes_pairs
 
 
@@ -154,5 +177,7 @@ def test_what_cannot_be_a_mix_is_said():
         HeadMix([(Softmax(), 4), (Softmax(), 0)])
     with pytest.raises(EigenlensError, match="at least one head each"):
         HeadMix([])
-    with pytest.raises(EigenlensError, match=r"share no direction .* backwards \(causal\), all-round \(both ways\)"):
+    with pytest.raises(
+        EigenlensError, match=r"share no direction .* backwards \(causal\), all-round \(both ways\)"
+    ):
         HeadMix([(Backwards(), 2), (AllRound(), 2)])

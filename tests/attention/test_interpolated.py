@@ -1,4 +1,6 @@
-"""Interpolated keys: the fast forms equal the formula, computed scores stay exact, W is fitted, learned and refitted."""
+"""Interpolated keys: the fast forms equal the formula, computed scores stay exact, W is fitted,
+learned and refitted.
+"""
 
 import pytest
 import torch
@@ -12,8 +14,14 @@ B, H, N, D = 3, 2, 24, 8
 
 def rows(heads=H, n=N, number=400):
     """Correlated rows with a mean, (heads, number, n), and their mean and covariance."""
-    factors = torch.randn(heads, number, 5, dtype=torch.float64) @ torch.randn(heads, 5, n, dtype=torch.float64)
-    x = factors + 0.3 * torch.randn(heads, number, n, dtype=torch.float64) + torch.randn(heads, 1, n, dtype=torch.float64)
+    factors = torch.randn(heads, number, 5, dtype=torch.float64) @ torch.randn(
+        heads, 5, n, dtype=torch.float64
+    )
+    x = (
+        factors
+        + 0.3 * torch.randn(heads, number, n, dtype=torch.float64)
+        + torch.randn(heads, 1, n, dtype=torch.float64)
+    )
     centred = x - x.mean(1, keepdim=True)
     return x, x.mean(1), centred.transpose(1, 2) @ centred / (number - 1)
 
@@ -52,7 +60,9 @@ def test_with_every_key_computed_it_is_full_attention():
     _, mean, covariance = rows()
     qkv = inputs()
     mechanism = InterpolatedKeys.from_moments(mean, covariance, some_keys(N))
-    torch.testing.assert_close(mechanism(*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mechanism(*qkv), F.scaled_dot_product_attention(*qkv), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_w_is_the_regression_of_all_entries_on_the_computed_ones():
@@ -72,8 +82,12 @@ def test_rows_of_low_rank_are_recovered_from_as_many_keys():
     q, v = torch.randn(B, H, N, D), torch.randn(B, H, N, D)
     many = torch.randn(H, 4000, D, dtype=torch.float64) @ k[0].double().transpose(1, 2) * D**-0.5
     covariance = torch.stack([head.T.cov() for head in many])
-    mechanism = InterpolatedKeys.from_moments(many.mean(1), covariance, some_keys(D + 2), ridge=1e-12)
-    torch.testing.assert_close(mechanism(q, k, v), F.scaled_dot_product_attention(q, k, v), atol=1e-3, rtol=1e-3)
+    mechanism = InterpolatedKeys.from_moments(
+        many.mean(1), covariance, some_keys(D + 2), ridge=1e-12
+    )
+    torch.testing.assert_close(
+        mechanism(q, k, v), F.scaled_dot_product_attention(q, k, v), atol=1e-3, rtol=1e-3
+    )
 
 
 def test_learned_weights_move_and_frozen_ones_do_not():
@@ -125,4 +139,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(EigenlensError, match="no padding"):
         mechanism(*inputs(), keys=torch.ones(B, N, dtype=torch.bool))
     with pytest.raises(EigenlensError, match="twice"):
-        InterpolatedKeys(torch.zeros(H, 2, dtype=torch.long), torch.zeros(H, N, 2), torch.zeros(H, 1, N))
+        InterpolatedKeys(
+            torch.zeros(H, 2, dtype=torch.long), torch.zeros(H, N, 2), torch.zeros(H, 1, N)
+        )

@@ -1,4 +1,6 @@
-"""Performer: its directions, that its features estimate the exponential, and that far keys break nothing."""
+"""Performer: its directions, that its features estimate the exponential, and that far keys break
+nothing.
+"""
 
 import pytest
 import torch
@@ -27,7 +29,9 @@ def test_directions_are_orthogonal_in_blocks_and_the_same_every_time(width, feat
 
 
 def test_directions_are_those_of_a_normal_distribution():
-    """Mean 0 and covariance I over many seeds, within five standard errors; lengths of the mean square D."""
+    """Mean 0 and covariance I over many seeds, within five standard errors; lengths of the mean
+    square D.
+    """
     w = torch.stack([w_of(4, 4, seed) for seed in range(4000)])
     rows = w.reshape(-1, 4)
     assert float(rows.mean(0).abs().max()) < 5 * len(rows) ** -0.5
@@ -41,7 +45,14 @@ def test_features_estimate_the_exponential_and_more_do_it_better():
     q, k, v = (0.7 * torch.randn(1, 4, 40, 8) for _ in range(3))
     wanted = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     errors = {
-        m: sum(float((make("performer", features=m, seed=s)(q, k, v, causal=True) - wanted).square().mean()) for s in range(8))
+        m: sum(
+            float(
+                (make("performer", features=m, seed=s)(q, k, v, causal=True) - wanted)
+                .square()
+                .mean()
+            )
+            for s in range(8)
+        )
         for m in (8, 64, 512)
     }
     assert errors[512] < errors[64] / 2 < errors[8] / 4
@@ -53,7 +64,10 @@ def test_the_pattern_is_that_of_the_formula():
     torch.manual_seed(1)
     q, k = (torch.randn(1, 1, 9, 6, dtype=torch.float64) for _ in range(2))
     w = w_of(6, 16, 5)
-    phi = [torch.exp(x[0, 0] * 0.4**0.5 @ w.T - 0.4 * x[0, 0].square().sum(1, keepdim=True) / 2) for x in (q, k)]
+    phi = [
+        torch.exp(x[0, 0] * 0.4**0.5 @ w.T - 0.4 * x[0, 0].square().sum(1, keepdim=True) / 2)
+        for x in (q, k)
+    ]
     A = (phi[0] @ phi[1].T).tril()
     found = make("performer", features=16, seed=5).weights(q, k, causal=True, scale=0.4)[0, 0]
     torch.testing.assert_close(found, A / A.sum(1, keepdim=True))
@@ -67,7 +81,10 @@ def test_vectors_of_any_length_give_finite_outputs_and_gradients(size, causal):
     v = torch.randn(2, 2, 30, 5, requires_grad=True)
     out = make("performer")(q, k, v, causal=causal)
     out.square().sum().backward()
-    assert torch.isfinite(out).all() and float(out.detach().abs().max()) <= float(v.detach().abs().max()) + 1e-4
+    assert (
+        torch.isfinite(out).all()
+        and float(out.detach().abs().max()) <= float(v.detach().abs().max()) + 1e-4
+    )
     assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
 
 

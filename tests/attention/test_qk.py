@@ -1,4 +1,6 @@
-"""The matrix of queries and keys of a head: eigenvalues, penalty and best low rank, against the dense matrix."""
+"""The matrix of queries and keys of a head: eigenvalues, penalty and best low rank, against the
+dense matrix.
+"""
 
 import numpy as np
 import pytest
@@ -37,7 +39,9 @@ def test_the_spectrum_is_that_of_the_dense_matrix(C, D):
 def test_eigenvalues_off_the_real_axis_count_in_the_variance_and_lower_the_signed_one():
     turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)  # eigenvalues ±i
     found = spectrum(turn, torch.eye(2, dtype=torch.float64))
-    assert float(found.variance) == pytest.approx(1.0) and float(found.signed) == pytest.approx(-1.0)
+    assert float(found.variance) == pytest.approx(1.0) and float(found.signed) == pytest.approx(
+        -1.0
+    )
     assert found.eigenvalues.is_complex() and float(found.mean) == 0.0
 
 
@@ -46,7 +50,9 @@ def test_the_penalty_is_the_dense_formula_for_every_head_and_its_gradient_that_o
     for head, found in enumerate(localisation_penalty(w_q, w_k)):
         W = w_q[head] @ w_k[head].T
         assert float(found) == pytest.approx(float(W.square().sum() - W.trace() ** 2 / C))
-    assert torch.autograd.gradcheck(localisation_penalty, (w_q.requires_grad_(), w_k.requires_grad_()))
+    assert torch.autograd.gradcheck(
+        localisation_penalty, (w_q.requires_grad_(), w_k.requires_grad_())
+    )
 
 
 def test_the_penalty_bounds_the_variance_and_is_it_for_a_normal_matrix():
@@ -54,7 +60,9 @@ def test_the_penalty_bounds_the_variance_and_is_it_for_a_normal_matrix():
     assert bool((C * spectrum(w_q, w_k).variance <= localisation_penalty(w_q, w_k)).all())
     symmetric = w_q[0] @ w_q[0].T + torch.diag(torch.arange(C, dtype=torch.float64))
     eye = torch.eye(C, dtype=torch.float64)
-    assert float(C * spectrum(symmetric, eye).variance) == pytest.approx(float(localisation_penalty(symmetric, eye)))
+    assert float(C * spectrum(symmetric, eye).variance) == pytest.approx(
+        float(localisation_penalty(symmetric, eye))
+    )
     assert float(localisation_penalty(3 * eye, eye)) == pytest.approx(0.0, abs=1e-10)
 
 

@@ -1,4 +1,6 @@
-"""Softmax attention as an interpolant: the errors of the published construction, and sequences mapped by two layers of it."""
+"""Softmax attention as an interpolant: the errors of the published construction, and sequences
+mapped by two layers of it.
+"""
 
 import math
 
@@ -29,10 +31,14 @@ def test_the_error_halves_as_the_anchors_double():
 
 
 def test_a_soft_ramp_is_about_four_times_nearer():
-    """At the ends it is what the three nearest anchors give; the published .0017 leaves out the very end."""
+    """At the ends it is what the three nearest anchors give; the published .0017 leaves out the
+    very end.
+    """
     found, spacing = sup(Ramp(-1, 1, 129, None, ONE)), 2 / 128
     weights = [math.exp(-2 * k * k) for k in range(6)]
-    assert found == pytest.approx(spacing * sum(k * w for k, w in enumerate(weights)) / sum(weights))
+    assert found == pytest.approx(
+        spacing * sum(k * w for k, w in enumerate(weights)) / sum(weights)
+    )
     assert found < 0.00775 / 4 and found == pytest.approx(0.0017, rel=0.15)
     inner = GRID[(GRID[:, 0].abs() < 1 - 2 * spacing)]
     assert sup(Ramp(-1, 1, 129, None, ONE), inner) < 0.0004
@@ -46,9 +52,13 @@ def test_the_scores_are_the_inner_products_of_queries_and_keys(beta):
     y = x @ w + 0.2
     L = torch.linspace(-0.7, 1.1, 11, dtype=torch.float64)
     spacing = 1.8 / 10
-    dense = torch.softmax(-((2 / spacing if beta is None else beta) / spacing) * (y[..., None] - L) ** 2, -1)
+    dense = torch.softmax(
+        -((2 / spacing if beta is None else beta) / spacing) * (y[..., None] - L) ** 2, -1
+    )
     torch.testing.assert_close(ramp(x), dense @ L)
-    by_torch = F.scaled_dot_product_attention(ramp.queries(y.flatten())[0], ramp.keys[0], L[None, :, None], scale=1.0)
+    by_torch = F.scaled_dot_product_attention(
+        ramp.queries(y.flatten())[0], ramp.keys[0], L[None, :, None], scale=1.0
+    )
     torch.testing.assert_close(by_torch.view(2, 5), dense @ L)
 
 
@@ -72,15 +82,23 @@ def test_heads_divide_the_error_as_anchors_do():
 
 
 def sorter(dtype=torch.float64):
-    """Two numbers in order: min = x₁ − relu(x₁ − x₂), max = x₂ + relu(x₁ − x₂); x itself is relu(x + 1) − 1 on the box."""
-    weight = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]], [[1.0], [-1.0]], [[0.0], [0.0]]], dtype=dtype)
+    """Two numbers in order: min = x₁ − relu(x₁ − x₂), max = x₂ + relu(x₁ − x₂); x itself is relu(x
+    + 1) − 1 on the box.
+    """
+    weight = torch.tensor(
+        [[[1.0], [0.0]], [[0.0], [1.0]], [[1.0], [-1.0]], [[0.0], [0.0]]], dtype=dtype
+    )
     shift = torch.tensor([1.0, 1.0, 0.0, 1.0], dtype=dtype)
     outer = torch.tensor([[[1.0, 0.0, -1.0, -1.0]], [[0.0, 1.0, 1.0, -1.0]]], dtype=dtype)
     return weight, shift, outer
 
 
 def pairs_of_numbers(number=400):
-    return 2 * torch.rand(number, 2, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+    return (
+        2
+        * torch.rand(number, 2, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        - 1
+    )
 
 
 @pytest.mark.parametrize("p", [9, 33, 129])
@@ -89,7 +107,8 @@ def test_two_layers_of_attention_sort_two_numbers_within_the_bound(p):
     found = SequenceMap(*sorter(), p=p, beta=HARD)
     error = (found(x) - x.sort(1).values).abs().amax(0)  # (T, E)
     assert bool((error <= found.bound()).all())
-    by_hand = (2 / (p - 1) / 2) + (4 / (p - 1) / 2)  # two units of ranges 2 and 4; the constant's is nothing
+    # two units of ranges 2 and 4; the constant's is nothing
+    by_hand = (2 / (p - 1) / 2) + (4 / (p - 1) / 2)
     assert found.bound().flatten().tolist() == pytest.approx([by_hand] * 2, abs=1e-5)
 
 

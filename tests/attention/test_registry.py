@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from eigenlens.attention import HeadMix, Mechanism, interface, make, mechanism, mechanisms, register, registered
+from eigenlens.attention import (
+    HeadMix,
+    Mechanism,
+    interface,
+    make,
+    mechanism,
+    mechanisms,
+    register,
+    registered,
+)
 from eigenlens.errors import EigenlensError
 from tiny import small_llama
 
@@ -14,7 +23,9 @@ def model():
 
 
 def test_a_registered_mechanism_gets_the_masks_of_sdpa(model):
-    """Padding and causality reach it: the model's output does not change when it attends as sdpa does."""
+    """Padding and causality reach it: the model's output does not change when it attends as sdpa
+    does.
+    """
     seen = []
 
     def mechanism(module, q, k, v, mask, scaling=None, dropout=0.0, **kw):
@@ -33,8 +44,12 @@ def test_a_registered_mechanism_gets_the_masks_of_sdpa(model):
     expected = model(ids, attention_mask=padding).logits, model(ids).logits
     model.set_attn_implementation("test-mechanism")
     with torch.no_grad():
-        assert torch.allclose(model(ids, attention_mask=padding).logits[1], expected[0][1], atol=1e-5)
-        assert torch.allclose(model(ids, attention_mask=padding).logits[0, 4:], expected[0][0, 4:], atol=1e-5)
+        assert torch.allclose(
+            model(ids, attention_mask=padding).logits[1], expected[0][1], atol=1e-5
+        )
+        assert torch.allclose(
+            model(ids, attention_mask=padding).logits[0, 4:], expected[0][0, 4:], atol=1e-5
+        )
         assert torch.allclose(model(ids).logits, expected[1], atol=1e-5)
     assert seen[0] is not None and seen[-1] is None
 
@@ -65,7 +80,9 @@ def test_a_name_or_letter_that_is_taken_is_refused():
 
 
 def test_a_known_mechanism_attends_in_a_model_with_its_settings(model):
-    """One evenly spaced key of nine is the fifth: every token gets its value, whatever the queries are."""
+    """One evenly spaced key of nine is the fifth: every token gets its value, whatever the queries
+    are.
+    """
     with pytest.raises(EigenlensError, match=r"uniform-keys .* cannot be causal"):
         register("uniform-keys", keys=1)
         model.set_attn_implementation("uniform-keys")
@@ -92,7 +109,12 @@ def test_generation_with_a_cache_is_that_without_one(model, name, left):
         whole = model(ids, attention_mask=mask).logits
         cache = model(ids[:, :6], attention_mask=mask[:, :6], use_cache=True).past_key_values
         for at in range(6, 9):
-            step = model(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], past_key_values=cache, use_cache=True)
+            step = model(
+                ids[:, at : at + 1],
+                attention_mask=mask[:, : at + 1],
+                past_key_values=cache,
+                use_cache=True,
+            )
             torch.testing.assert_close(step.logits[:, 0], whole[:, at], atol=1e-5, rtol=1e-4)
 
 

@@ -1,4 +1,6 @@
-"""Windows and sinks: which pairs are seen, told one by one; and softmax with one more in the denominator."""
+"""Windows and sinks: which pairs are seen, told one by one; and softmax with one more in the
+denominator.
+"""
 
 import pytest
 import torch
@@ -32,14 +34,18 @@ def by_hand(q, k, v, window, sinks, causal, keys=None):
 def test_a_query_sees_its_window_and_the_sinks(window, sinks, causal, T):
     q, k, v = (torch.randn(1, 2, T, 4, dtype=torch.float64) for _ in range(3))
     expected = by_hand(q, k, v, window, sinks, causal)
-    torch.testing.assert_close(make("window", window=window, sinks=sinks)(q, k, v, causal=causal), expected)
+    torch.testing.assert_close(
+        make("window", window=window, sinks=sinks)(q, k, v, causal=causal), expected
+    )
     if not sinks:
         torch.testing.assert_close(make("local", window=window)(q, k, v, causal=causal), expected)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("sinks", [0, 2])
-def test_the_sinks_are_the_first_tokens_that_stand_and_a_query_that_sees_nothing_gives_zero(causal, sinks):
+def test_the_sinks_are_the_first_tokens_that_stand_and_a_query_that_sees_nothing_gives_zero(
+    causal, sinks
+):
     q, k, v = (torch.randn(3, 2, 40, 4, dtype=torch.float64) for _ in range(3))
     keys = torch.ones(3, 40, dtype=torch.bool)
     keys[0, :9], keys[1, 25:], keys[2] = False, False, False
@@ -47,7 +53,8 @@ def test_the_sinks_are_the_first_tokens_that_stand_and_a_query_that_sees_nothing
     out = make("window", window=5, sinks=sinks)(q, k, v, causal=causal, keys=keys)
     torch.testing.assert_close(out, by_hand(q, k, v, 5, sinks, causal, keys))
     assert float(out[2].abs().max()) == 0.0
-    assert float(out[1, :, 35:].abs().max()) == 0.0 or sinks  # further than a window from the last token
+    # further than a window from the last token
+    assert float(out[1, :, 35:].abs().max()) == 0.0 or sinks
 
 
 @pytest.mark.parametrize("T", [1, 3, 30])
@@ -98,15 +105,24 @@ def test_one_more_in_the_denominator():
 
 
 def test_scores_that_overflow_alone_do_not_beside_the_one():
-    q, k, v = torch.full((1, 1, 3, 1), 30.0), torch.tensor([30.0, -30.0, 0.0]).view(1, 1, 3, 1), torch.randn(1, 1, 3, 1)
+    q, k, v = (
+        torch.full((1, 1, 3, 1), 30.0),
+        torch.tensor([30.0, -30.0, 0.0]).view(1, 1, 3, 1),
+        torch.randn(1, 1, 3, 1),
+    )
     out = make("off-by-one")(q, k, v)  # scores of 900, −900 and 0
     torch.testing.assert_close(out, v[:, :, :1].expand(1, 1, 3, 1))
 
 
-@pytest.mark.parametrize(("name", "settings", "told"), [
-    ("window", {"window": 0}, "at least 1 token, not 0"), ("local", {"window": -2}, "at least 1 token, not -2"),
-    ("window", {"sinks": -1}, "0 or more, not -1"), ("sinkhorn", {"iterations": 0}, "at least 1 iteration, not 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("window", {"window": 0}, "at least 1 token, not 0"),
+        ("local", {"window": -2}, "at least 1 token, not -2"),
+        ("window", {"sinks": -1}, "0 or more, not -1"),
+        ("sinkhorn", {"iterations": 0}, "at least 1 iteration, not 0"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(name, settings, told):
     with pytest.raises(EigenlensError, match=told):
         make(name, **settings)

@@ -1,4 +1,6 @@
-"""A mechanism for each head: the choice is the best of all within the budget, and what it rests on is measured rightly."""
+"""A mechanism for each head: the choice is the best of all within the budget, and what it rests on
+is measured rightly.
+"""
 
 import itertools
 import random
@@ -40,7 +42,9 @@ def test_the_assignment_is_the_best_of_all(seed):
 
 
 def test_many_heads_stay_exact_and_small():
-    """144 heads of three mechanisms, against the bound of the relaxed problem that one head at most is split in."""
+    """144 heads of three mechanisms, against the bound of the relaxed problem that one head at most
+    is split in.
+    """
     rng = random.Random(1)
     weights = [rng.random() for _ in range(144)]
     errors = [[0.0, 0.2 + rng.random() / 10, 1.0] for _ in weights]
@@ -49,7 +53,8 @@ def test_many_heads_stay_exact_and_small():
     swapped = sum(w * row[c] for w, row, c in zip(weights, errors, chosen))
     greedy = list(range(144))
     greedy.sort(key=lambda i: weights[i] * errors[i][1])
-    cheap = set(greedy[: -(-(14400 - 7200) // 70)])  # only full and the second, the least relevant get the second
+    # only full and the second, the least relevant get the second
+    cheap = set(greedy[: -(-(14400 - 7200) // 70)])
     assert swapped <= sum(weights[i] * errors[i][1] for i in cheap) + 1e-12
 
 
@@ -60,7 +65,11 @@ def test_a_budget_below_everything_is_refused():
 
 @pytest.fixture(scope="module")
 def lab():
-    words = [f"the {a} of the {b} is a {a}{b}. " * 30 for a in ("dog", "cat", "sun") for b in ("sea", "sky", "hill")]
+    words = [
+        f"the {a} of the {b} is a {a}{b}. " * 30
+        for a in ("dog", "cat", "sun")
+        for b in ("sea", "sky", "hill")
+    ]
     task = NextBytes(words[:6], words[6:], length=24, windows=4)
     torch.manual_seed(0)
     return task, Transformer(task.config(width=16, layers=2, heads=4))
@@ -82,7 +91,9 @@ def test_errors_and_relevance_are_those_of_loops(lab):
             scores = q[:, head] @ k[:, head].mT / 2  # heads of width 4
             z = scores.masked_fill(i[:, None] < i, -torch.inf).softmax(-1) @ v[:, head]
             other = scores.masked_fill(~near, -torch.inf).softmax(-1) @ v[:, head]
-            assert float(errors[layer, head, 1]) == pytest.approx(float((other - z).norm() / z.norm()), rel=1e-4)
+            assert float(errors[layer, head, 1]) == pytest.approx(
+                float((other - z).norm() / z.norm()), rel=1e-4
+            )
             rows = model.blocks[layer].attention.out.weight[:, 4 * head : 4 * head + 4]
             shares.append((z @ rows.T).abs().sum(-1))
         parts = torch.stack(shares) / torch.stack(shares).sum(0)  # (H, B, T)
@@ -97,7 +108,9 @@ def test_the_choice_is_a_configuration_that_runs(lab):
     config = replace(model.config, mechanism=chosen.mechanism, mechanism_settings=chosen.settings)
     assert sum(count for layer in chosen.mechanism for _, count in layer) == 8
     other = Transformer(config)
-    assert other.attention_cost(24) == pytest.approx(chosen.share * model.attention_cost(24), rel=1e-6)
+    assert other.attention_cost(24) == pytest.approx(
+        chosen.share * model.attention_cost(24), rel=1e-6
+    )
     assert other(task.batch(2, 0, 0).inputs).shape == (2, 24, 256)
     assert {"layer", "head", "mechanism", "relevance", "error", "cost"} == set(chosen.rows()[0])
 
@@ -117,8 +130,12 @@ def test_a_copy_has_the_weights_and_other_mechanisms(lab):
     again = with_mechanisms(other, "softmax")
     torch.testing.assert_close(again(inputs), model(inputs))
     assert float((other(inputs) - model(inputs)).abs().max()) > 1e-4
-    windows = {m.settings.window for layer in other.mechanisms for m in layer.modules() if m is not layer and hasattr(m, "settings")
-               and hasattr(m.settings, "window")}  # fmt: skip
+    windows = {
+        m.settings.window
+        for layer in other.mechanisms
+        for m in layer.modules()
+        if m is not layer and hasattr(m, "settings") and hasattr(m.settings, "window")
+    }
     assert windows <= {3}
 
 
@@ -127,7 +144,10 @@ def test_shuffled_costs_the_same(lab):
     chosen = choose(model, task, 0.7, ["softmax", "local"], {"local": {"window": 3}}, inputs=4)
     other = shuffled(chosen, 3)
     count = sorted(head.mechanism for head in chosen.heads)
-    assert sorted(head.mechanism for head in other.heads) == count and other.settings == chosen.settings
+    assert (
+        sorted(head.mechanism for head in other.heads) == count
+        and other.settings == chosen.settings
+    )
     assert any(shuffled(chosen, seed).mechanism != chosen.mechanism for seed in range(5))
 
 

@@ -1,4 +1,6 @@
-"""Mechanisms in models that were trained without them: the models' own measures, and refusals as rows."""
+"""Mechanisms in models that were trained without them: the models' own measures, and refusals as
+rows.
+"""
 
 import numpy as np
 import pytest
@@ -40,8 +42,12 @@ def test_the_figures_are_those_of_two_passes(place):
         with el.attending(held.model, "sinkhorn"):
             other = held.model.module(ids).last_hidden_state.mean(1)
     cosine = float(F.cosine_similarity(plain, other).mean())
-    assert rows["sinkhorn"]["changed"] == rows["sinkhorn"]["kept"] == pytest.approx(cosine, abs=1e-5)
-    assert rows["sinkhorn"]["plain"] == 1 and rows["sinkhorn"]["measure"] == "cosine of the embeddings"
+    assert (
+        rows["sinkhorn"]["changed"] == rows["sinkhorn"]["kept"] == pytest.approx(cosine, abs=1e-5)
+    )
+    assert (
+        rows["sinkhorn"]["plain"] == 1 and rows["sinkhorn"]["measure"] == "cosine of the embeddings"
+    )
     assert rows["query-key rank"]["kept"] < 1
 
 
@@ -70,5 +76,7 @@ def test_own_text_is_what_the_model_finds_likely():
     with torch.no_grad():
         own = F.cross_entropy(model.module(ids).logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
         chance = torch.from_numpy(np.random.default_rng(0).integers(3, 32000, (3, 24)))
-        random = F.cross_entropy(model.module(chance).logits[:, :-1].flatten(0, 1), chance[:, 1:].flatten())
+        random = F.cross_entropy(
+            model.module(chance).logits[:, :-1].flatten(0, 1), chance[:, 1:].flatten()
+        )
     assert float(own) < 0.5 * float(random)

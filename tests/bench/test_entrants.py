@@ -29,7 +29,12 @@ def test_all_take_part_or_those_that_are_named_each_once():
 
 
 def test_directions():
-    assert fits("softmax", True) and fits("softmax", False) and not fits("sinkhorn", True) and not fits("delta", False)
+    assert (
+        fits("softmax", True)
+        and fits("softmax", False)
+        and not fits("sinkhorn", True)
+        and not fits("delta", False)
+    )
 
 
 @pytest.mark.parametrize("of", [SMALL, MIDDLE])
@@ -50,7 +55,11 @@ def test_a_users_file_makes_its_mechanism_known(mine):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("x = 1", "makes no mechanism known"), ("1 / 0", "does not run: ZeroDivisionError"), ("def", "SyntaxError")],
+    [
+        ("x = 1", "makes no mechanism known"),
+        ("1 / 0", "does not run: ZeroDivisionError"),
+        ("def", "SyntaxError"),
+    ],
 )
 def test_a_file_without_a_mechanism_is_refused(tmp_path, text, told):
     path = tmp_path / "other.py"

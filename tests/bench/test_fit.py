@@ -19,7 +19,7 @@ def test_what_is_below_the_start_does_not_count():
     """A constant of a call bends the short lengths, and is left out with them."""
     times = {n: 1e-3 + 1e-6 * n for n in LENGTHS}
     assert exponent(times, start=256) < exponent(times, start=4096) < 1
-    assert exponent({n: (99.0 if n < 2048 else n**2) for n in LENGTHS}) == pytest.approx(2)
+    assert exponent({n: 99.0 if n < 2048 else n**2 for n in LENGTHS}) == pytest.approx(2)
 
 
 def test_least_squares_by_hand():
@@ -36,7 +36,8 @@ def test_one_length_has_no_exponent():
 
 def test_a_line_crosses_a_parabola_where_they_are_equal():
     line, parabola = {n: 5.0 * n for n in LENGTHS}, {n: 0.004 * n * n for n in LENGTHS}
-    assert crossover(line, parabola) == pytest.approx(5 / 0.004)  # logarithms of powers are straight
+    # logarithms of powers are straight
+    assert crossover(line, parabola) == pytest.approx(5 / 0.004)
 
 
 def test_below_from_the_first_length_and_never_below():

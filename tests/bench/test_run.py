@@ -19,15 +19,29 @@ from eigenlens.errors import EigenlensError
 
 MINE = Path(__file__).parent / "all_alike.py"
 NAMES = ["softmax", "window", "sinkhorn", "gated-delta"]
-LAB = LabScale(("next bytes", "digits"), (0, 1), 4, 4, length=16, width=16, layers=1, windows=4, characters=20_000)
+LAB = LabScale(
+    ("next bytes", "digits"),
+    (0, 1),
+    4,
+    4,
+    length=16,
+    width=16,
+    layers=1,
+    windows=4,
+    characters=20_000,
+)
 TINY = {
     "speed": SpeedScale((16, 32, 64), 2, 4, recurrence=32, seconds=0.0, rounds=2),
     "quality": LAB,
     "damage": DamageScale(("minilm",), 3, 24, (4,)),
     "spectra": LAB,
-    "choose": ChoiceScale(LabScale(("next bytes",), (0,), 4, 4, length=32, width=16, windows=4, characters=20_000), (0.9,),
-                          ("softmax", "local"), 2),
-}  # fmt: skip
+    "choose": ChoiceScale(
+        LabScale(("next bytes",), (0,), 4, 4, length=32, width=16, windows=4, characters=20_000),
+        (0.9,),
+        ("softmax", "local"),
+        2,
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +56,10 @@ def tiny():
 def whole(tiny, tmp_path_factory):
     """All benches, run once."""
     out = tmp_path_factory.mktemp("bench")
-    return out, {name: bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES) for name in SCALES}
+    return out, {
+        name: bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES)
+        for name in SCALES
+    }
 
 
 def test_sizes_are_plain_data_that_a_request_can_be_told_by():
@@ -69,20 +86,34 @@ def test_speed_has_every_length_and_the_yardstick_of_both_directions(whole):
     rows = whole[1]["speed"].rows("lengths")
     assert {row["tokens"] for row in rows} == {16, 32, 64}
     keys = {(row["mechanism"], row["direction"]) for row in rows}
-    assert keys == {("torch SDPA", "causal"), ("torch SDPA", "both ways"), ("softmax", "causal"), ("window", "causal"),
-                    ("sinkhorn", "both ways"), ("gated-delta", "causal")}  # fmt: skip
+    assert keys == {
+        ("torch SDPA", "causal"),
+        ("torch SDPA", "both ways"),
+        ("softmax", "causal"),
+        ("window", "causal"),
+        ("sinkhorn", "both ways"),
+        ("gated-delta", "causal"),
+    }
     assert all(row["milliseconds"] > 0 and row["megabytes"] > 0 for row in rows)
     dense = {row["tokens"]: row["megabytes"] for row in rows if row["mechanism"] == "sinkhorn"}
-    assert dense[64] > 64 * 64 * 2 * 4 / 1e6 and dense[64] > 2 * dense[32]  # at least the matrix of two heads
+    # at least the matrix of two heads
+    assert dense[64] > 64 * 64 * 2 * 4 / 1e6 and dense[64] > 2 * dense[32]
 
 
 def test_quality_has_a_row_for_each_that_fits_with_the_spread_of_its_seeds(whole):
     rows = whole[1]["quality"].rows()
     assert [(r["task"], r["mechanism"]) for r in rows] == [
-        ("next bytes", "softmax"), ("next bytes", "window"), ("next bytes", "gated-delta"),
-        ("digits", "softmax"), ("digits", "window"), ("digits", "sinkhorn"),
-    ]  # fmt: skip
-    assert all(row["loss_low"] <= row["loss"] <= row["loss_high"] and row["share_of_full"] > 0 for row in rows)
+        ("next bytes", "softmax"),
+        ("next bytes", "window"),
+        ("next bytes", "gated-delta"),
+        ("digits", "softmax"),
+        ("digits", "window"),
+        ("digits", "sinkhorn"),
+    ]
+    assert all(
+        row["loss_low"] <= row["loss"] <= row["loss_high"] and row["share_of_full"] > 0
+        for row in rows
+    )
     assert any(row["loss_low"] < row["loss_high"] for row in rows)
 
 
@@ -97,19 +128,29 @@ def test_choices_are_held_against_chance_at_the_same_cost(whole):
     rows = {row["way"]: row for row in whole[1]["choose"].rows()}
     assert len(rows) == len(whole[1]["choose"].rows())
     assert set(rows) == {"all full", "all local", "chosen", "shuffled"}
-    assert rows["chosen"]["share"] == pytest.approx(rows["shuffled"]["share"]) and rows["chosen"]["share"] <= 0.9
+    assert (
+        rows["chosen"]["share"] == pytest.approx(rows["shuffled"]["share"])
+        and rows["chosen"]["share"] <= 0.9
+    )
     assert rows["all full"]["share"] == 1
 
 
 @pytest.mark.parametrize(
     ("name", "module", "measuring"),
-    [("speed", speed, "_length"), ("quality", quality, "_one"), ("damage", damage, "_model"), ("spectra", spectra, "_one"),
-     ("choose", assigned, "_one")],
-)  # fmt: skip
+    [
+        ("speed", speed, "_length"),
+        ("quality", quality, "_one"),
+        ("damage", damage, "_model"),
+        ("spectra", spectra, "_one"),
+        ("choose", assigned, "_one"),
+    ],
+)
 def test_a_run_that_goes_on_does_not_measure_again(whole, monkeypatch, name, module, measuring):
     out, found = whole
     monkeypatch.setattr(module, measuring, lambda *_: pytest.fail("measured again"))
-    again = bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES, resume=True)
+    again = bench(
+        name, out, quick=True, mechanisms=None if name == "choose" else NAMES, resume=True
+    )
     assert again.record() == found[name].record()
 
 
@@ -122,7 +163,9 @@ def test_a_folder_of_another_request_is_not_gone_on_with(whole):
 
 
 def test_what_does_not_exist_is_named(tmp_path):
-    with pytest.raises(EigenlensError, match="no bench 'beauty'; there are speed, quality, damage, spectra, choose"):
+    with pytest.raises(
+        EigenlensError, match="no bench 'beauty'; there are speed, quality, damage, spectra, choose"
+    ):
         bench("beauty", tmp_path)
     with pytest.raises(EigenlensError, match="no mechanism 'hardmax'"):
         bench("speed", tmp_path, mechanisms=["hardmax"])
@@ -139,18 +182,46 @@ def test_the_command_prints_saves_and_takes_a_users_file(tiny, tmp_path, monkeyp
     monkeypatch.setattr(registry, "_known", dict(registry._known))
     monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
     out = tmp_path / "out"
-    call = ["bench", "speed", "--quick", "-o", str(out), "--mechanisms", "softmax,local", "--load", str(MINE)]
+    call = [
+        "bench",
+        "speed",
+        "--quick",
+        "-o",
+        str(out),
+        "--mechanisms",
+        "softmax,local",
+        "--load",
+        str(MINE),
+    ]
     done = CliRunner().invoke(app, [*call, "--lengths", "16,32", "--json"])
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
-    assert {row["mechanism"] for row in record["tables"]["summary"]} == {"torch SDPA", "softmax", "local", "all-alike"}
+    assert {row["mechanism"] for row in record["tables"]["summary"]} == {
+        "torch SDPA",
+        "softmax",
+        "local",
+        "all-alike",
+    }
     assert {row["tokens"] for row in record["tables"]["lengths"]} == {16, 32}
-    section = (Path(__file__).parents[2] / "docs" / "commands.md").read_text().split("\n## bench\n")[1].split("\n## ")[0]
+    section = (
+        (Path(__file__).parents[2] / "docs" / "commands.md")
+        .read_text()
+        .split("\n## bench\n")[1]
+        .split("\n## ")[0]
+    )
     listed = section.split("| JSON field | |")[1]
     assert set(record) == {
-        name for row in listed.splitlines() if "|" in row for name in re.findall(r"`(\w+)`", row.split("|")[1])
+        name
+        for row in listed.splitlines()
+        if "|" in row
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }
-    assert [path.rsplit("/", 1)[1] for path in record["pictures"]] == ["time.png", "time.svg", "memory.png", "memory.svg"]
+    assert [path.rsplit("/", 1)[1] for path in record["pictures"]] == [
+        "time.png",
+        "time.svg",
+        "memory.png",
+        "memory.svg",
+    ]
     shown = CliRunner().invoke(app, [*call, "--lengths", "16,32", "--resume"])
     assert "all-alike" in shown.stdout and record["sentence"][:40] in shown.stdout
     for extra, told in ((["--lengths", "a"], "whole numbers"), (["speech"], "no bench 'speech'")):
@@ -166,4 +237,6 @@ def test_a_mechanism_of_a_user_goes_through_the_trained_benches(tiny, tmp_path, 
     load_file(MINE)
     rows = bench("spectra", tmp_path / "out", mechanisms=["softmax", "all-alike"]).rows()
     mine = next(row for row in rows if (row["task"], row["mechanism"]) == ("digits", "all-alike"))
-    assert mine["effective_rank"] == pytest.approx(1, abs=1e-3) and mine["entropy"] == pytest.approx(1)
+    assert mine["effective_rank"] == pytest.approx(1, abs=1e-3) and mine[
+        "entropy"
+    ] == pytest.approx(1)

@@ -29,7 +29,9 @@ def test_dimensions_are_those_of_a_principal_component_analysis():
     found = row_dimensions(given, causal=False)
     for layer, A in enumerate(given):
         for head in range(2):
-            fit, held = (A[part, head].reshape(-1, 6).numpy() for part in (slice(0, 6), slice(6, 12)))
+            fit, held = (
+                A[part, head].reshape(-1, 6).numpy() for part in (slice(0, 6), slice(6, 12))
+            )
             mean = fit.mean(0)
             values, vectors = np.linalg.eigh(np.cov(fit.T))
             vectors = vectors[:, ::-1]
@@ -40,7 +42,8 @@ def test_dimensions_are_those_of_a_principal_component_analysis():
 
 def test_a_pattern_that_is_constant_has_no_dimensions_to_speak_of():
     A = torch.eye(5, dtype=torch.float64).expand(8, 1, 5, 5)
-    assert row_dimensions([A], causal=False)[0, 0] == 4  # five one-hot rows about their mean: four equal directions
+    # five one-hot rows about their mean: four equal directions
+    assert row_dimensions([A], causal=False)[0, 0] == 4
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -61,8 +64,14 @@ def test_measures_are_those_of_loops(causal):
             keys = i + 1 if causal else 6
             if keys > 1:
                 entropy.append(-sum(x * np.log(x) for x in row if x > 0) / np.log(keys))
-    expected = {"effective_rank": ranks, "gap": gaps, "first_singular_value": tops, "first_key": first,
-                "largest_column": heavy, "entropy": entropy}  # fmt: skip
+    expected = {
+        "effective_rank": ranks,
+        "gap": gaps,
+        "first_singular_value": tops,
+        "first_key": first,
+        "largest_column": heavy,
+        "entropy": entropy,
+    }
     assert found == {name: pytest.approx(np.mean(values)) for name, values in expected.items()}
 
 
@@ -70,7 +79,9 @@ def test_known_patterns():
     sink = torch.zeros(1, 5, 5, dtype=torch.float64)
     sink[:, :, 0] = 1
     found = measures_of(sink)
-    assert found["first_key"] == found["largest_column"] == 1 and found["effective_rank"] == pytest.approx(1)
+    assert found["first_key"] == found["largest_column"] == 1 and found[
+        "effective_rank"
+    ] == pytest.approx(1)
     assert found["gap"] == pytest.approx(0, abs=1e-9)
     unit = measures_of(torch.eye(5, dtype=torch.float64)[None])
     assert unit["effective_rank"] == pytest.approx(5) and unit["gap"] == pytest.approx(1)
@@ -81,6 +92,8 @@ def test_every_head_of_a_model_has_a_row():
     task = Sort(train=20, test=12)
     model = Transformer(task.config(width=16, layers=2, heads=4))
     rows = head_rows(model, task.test.inputs)
-    assert [(row["layer"], row["head"]) for row in rows] == [(i, j) for i in range(2) for j in range(4)]
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (i, j) for i in range(2) for j in range(4)
+    ]
     A = model.patterns(task.test.inputs)[1][:, 2].double()
     assert rows[6]["effective_rank"] == pytest.approx(measures_of(A)["effective_rank"], rel=1e-6)

@@ -28,14 +28,20 @@ class Clock:
 
 def test_everyone_has_a_turn_in_each_round():
     clock = Clock()
-    found = in_rounds({"a": clock.takes("a", 0.1), "b": clock.takes("b", 0.2)}, Pace(0.25, 3, 50, 9.0), clock)
+    found = in_rounds(
+        {"a": clock.takes("a", 0.1), "b": clock.takes("b", 0.2)}, Pace(0.25, 3, 50, 9.0), clock
+    )
     assert clock.log == ["a", "b"] * 3
     assert {name: len(times) for name, times in found.items()} == {"a": 3, "b": 3}
 
 
 def test_rounds_go_on_until_the_fastest_has_had_its_time_and_the_slow_sit_out():
     clock = Clock()
-    found = in_rounds({"fast": clock.takes("fast", 0.01), "slow": clock.takes("slow", 0.5)}, Pace(0.095, 2, 50, 0.9), clock)
+    found = in_rounds(
+        {"fast": clock.takes("fast", 0.01), "slow": clock.takes("slow", 0.5)},
+        Pace(0.095, 2, 50, 0.9),
+        clock,
+    )
     assert len(found["fast"]) == 10 and len(found["slow"]) == 2
 
 

@@ -10,7 +10,9 @@ from eigenlens.bench.training import TASKS, LabScale, config_of, spread, task_na
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Transformer
 
-TINY = LabScale(("next bytes",), (0,), 3, 4, length=16, width=16, layers=1, windows=4, characters=20_000)
+TINY = LabScale(
+    ("next bytes",), (0,), 3, 4, length=16, width=16, layers=1, windows=4, characters=20_000
+)
 
 
 @pytest.mark.parametrize("at", TASKS)
@@ -21,14 +23,18 @@ def test_all_models_of_a_task_have_equal_weights_within_a_hundredth(at, scale):
     for name, kind in mechanisms().items():
         if ("causal" if TASKS[at] else "both ways") in kind.directions:
             torch.manual_seed(0)
-            numbers[name] = sum(p.numel() for p in Transformer(config_of(task, name, scale)).parameters())
+            numbers[name] = sum(
+                p.numel() for p in Transformer(config_of(task, name, scale)).parameters()
+            )
     assert len(numbers) > 8
     assert max(numbers.values()) <= 1.01 * min(numbers.values()), numbers
     assert config_of(task, "softmax", scale).mlp_width == 4 * scale.width
 
 
 def test_a_mechanism_with_too_many_weights_is_refused(monkeypatch):
-    monkeypatch.setattr(training, "weights_of", lambda config: 10**6 if config.mechanism == "local" else 10**4)
+    monkeypatch.setattr(
+        training, "weights_of", lambda config: 10**6 if config.mechanism == "local" else 10**4
+    )
     with pytest.raises(EigenlensError, match="local brings 990,000 weights"):
         config_of(task_named("next bytes", TINY), "local", TINY)
 
@@ -50,12 +56,18 @@ def test_a_kept_model_is_not_trained_again(tmp_path, monkeypatch):
 def test_training_depends_on_nothing_but_its_seed():
     task = task_named("next bytes", TINY)
     config = config_of(task, "softmax", TINY)
-    assert trained(task, config, 0, TINY, None)[1].loss == trained(task, config, 0, TINY, None)[1].loss
-    assert trained(task, config, 0, TINY, None)[1].loss != trained(task, config, 1, TINY, None)[1].loss
+    assert (
+        trained(task, config, 0, TINY, None)[1].loss == trained(task, config, 0, TINY, None)[1].loss
+    )
+    assert (
+        trained(task, config, 0, TINY, None)[1].loss != trained(task, config, 1, TINY, None)[1].loss
+    )
 
 
 def test_tasks_that_do_not_exist_are_named():
-    with pytest.raises(EigenlensError, match="no task 'chess' of the bench; there are next bytes, digits"):
+    with pytest.raises(
+        EigenlensError, match="no task 'chess' of the bench; there are next bytes, digits"
+    ):
         task_named("chess", TINY)
 
 

@@ -26,10 +26,25 @@ def given(model):
         return {"pixel_values": torch.from_numpy(rng.normal(size=(1, 3, 112, 112))).float()}
     if model.kind == "audio":
         sound = np.sin(np.linspace(0, 9000, 16000 * 30)).astype(np.float32)
-        features = model.processor(sound, sampling_rate=16000, return_tensors="pt")["input_features"]
-        return {"input_features": features, "decoder_input_ids": torch.tensor([[50257, 50362, 314, 716, 257]])}
-    ids = torch.tensor([model.tokenizer("The cat that I saw yesterday sat on the mat, and it was black.")["input_ids"]])
-    return {"input_ids": ids, "decoder_input_ids": ids[:, :9]} if model.kind == "encoder-decoder" else {"input_ids": ids}
+        features = model.processor(sound, sampling_rate=16000, return_tensors="pt")[
+            "input_features"
+        ]
+        return {
+            "input_features": features,
+            "decoder_input_ids": torch.tensor([[50257, 50362, 314, 716, 257]]),
+        }
+    ids = torch.tensor(
+        [
+            model.tokenizer("The cat that I saw yesterday sat on the mat, and it was black.")[
+                "input_ids"
+            ]
+        ]
+    )
+    return (
+        {"input_ids": ids, "decoder_input_ids": ids[:, :9]}
+        if model.kind == "encoder-decoder"
+        else {"input_ids": ids}
+    )
 
 
 @torch.no_grad()
@@ -44,7 +59,10 @@ def test_pattern_equals_the_models_own(name):
     theirs = own_patterns(model.backbone, inputs)
     stacks, layers, heads = EXPECTED[name]
     assert {call.site.stack for call in calls} == stacks
-    assert all({c.site.layer for c in calls if c.site.stack == stack} == set(range(layers)) for stack in stacks)
+    assert all(
+        {c.site.layer for c in calls if c.site.stack == stack} == set(range(layers))
+        for stack in stacks
+    )
     assert len(calls) == len(theirs)
     for call, pattern in zip(calls, theirs):
         assert call.heads == heads

@@ -18,12 +18,22 @@ class TimmAttention(nn.Module):
 
     def forward(self, x):
         B, N, C = x.shape
-        q, k, v = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x)
+            .reshape(B, N, 3, self.heads, C // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, N, C))
 
     def dense(self, x):
         B, N, C = x.shape
-        q, k, _ = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, _ = (
+            self.qkv(x)
+            .reshape(B, N, 3, self.heads, C // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         return (q @ k.transpose(2, 3) / (C // self.heads) ** 0.5).softmax(-1)
 
 
@@ -37,7 +47,9 @@ class CausalAttention(nn.Module):
     def forward(self, x):
         B, T, C = x.shape
         q, k, v = (y.view(B, T, self.heads, -1).transpose(1, 2) for y in self.c_attn(x).split(C, 2))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
+        return (
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
+        )
 
     def dense(self, x):
         B, T, C = x.shape
@@ -98,7 +110,10 @@ def test_torch_transformer_with_cross_attention_and_causal_mask():
     with capture(model) as calls:
         out = model(source, target, tgt_mask=causal)
     torch.testing.assert_close(out, plain, atol=1e-5, rtol=1e-5)
-    kinds = {str(call.site): (call.kind, call.mask_shape.form, tuple(call.pattern().shape)) for call in calls}
+    kinds = {
+        str(call.site): (call.kind, call.mask_shape.form, tuple(call.pattern().shape))
+        for call in calls
+    }
     assert kinds == {
         **{f"encoder/{i}": ("self", "full", (2, 4, 7, 7)) for i in range(2)},
         **{f"decoder/{i}": ("self", "causal", (2, 4, 5, 5)) for i in range(2)},
@@ -126,15 +141,45 @@ def test_an_additive_bias_is_part_of_the_scores():
     ("cls", "config"),
     [
         (tf.BloomModel, tf.BloomConfig(vocab_size=99, hidden_size=32, n_layer=2, n_head=4)),
-        (tf.DebertaV2Model, tf.DebertaV2Config(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)),
-        (tf.GPTNeoModel, tf.GPTNeoConfig(vocab_size=99, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global"], 2]])),
+        (
+            tf.DebertaV2Model,
+            tf.DebertaV2Config(
+                vocab_size=99,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+            ),
+        ),
+        (
+            tf.GPTNeoModel,
+            tf.GPTNeoConfig(
+                vocab_size=99,
+                hidden_size=32,
+                num_layers=2,
+                num_heads=4,
+                attention_types=[[["global"], 2]],
+            ),
+        ),
         (tf.GPTJModel, tf.GPTJConfig(vocab_size=99, n_embd=32, n_layer=2, n_head=4, rotary_dim=4)),
-        (tf.MPNetModel, tf.MPNetConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)),
+        (
+            tf.MPNetModel,
+            tf.MPNetConfig(
+                vocab_size=99,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_attention_that_cannot_be_seen_is_an_error(cls, config):
     model = cls(config).eval()
-    with pytest.raises(AttentionNotSeen, match=f"{cls.__name__} made no attention call"), capture(model):
+    with (
+        pytest.raises(AttentionNotSeen, match=f"{cls.__name__} made no attention call"),
+        capture(model),
+    ):
         model(torch.randint(3, 99, (2, 7)))
 
 

@@ -17,15 +17,26 @@ LAYERS = {f"encoder.layer.{i}.attention.self": "self" for i in range(12)}
     ("names", "blocks"),
     [
         (LAYERS, [f"encoder.layer.{i}" for i in range(12)]),
-        ({"encoder.albert_layer_groups.0.albert_layers.0.attention": "self"}, ["encoder.albert_layer_groups.0"]),
         (
-            {"decoder.block.0.layer.0.SelfAttention": "self", "decoder.block.0.layer.1.EncDecAttention": "cross",
-             "decoder.block.1.layer.0.SelfAttention": "self", "decoder.block.1.layer.1.EncDecAttention": "cross"},
+            {"encoder.albert_layer_groups.0.albert_layers.0.attention": "self"},
+            ["encoder.albert_layer_groups.0"],
+        ),
+        (
+            {
+                "decoder.block.0.layer.0.SelfAttention": "self",
+                "decoder.block.0.layer.1.EncDecAttention": "cross",
+                "decoder.block.1.layer.0.SelfAttention": "self",
+                "decoder.block.1.layer.1.EncDecAttention": "cross",
+            },
             ["decoder.block.0", "decoder.block.0", "decoder.block.1", "decoder.block.1"],
         ),
         # a stage of one block beside a stage of two: blocks lie at one depth
         (
-            {"layers.0.blocks.0.attn": "self", "layers.1.blocks.0.attn": "self", "layers.1.blocks.1.attn": "self"},
+            {
+                "layers.0.blocks.0.attn": "self",
+                "layers.1.blocks.0.attn": "self",
+                "layers.1.blocks.1.attn": "self",
+            },
             ["layers.0.blocks.0", "layers.1.blocks.0", "layers.1.blocks.1"],
         ),
         # one name may be the beginning of another
@@ -36,7 +47,7 @@ LAYERS = {f"encoder.layer.{i}.attention.self": "self" for i in range(12)}
         ({"layers.0.attn": "self", "layers.1.cross_attn": "cross"}, ["layers.0", "layers.1"]),
         ({"a.attn": "self", "a.h.3.attn": "self"}, [None, "a.h.3"]),
     ],
-)  # fmt: skip
+)
 def test_blocks_are_found_in_the_names(names, blocks):
     found = block_paths(names)
     assert [found.get(name) for name in names] == blocks
@@ -67,7 +78,9 @@ def own_streams(model, given):
 @torch.no_grad()
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family(name):
-    """Inputs and outputs are the model's own hidden states; calls lie in their blocks, padding is marked."""
+    """Inputs and outputs are the model's own hidden states; calls lie in their blocks, padding is
+    marked.
+    """
     model, given = build(name), inputs(name, "right")
     layers, calls = layers_of(model, lambda: model(**given))
     assert [layer.site for layer in layers] == [call.site for call in calls if call.kind == "self"]
@@ -75,13 +88,21 @@ def test_every_family(name):
     for stack, streams in own_streams(model, given).items():
         mine = [layer for layer in layers if stack in (None, layer.site.stack)]
         assert len(mine) == len(streams) - 1
-        real = mine[0].valid if mine[0].valid is not None else torch.ones(mine[0].inputs.shape[:2], dtype=torch.bool)
+        real = (
+            mine[0].valid
+            if mine[0].valid is not None
+            else torch.ones(mine[0].inputs.shape[:2], dtype=torch.bool)
+        )
         for i, layer in enumerate(mine):
             torch.testing.assert_close(layer.inputs[real], streams[i][real], atol=1e-4, rtol=1e-4)
             if i:
                 assert layer.inputs is mine[i - 1].outputs
     for layer in layers:
-        side = "decoder_attention_mask" if layer.site.stack == "decoder" and name != "opt" else "attention_mask"
+        side = (
+            "decoder_attention_mask"
+            if layer.site.stack == "decoder" and name != "opt"
+            else "attention_mask"
+        )
         if layer.site.stack == "vision_model.encoder" or side not in given:
             assert layer.valid is None
         else:
@@ -90,10 +111,16 @@ def test_every_family(name):
 
 @torch.no_grad()
 def test_a_window_model_has_its_inner_blocks():
-    config = tf.SwinConfig(image_size=32, patch_size=2, embed_dim=8, depths=[1, 2], num_heads=[2, 4], window_size=4)
+    config = tf.SwinConfig(
+        image_size=32, patch_size=2, embed_dim=8, depths=[1, 2], num_heads=[2, 4], window_size=4
+    )
     model = tf.SwinModel(config).eval()
     layers, calls = layers_of(model, lambda: model(torch.randn(2, 3, 32, 32)))
-    assert [tuple(layer.inputs.shape) for layer in layers] == [(2, 256, 8), (2, 64, 16), (2, 64, 16)]
+    assert [tuple(layer.inputs.shape) for layer in layers] == [
+        (2, 256, 8),
+        (2, 64, 16),
+        (2, 64, 16),
+    ]
     assert [len(layer.calls) for layer in layers] == [1, 1, 1] == [1] * len(calls)
 
 
@@ -102,7 +129,10 @@ class Block(nn.Module):
 
     def __init__(self, width=8, batch_first=True):
         super().__init__()
-        self.attn, self.mlp = nn.MultiheadAttention(width, 2, batch_first=batch_first), nn.Linear(width, width)
+        self.attn, self.mlp = (
+            nn.MultiheadAttention(width, 2, batch_first=batch_first),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x):
         x += self.attn(x, x, x, need_weights=False)[0]
@@ -121,7 +151,11 @@ def test_a_model_of_any_kind(batch_first):
         expected.append(y.clone() if batch_first else y.transpose(0, 1).clone())
     given = x if batch_first else x.transpose(0, 1)
     layers, calls = layers_of(model, lambda: model(given.clone()))
-    assert [layer.site for layer in layers] == [Site("self", i) for i in range(3)] == [call.site for call in calls]
+    assert (
+        [layer.site for layer in layers]
+        == [Site("self", i) for i in range(3)]
+        == [call.site for call in calls]
+    )
     for i, layer in enumerate(layers):
         torch.testing.assert_close(layer.inputs, expected[i])
         torch.testing.assert_close(layer.outputs, expected[i + 1])
@@ -129,7 +163,9 @@ def test_a_model_of_any_kind(batch_first):
 
 @torch.no_grad()
 def test_padding_of_torchs_own_encoder():
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
+    )
     encoder.eval()
     x, real = torch.randn(3, 6, 8), torch.arange(6)[None] < torch.tensor([[6], [4], [2]])
     layers, _ = layers_of(encoder, lambda: encoder(x, src_key_padding_mask=~real))
@@ -154,7 +190,11 @@ def test_a_block_whose_attention_is_skipped_still_has_its_place():
     with capture_layers(model, attention_names(calls)) as layers:
         model(x.clone())
         model(x.clone())
-    assert [(layer.site.layer, len(layer.calls)) for layer in layers] == [(0, 1), (1, 0), (2, 1)] * 2
+    assert [(layer.site.layer, len(layer.calls)) for layer in layers] == [
+        (0, 1),
+        (1, 0),
+        (2, 1),
+    ] * 2
 
 
 def hooks_of(model):
@@ -203,6 +243,9 @@ def test_attention_outside_any_block_is_refused():
     model = Flat()
     with capture(model) as calls:
         model(torch.randn(1, 2, 4, 8))
-    with pytest.raises(EigenlensError, match="no number in the path"), capture_layers(model, attention_names(calls)):
+    with (
+        pytest.raises(EigenlensError, match="no number in the path"),
+        capture_layers(model, attention_names(calls)),
+    ):
         pass
     assert hooks_of(model) == 0

@@ -18,8 +18,12 @@ def own_patterns(model, given):
     return [*out.encoder_attentions, *(pattern for pair in pairs for pattern in pair)]
 
 
-CASES = [(name, padding) for name in FAMILIES for padding in ("none", "right", "left")
-         if padding == "none" or ("input_ids" in inputs(name) and (padding == "right" or name in CAUSAL))]  # fmt: skip
+CASES = [
+    (name, padding)
+    for name in FAMILIES
+    for padding in ("none", "right", "left")
+    if padding == "none" or ("input_ids" in inputs(name) and (padding == "right" or name in CAUSAL))
+]
 
 
 @torch.no_grad()
@@ -34,7 +38,8 @@ def test_pattern_equals_eager_attention(name, padding):
     assert len({call.site for call in calls}) == len(calls)
     for call, pattern in zip(calls, theirs):
         ours = call.pattern()
-        valid = call.valid().any(-1).expand(ours.shape[:3])  # rows of padding have no pattern of their own
+        # rows of padding have no pattern of their own
+        valid = call.valid().any(-1).expand(ours.shape[:3])
         assert valid.any()
         torch.testing.assert_close(ours[valid], pattern[valid], atol=1e-5, rtol=0)
         assert not ours[~valid].any()

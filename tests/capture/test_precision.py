@@ -45,13 +45,17 @@ def test_models_go_down_to_float32_by_themselves(kind):
 @torch.no_grad()
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "gpt_oss"])
 def test_a_change_of_the_last_bits_is_carried_through(name):
-    """Weights that differ by 1e-11 give outputs that differ as much: no part in between rounds to float32."""
+    """Weights that differ by 1e-11 give outputs that differ as much: no part in between rounds to
+    float32.
+    """
     model, given = in_double(build(name)), in_dtype(inputs(name))
     with stays_double():
         before = outputs(model(**given))
         generator = torch.Generator().manual_seed(0)
         for parameter in model.parameters():
-            parameter.mul_(1 + 1e-11 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            parameter.mul_(
+                1 + 1e-11 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            )
         after = outputs(model(**given))
     for one, other in zip(before, after):
         assert 1e-14 < distance(one, other) < 1e-9
@@ -61,13 +65,20 @@ def test_casts_of_every_spelling():
     x = torch.randn(3, 4, dtype=torch.float64)
     with stays_double():
         for cast in (
-            x.float(), x.to(torch.float32), x.to(dtype=torch.float32), x.to("cpu", torch.float32), x.type(torch.float32),
-            torch.softmax(x, -1, dtype=torch.float32), nn.functional.softmax(x, dim=-1, dtype=torch.float32),
+            x.float(),
+            x.to(torch.float32),
+            x.to(dtype=torch.float32),
+            x.to("cpu", torch.float32),
+            x.type(torch.float32),
+            torch.softmax(x, -1, dtype=torch.float32),
+            nn.functional.softmax(x, dim=-1, dtype=torch.float32),
             x.softmax(-1, dtype=torch.float32),
-        ):  # fmt: skip
+        ):
             assert cast.dtype == torch.float64
         assert torch.equal(x.to(torch.float32), x)
-        torch.testing.assert_close(torch.softmax(x, -1, dtype=torch.float32), x.exp() / x.exp().sum(-1, keepdim=True))
+        torch.testing.assert_close(
+            torch.softmax(x, -1, dtype=torch.float32), x.exp() / x.exp().sum(-1, keepdim=True)
+        )
 
 
 def test_other_types_are_cast_as_ever():

@@ -37,7 +37,9 @@ def test_the_true_pattern_gives_the_model_back(door):
         before = model(ids)
         with el.replaced(model, exact):
             during = model(ids)
-    before, during = (x if isinstance(x, torch.Tensor) else x.last_hidden_state for x in (before, during))
+    before, during = (
+        x if isinstance(x, torch.Tensor) else x.last_hidden_state for x in (before, during)
+    )
     torch.testing.assert_close(during, before, atol=2e-5, rtol=1e-4)
 
 
@@ -56,7 +58,9 @@ def test_what_attend_returns_is_what_the_model_uses(door):
         with el.replaced(model, nothing):
             during = model(ids)
         after = model(ids)
-    before, during, after = (x if isinstance(x, torch.Tensor) else x.last_hidden_state for x in (before, during, after))
+    before, during, after = (
+        x if isinstance(x, torch.Tensor) else x.last_hidden_state for x in (before, during, after)
+    )
     assert shapes and not torch.allclose(before, during, atol=1e-2)
     assert torch.equal(before, after)
 
@@ -73,7 +77,11 @@ def test_none_leaves_the_attention_as_it_is():
 def test_a_capture_inside_sees_the_calls_of_the_changed_model():
     model = el.load("minilm").module
     ids = torch.arange(3, 40)[None]
-    with torch.no_grad(), el.replaced(model, lambda call: torch.zeros_like(call.q)), el.capture(model) as calls:
+    with (
+        torch.no_grad(),
+        el.replaced(model, lambda call: torch.zeros_like(call.q)),
+        el.capture(model) as calls,
+    ):
         model(ids)
     assert len(calls) == 6
 

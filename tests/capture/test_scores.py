@@ -17,14 +17,18 @@ def calls_of(name, padding="none", **options):
 
 @pytest.mark.parametrize("name", sorted(ROTARY))
 def test_before_rope_scores_at_equal_positions_are_unchanged(name):
-    """A rotation of query i and key i by the same angle leaves their product; other pairs do change."""
+    """A rotation of query i and key i by the same angle leaves their product; other pairs do
+    change.
+    """
     torch.manual_seed(0)
     _, after = calls_of(name)
     torch.manual_seed(0)
     _, before = calls_of(name, before_rope=True)
     for a, b in zip(after, before):
         x, y = a.raw_scores(), b.raw_scores()
-        torch.testing.assert_close(x.diagonal(dim1=2, dim2=3), y.diagonal(dim1=2, dim2=3), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            x.diagonal(dim1=2, dim2=3), y.diagonal(dim1=2, dim2=3), atol=1e-4, rtol=1e-4
+        )
         assert (x - y).abs().max() > 1e-2
 
 
@@ -49,7 +53,9 @@ def test_t5_scores_hold_the_position_bias():
     model, calls = calls_of("t5")
     first = calls[0]
     bias = model.encoder.block[0].layer[0].SelfAttention.compute_bias(13, 13)
-    torch.testing.assert_close(first.scores(), first.q @ first.k.transpose(2, 3) * first.scale + bias)
+    torch.testing.assert_close(
+        first.scores(), first.q @ first.k.transpose(2, 3) * first.scale + bias
+    )
 
 
 def test_gemma2_scores_are_capped_and_gpt_oss_rows_leave_room_for_the_sink():

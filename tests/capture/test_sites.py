@@ -15,21 +15,44 @@ from transformers import (
     RobertaForSequenceClassification,
     T5Config,
     T5ForConditionalGeneration,
-)  # fmt: skip
+)
 
 import eigenlens as el
 from tiny import small_llama
 
-SMALL = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 MODELS = {
     "llama": (small_llama, ["self/0", "self/1"]),
-    "llama classifier": (lambda: LlamaForSequenceClassification(LlamaConfig(**SMALL, pad_token_id=0)), ["self/0", "self/1"]),
+    "llama classifier": (
+        lambda: LlamaForSequenceClassification(LlamaConfig(**SMALL, pad_token_id=0)),
+        ["self/0", "self/1"],
+    ),
     "bert": (lambda: BertForMaskedLM(BertConfig(**SMALL)), ["encoder/0", "encoder/1"]),
-    "roberta": (lambda: RobertaForSequenceClassification(RobertaConfig(**SMALL)), ["encoder/0", "encoder/1"]),
-    "gpt2": (lambda: GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4)), ["self/0", "self/1"]),
+    "roberta": (
+        lambda: RobertaForSequenceClassification(RobertaConfig(**SMALL)),
+        ["encoder/0", "encoder/1"],
+    ),
+    "gpt2": (
+        lambda: GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4)),
+        ["self/0", "self/1"],
+    ),
     "t5": (
         lambda: T5ForConditionalGeneration(
-            T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
+            T5Config(
+                vocab_size=50,
+                d_model=16,
+                d_kv=8,
+                d_ff=16,
+                num_layers=1,
+                num_heads=2,
+                decoder_start_token_id=0,
+            )
         ),
         ["encoder/0", "decoder/0", "decoder.cross/0"],
     ),
@@ -51,7 +74,8 @@ def test_a_capture_of_a_model_with_its_head_has_the_names_of_its_study(family):
     assert names == [str(call.site) for call in bare] == wanted
     assert sorted(names) == sorted(el.study(model, ids.numpy(), only="rows").sites)
     modules = dict(model.named_modules())
-    assert all(call.name in modules for call in calls)  # the name of a call is its path in the model that was given
+    # the name of a call is its path in the model that was given
+    assert all(call.name in modules for call in calls)
 
 
 def test_a_module_that_is_not_of_the_library_is_named_by_its_own_paths():
@@ -70,4 +94,8 @@ def test_a_module_that_is_not_of_the_library_is_named_by_its_own_paths():
     ids = np.random.default_rng(0).integers(0, 8, (12, 6))
     with el.capture(module) as calls:
         module(torch.from_numpy(ids))
-    assert [str(call.site) for call in calls] == list(el.study(module, ids, only="rows").sites) == ["model/0", "model/1"]
+    assert (
+        [str(call.site) for call in calls]
+        == list(el.study(module, ids, only="rows").sites)
+        == ["model/0", "model/1"]
+    )

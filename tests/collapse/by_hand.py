@@ -1,10 +1,13 @@
-"""Forwards of nine transformers written out from their weights, with every part of a block on or off.
+"""Forwards of nine transformers written out from their weights, with every part of a block on or
+off.
 
-Nothing of a model runs here but its embeddings: no block, attention, MLP or norm module is called. A sublayer is
+Nothing of a model runs here but its embeddings: no block, attention, MLP or norm module is called.
+A sublayer is
 
     y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
 
-with N before f in pre-norm families; the norms of the embeddings and behind the last block always stay.
+with N before f in pre-norm families; the norms of the embeddings and behind the last block always
+stay.
 
 `frozen` runs the same forwards on other streams with the patterns, norms and gates of a first run.
 """
@@ -39,7 +42,8 @@ class On:
 
 
 class Tape:
-    """Patterns, spreads of norms and gates of MLPs of a first run, which later runs use in place of their own.
+    """Patterns, spreads of norms and gates of MLPs of a first run, which later runs use in place of
+    their own.
 
     Later runs may start stack `stack` from another `stream`, and weigh heads (L, H) and MLPs.
     """
@@ -78,7 +82,9 @@ tape = Tape()
 
 
 def lively(name, dtype=torch.float64, **settings):
-    """A small model of the family with no weight at its neutral value: norms, scales and biases are random too."""
+    """A small model of the family with no weight at its neutral value: norms, scales and biases are
+    random too.
+    """
     cls, config = FAMILIES[name]
     if settings:
         config = copy.deepcopy(config)
@@ -98,7 +104,10 @@ def lively(name, dtype=torch.float64, **settings):
 
 
 def in_dtype(given, dtype=torch.float64):
-    return {key: x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x for key, x in given.items()}
+    return {
+        key: x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
+        for key, x in given.items()
+    }
 
 
 def lin(x, module):
@@ -112,7 +121,9 @@ def conv(x, module):
 
 def normed(x, module):
     """Layer norm, or an RMS norm where there is no bias."""
-    bias, eps = (module.bias, module.eps) if hasattr(module, "bias") else (0.0, module.variance_epsilon)
+    bias, eps = (
+        (module.bias, module.eps) if hasattr(module, "bias") else (0.0, module.variance_epsilon)
+    )
     x = x - x.mean(-1, keepdim=True) if hasattr(module, "bias") else x
     return x / tape.hold((x.square().mean(-1, keepdim=True) + eps).sqrt()) * module.weight + bias
 
@@ -155,7 +166,9 @@ def turned(x, angles):
 
 
 def angles_of(model, length):
-    """(T, F): position × the model's stored frequencies, which are rounded to float32 and so are taken as they are."""
+    """(T, F): position × the model's stored frequencies, which are rounded to float32 and so are
+    taken as they are.
+    """
     return torch.arange(length, dtype=torch.float64)[:, None] * model.rotary_emb.inv_freq.double()
 
 
@@ -177,7 +190,11 @@ def self_attention(q, k, v, out, H, allowed, G=None, angles=None, scale=None, bi
 
     def f(u):
         heads = [by_head(lin(u, m), n) for m, n in ((q, H), (k, G or H), (v, G or H))]
-        turn = heads if angles is None else [turned(heads[0], angles), turned(heads[1], angles), heads[2]]
+        turn = (
+            heads
+            if angles is None
+            else [turned(heads[0], angles), turned(heads[1], angles), heads[2]]
+        )
         return lin(attend(*turn, allowed, scale or heads[0].shape[-1] ** -0.5, bias), out)
 
     return f
@@ -207,7 +224,13 @@ def bert(model, given, on):
     def parts(block):
         s, o = block.attention.self, block.attention.output
         mlp = block.intermediate.dense, block.output.dense
-        return (s.query, s.key, s.value, o.dense), o.LayerNorm, mlp, block.output.LayerNorm, erf_gelu
+        return (
+            (s.query, s.key, s.value, o.dense),
+            o.LayerNorm,
+            mlp,
+            block.output.LayerNorm,
+            erf_gelu,
+        )
 
     x, blocks = model.embeddings(input_ids=given["input_ids"]), map(parts, model.encoder.layer)
     return post_norm(x, given["attention_mask"], model.config.num_attention_heads, on, blocks)
@@ -216,15 +239,33 @@ def bert(model, given, on):
 def albert(model, given, on):
     block = model.encoder.albert_layer_groups[0].albert_layers[0]  # the same one in every layer
     a, mlp = block.attention, (block.ffn, block.ffn_output)
-    parts = (a.query, a.key, a.value, a.dense), a.LayerNorm, mlp, block.full_layer_layer_norm, tanh_gelu
+    parts = (
+        (a.query, a.key, a.value, a.dense),
+        a.LayerNorm,
+        mlp,
+        block.full_layer_layer_norm,
+        tanh_gelu,
+    )
     x = lin(model.embeddings(given["input_ids"]), model.encoder.embedding_hidden_mapping_in)
-    return post_norm(x, given["attention_mask"], a.num_attention_heads, on, [parts] * model.config.num_hidden_layers)
+    return post_norm(
+        x,
+        given["attention_mask"],
+        a.num_attention_heads,
+        on,
+        [parts] * model.config.num_hidden_layers,
+    )
 
 
 def distilbert(model, given, on):
     def parts(block):
         a, mlp = block.attention, (block.ffn.lin1, block.ffn.lin2)
-        return (a.q_lin, a.k_lin, a.v_lin, a.out_lin), block.sa_layer_norm, mlp, block.output_layer_norm, erf_gelu
+        return (
+            (a.q_lin, a.k_lin, a.v_lin, a.out_lin),
+            block.sa_layer_norm,
+            mlp,
+            block.output_layer_norm,
+            erf_gelu,
+        )
 
     x, blocks = model.embeddings(given["input_ids"]), map(parts, model.transformer.layer)
     return post_norm(x, given["attention_mask"], model.config.n_heads, on, blocks)
@@ -241,7 +282,9 @@ def gpt2(model, given, on):
 
     for now, block in switched(on, model.h):
         x = sublayer(x, "attention", block.ln_1, partial(attention, a=block.attn), now)
-        x = sublayer(x, "mlp", block.ln_2, two_maps(block.mlp.c_fc, block.mlp.c_proj, tanh_gelu, conv), now)
+        x = sublayer(
+            x, "mlp", block.ln_2, two_maps(block.mlp.c_fc, block.mlp.c_proj, tanh_gelu, conv), now
+        )
     return (normed(x, model.ln_f),)
 
 
@@ -278,14 +321,25 @@ def gpt_neox(model, given, on):
     allowed = seen(given["attention_mask"], ids.shape[1], causal=True)
 
     def attention(u, a):
-        q, k, v = lin(u, a.query_key_value).view(*u.shape[:2], H, 3, -1).permute(3, 0, 2, 1, 4)  # rows: heads × [q, k, v]
-        return lin(attend(turned(q, angles), turned(k, angles), v, allowed, q.shape[-1] ** -0.5), a.dense)
+        # rows: heads × [q, k, v]
+        q, k, v = lin(u, a.query_key_value).view(*u.shape[:2], H, 3, -1).permute(3, 0, 2, 1, 4)
+        return lin(
+            attend(turned(q, angles), turned(k, angles), v, allowed, q.shape[-1] ** -0.5), a.dense
+        )
 
     for now, block in switched(on, model.layers):
-        f, g = partial(attention, a=block.attention), two_maps(block.mlp.dense_h_to_4h, block.mlp.dense_4h_to_h, erf_gelu)
+        f, g = (
+            partial(attention, a=block.attention),
+            two_maps(block.mlp.dense_h_to_4h, block.mlp.dense_4h_to_h, erf_gelu),
+        )
         norms = block.input_layernorm, block.post_attention_layernorm
-        if model.config.use_parallel_residual:  # one skip for both, kept while one of the branches that run has its own
-            kept = (now.attention and now.attention_skip) or (now.mlp and now.mlp_skip) or not (now.attention or now.mlp)
+        # one skip for both, kept while one of the branches that run has its own
+        if model.config.use_parallel_residual:
+            kept = (
+                (now.attention and now.attention_skip)
+                or (now.mlp and now.mlp_skip)
+                or not (now.attention or now.mlp)
+            )
             u, w = (normed(x, norm) if now.norm else x for norm in norms)
             x = x * kept + (f(u) if now.attention else 0) + (g(w) if now.mlp else 0)
         else:
@@ -303,7 +357,9 @@ def bucket(distance, both_ways, buckets=32, far=128):
     exact = buckets // 2
     if n < exact:
         return side + n
-    return side + min(buckets - 1, exact + int(math.log(n / exact) / math.log(far / exact) * (buckets - exact)))
+    return side + min(
+        buckets - 1, exact + int(math.log(n / exact) / math.log(far / exact) * (buckets - exact))
+    )
 
 
 def t5_stack(stack, x, mask, on, source=None, source_mask=None):
@@ -313,17 +369,27 @@ def t5_stack(stack, x, mask, on, source=None, source_mask=None):
     bias, allowed = table[index].permute(2, 0, 1), seen(mask, T, causal=decodes)
 
     def read(u, a):
-        q, k, v = by_head(lin(u, a.q), H), by_head(lin(source, a.k), H), by_head(lin(source, a.v), H)
+        q, k, v = (
+            by_head(lin(u, a.q), H),
+            by_head(lin(source, a.k), H),
+            by_head(lin(source, a.v), H),
+        )
         return lin(attend(q, k, v, seen(source_mask, T), 1.0), a.o)
 
     for now, block in switched(on, stack.block):
         first, *middle, last = block.layer
         a, m = first.SelfAttention, last.DenseReluDense
         x = sublayer(
-            x, "attention", first.layer_norm, self_attention(a.q, a.k, a.v, a.o, H, allowed, scale=1.0, bias=bias), now
+            x,
+            "attention",
+            first.layer_norm,
+            self_attention(a.q, a.k, a.v, a.o, H, allowed, scale=1.0, bias=bias),
+            now,
         )
         for cross in middle:
-            x = sublayer(x, "attention", cross.layer_norm, partial(read, a=cross.EncDecAttention), now)
+            x = sublayer(
+                x, "attention", cross.layer_norm, partial(read, a=cross.EncDecAttention), now
+            )
         x = sublayer(x, "mlp", last.layer_norm, two_maps(m.wi, m.wo, lambda z: z.clamp_min(0)), now)
     return normed(x, stack.final_layer_norm)
 
@@ -333,13 +399,22 @@ def t5(model, given, on):
     mask, words = given["attention_mask"], model.shared.weight
     encoded = t5_stack(model.encoder, words[given["input_ids"]], mask, on)
     start = words[given["decoder_input_ids"]]
-    return encoded, t5_stack(model.decoder, start, given["decoder_attention_mask"], on, encoded, mask)
+    return encoded, t5_stack(
+        model.decoder, start, given["decoder_attention_mask"], on, encoded, mask
+    )
 
 
 FORWARDS = {
-    "bert": bert, "albert": albert, "distilbert": distilbert, "gpt2": gpt2, "vit": vit, "llama": llama, "gpt_neox": gpt_neox,
-    "gpt_neox-sequential": gpt_neox, "t5": t5,
-}  # fmt: skip
+    "bert": bert,
+    "albert": albert,
+    "distilbert": distilbert,
+    "gpt2": gpt2,
+    "vit": vit,
+    "llama": llama,
+    "gpt_neox": gpt_neox,
+    "gpt_neox-sequential": gpt_neox,
+    "t5": t5,
+}
 
 
 def model_of(kind):
@@ -350,13 +425,17 @@ def model_of(kind):
 
 @torch.no_grad()
 def forward(kind, model, given, layers=None, **switches):
-    """The outputs of all stacks, with the same switches in every layer or a list `layers` of `On`."""
+    """The outputs of all stacks, with the same switches in every layer or a list `layers` of
+    `On`.
+    """
     return FORWARDS[kind](model, given, layers or On(**switches))
 
 
 @torch.no_grad()
 def frozen(kind, model, given, stack=0):
-    """The model's stream into a stack, and the frozen graph from any stream `y` to the stack's output."""
+    """The model's stream into a stack, and the frozen graph from any stream `y` to the stack's
+    output.
+    """
     mine = Tape(records=True)
 
     def run(**weights):

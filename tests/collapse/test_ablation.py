@@ -1,4 +1,6 @@
-"""Ablated models equal forwards written out from their weights, and come back exactly as they were."""
+"""Ablated models equal forwards written out from their weights, and come back exactly as they
+were.
+"""
 
 import types
 
@@ -9,7 +11,18 @@ from torch import nn
 from transformers.models.bert.modeling_bert import BertLayer
 
 from capture.families import CAUSAL, FAMILIES, build, inputs
-from collapse.by_hand import COMBINATIONS, FORWARDS, SWITCHES, distance, forward, in_dtype, lively, masks, model_of, outputs
+from collapse.by_hand import (
+    COMBINATIONS,
+    FORWARDS,
+    SWITCHES,
+    distance,
+    forward,
+    in_dtype,
+    lively,
+    masks,
+    model_of,
+    outputs,
+)
 from eigenlens.capture.precision import stays_double
 from eigenlens.collapse.ablation import VARIANTS, ablated
 from eigenlens.errors import EigenlensError
@@ -22,8 +35,12 @@ PAPER = {
     "SAN+skip": {"mlp": False},
     "full": {},
 }
-PADDED = [(kind, side) for kind in FORWARDS for side in ("right", "left")
-          if kind != "vit" and (side == "right" or kind.partition("-")[0] in CAUSAL)]  # fmt: skip
+PADDED = [
+    (kind, side)
+    for kind in FORWARDS
+    for side in ("right", "left")
+    if kind != "vit" and (side == "right" or kind.partition("-")[0] in CAUSAL)
+]
 
 
 def batch(kind, padding="none", cache=False):
@@ -56,8 +73,15 @@ def test_forwards_by_hand_are_the_models_own(kind):
 @pytest.mark.parametrize("kind", FORWARDS)
 def test_every_combination_of_switches_equals_the_forward_by_hand(kind):
     model, given = model_of(kind), batch(kind)
-    for switches in COMBINATIONS if kind.startswith(("bert", "gpt")) else [*ONE_OFF, *PAPER.values()]:
-        assert furthest(without(model, given, **switches), forward(kind, model, given, **switches), given) < 1e-10, switches
+    for switches in (
+        COMBINATIONS if kind.startswith(("bert", "gpt")) else [*ONE_OFF, *PAPER.values()]
+    ):
+        assert (
+            furthest(
+                without(model, given, **switches), forward(kind, model, given, **switches), given
+            )
+            < 1e-10
+        ), switches
 
 
 @pytest.mark.parametrize("kind", FORWARDS)
@@ -65,7 +89,8 @@ def test_each_switch_alone_changes_the_output(kind):
     """Or the comparison with forwards by hand would say little."""
     model, given = model_of(kind), batch(kind)
     plain = run(model, given)
-    one_skip = ("attention_skip", "mlp_skip") if kind == "gpt_neox" else ()  # side by side, one stays for both
+    # side by side, one stays for both
+    one_skip = ("attention_skip", "mlp_skip") if kind == "gpt_neox" else ()
     for name in SWITCHES:
         far = furthest(without(model, given, **{name: False}), plain, given)
         assert far == 0 if name in one_skip else far > 1e-2, name
@@ -75,7 +100,12 @@ def test_each_switch_alone_changes_the_output(kind):
 def test_padding_stays_out(kind, side):
     model, given = model_of(kind), batch(kind, side)
     for switches in [*ONE_OFF, PAPER["SAN"]]:
-        assert furthest(without(model, given, **switches), forward(kind, model, given, **switches), given) < 1e-10, switches
+        assert (
+            furthest(
+                without(model, given, **switches), forward(kind, model, given, **switches), given
+            )
+            < 1e-10
+        ), switches
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -92,7 +122,12 @@ def test_the_variants_of_the_paper(name):
 def test_a_cache_that_is_written_makes_no_difference(kind):
     model, given = model_of(kind), batch(kind, cache=True)
     for switches in ({}, {"mlp": False}, {"attention_skip": False, "norm": False}):
-        assert furthest(without(model, given, **switches), forward(kind, model, given, **switches), given) < 1e-10, switches
+        assert (
+            furthest(
+                without(model, given, **switches), forward(kind, model, given, **switches), given
+            )
+            < 1e-10
+        ), switches
 
 
 @torch.no_grad()
@@ -195,13 +230,33 @@ def test_a_forward_of_the_modules_own_comes_back():
 @pytest.mark.parametrize(
     ("model", "missing"),
     [
-        (lambda: nn.Sequential(nn.Linear(3, 3)), "Sequential are not known (it has no numbered layers)"),
-        (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1), "TransformerEncoderLayer with self_attn"),
-        (lambda: tf.XLNetModel(tf.XLNetConfig(vocab_size=9, d_model=8, n_layer=1, n_head=2, d_inner=8)), "XLNetLayer with rel_attn, ff"),
-        (lambda: tf.FunnelModel(tf.FunnelConfig(vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8)), "FunnelModel"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 3)),
+            "Sequential are not known (it has no numbered layers)",
+        ),
+        (
+            lambda: nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1
+            ),
+            "TransformerEncoderLayer with self_attn",
+        ),
+        (
+            lambda: tf.XLNetModel(
+                tf.XLNetConfig(vocab_size=9, d_model=8, n_layer=1, n_head=2, d_inner=8)
+            ),
+            "XLNetLayer with rel_attn, ff",
+        ),
+        (
+            lambda: tf.FunnelModel(
+                tf.FunnelConfig(
+                    vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8
+                )
+            ),
+            "FunnelModel",
+        ),
         (lambda: build("gpt_oss"), "GptOssDecoderLayer with self_attn, mlp"),
     ],
-)  # fmt: skip
+)
 def test_a_family_that_is_not_known_is_named(model, missing):
     with pytest.raises(EigenlensError) as error, ablated(model()):
         pass
@@ -209,7 +264,10 @@ def test_a_family_that_is_not_known_is_named(model, missing):
 
 
 def test_a_variant_that_does_not_exist():
-    with pytest.raises(EigenlensError, match=r"'SAN-skip'.*SAN, SAN\+MLP, SAN\+skip, full"), ablated(build("bert"), "SAN-skip"):
+    with (
+        pytest.raises(EigenlensError, match=r"'SAN-skip'.*SAN, SAN\+MLP, SAN\+skip, full"),
+        ablated(build("bert"), "SAN-skip"),
+    ):
         pass
 
 
@@ -221,7 +279,12 @@ class Louder(BertLayer):
 
 
 GRANITE = tf.GraniteConfig(
-    vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, residual_multiplier=0.5
+    vocab_size=99,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    residual_multiplier=0.5,
 )
 
 
@@ -233,7 +296,8 @@ def louder_bert():
 
 @pytest.mark.parametrize(
     ("build_model", "block"),
-    [(louder_bert, "Louder"), (lambda: tf.GraniteModel(GRANITE).eval(), "GraniteDecoderLayer")],  # Llama's parts, but weighed
+    # Llama's parts, but weighed
+    [(louder_bert, "Louder"), (lambda: tf.GraniteModel(GRANITE).eval(), "GraniteDecoderLayer")],
     ids=["louder", "granite"],
 )
 def test_a_block_that_only_looks_like_a_known_one_is_refused(build_model, block):

@@ -17,7 +17,9 @@ from eigenlens.collapse.bounds_layers import layer_bound
 from eigenlens.sources.models import load
 
 DIGITS = 1e-65  # what 80 digits leave of the largest numbers here
-many = settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(
+    max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 fewer = settings(many, max_examples=300)
 
 
@@ -37,7 +39,11 @@ def instances(draw, most_heads=3):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     size = [10.0 ** draw(st.floats(-6, 3)) for _ in range(5)]
     r = size[0] * rng.normal(size=(T, C))
-    shape = draw(st.sampled_from(["plain", "all equal", "some equal", "one apart", "whole numbers", "sparse"]))
+    shape = draw(
+        st.sampled_from(
+            ["plain", "all equal", "some equal", "one apart", "whole numbers", "sparse"]
+        )
+    )
     if shape == "all equal":
         r[:] = r[0]
     elif shape == "some equal":
@@ -55,7 +61,9 @@ def instances(draw, most_heads=3):
 
 
 def precise_head(case, h):
-    """Residual of the head's output about its mean `(T, C)`, and about the theorem's row `c = (x + Rᵀq)ᵀ W`."""
+    """Residual of the head's output about its mean `(T, C)`, and about the theorem's row `c = (x +
+    Rᵀq)ᵀ W`.
+    """
     x, w_qk, w_vo = precise(case.x), precise(case.w_qk[h]), precise(case.w_vo[h])
     scale, u, v = mpmath.mpf(case.scale), precise(case.of_query[h]), precise(case.of_key[h])
     centre = x.sum(0) / len(x)
@@ -66,7 +74,11 @@ def precise_head(case, h):
 
 
 def float_patterns(case):
-    scores = case.scale * case.x @ case.w_qk @ case.x.T + case.of_query[:, :, None] + case.of_key[:, None]
+    scores = (
+        case.scale * case.x @ case.w_qk @ case.x.T
+        + case.of_query[:, :, None]
+        + case.of_key[:, None]
+    )
     scores = torch.from_numpy(scores)
     return torch.softmax(scores, -1), scores
 
@@ -85,7 +97,8 @@ def test_no_violation_in_a_thousand_random_instances(case):
         total_mean, total_best = total_mean + about_mean, total_best + about_best
         of_mean, of_best = norm_1_inf(about_mean), norm_1_inf(about_best)
         r = np.abs(residual(x).numpy())
-        # E = R W Rᵀ may cancel to less than the rounding of its own terms; D is known no better than this
+        # E = R W Rᵀ may cancel to less than the rounding of its own terms; D is known no better
+        # than this
         of_d = 1e-14 * C * case.scale * (r @ np.abs(case.w_qk[h]) @ r.T).max()
         slack = math.sqrt(T) * of_d * bound.residual_in * norm_1_inf(case.w_vo[h]) + DIGITS
         assert bound.violated == ()
@@ -94,7 +107,10 @@ def test_no_violation_in_a_thousand_random_instances(case):
         published = 4 * bound.gamma * bound.beta * case.scale * bound.residual_in**3
         norms = layer_norms([w_qk[h]], [w_vo[h]], case.scale)
         assert bound.max_d <= norms.scale * norms.qk[0] * bound.residual_in**2 * (1 + 1e-9)
-        assert of_mean <= mpmath.exp(depth_bound(bound.residual_in, [norms], T).sharp[1]) * (1 + 1e-9) + slack
+        assert (
+            of_mean
+            <= mpmath.exp(depth_bound(bound.residual_in, [norms], T).sharp[1]) * (1 + 1e-9) + slack
+        )
         for of in (of_mean, of_best):
             assert of <= published * (1 + 1e-9) + slack  # whether or not max D ≤ 1.256
             assert of <= bound.unconditional * (1 + 1e-9) + slack
@@ -109,13 +125,23 @@ def test_no_violation_in_a_thousand_random_instances(case):
     for name in ("cubic", "published", "unconditional", "sharp", "linear"):
         value = getattr(layer, name)
         assert value is None or norm_1_inf(total_mean) <= value * (1 + 1e-9) + slack
-        assert value is None or name in ("sharp", "linear") or norm_1_inf(total_best) <= value * (1 + 1e-9) + slack
+        assert (
+            value is None
+            or name in ("sharp", "linear")
+            or norm_1_inf(total_best) <= value * (1 + 1e-9) + slack
+        )
 
 
 @fewer
-@given(instances(most_heads=1), st.sampled_from(["causal", "random mask", "same keys", "bias", "huge bias"]), st.booleans())
+@given(
+    instances(most_heads=1),
+    st.sampled_from(["causal", "random mask", "same keys", "bias", "huge bias"]),
+    st.booleans(),
+)
 def test_no_violation_with_masks_and_biases(case, kind, from_pattern):
-    """Only what the true scores allow is claimed: nothing but Dobrushin's bound where rows see different keys."""
+    """Only what the true scores allow is claimed: nothing but Dobrushin's bound where rows see
+    different keys.
+    """
     T = len(case.x)
     _, scores = float_patterns(case)
     rng = np.random.default_rng(T)
@@ -126,7 +152,9 @@ def test_no_violation_with_masks_and_biases(case, kind, from_pattern):
         allowed = torch.from_numpy(rng.random((T, T)) < 0.5) | torch.eye(T, dtype=torch.bool)
     elif kind == "same keys":
         allowed = torch.arange(T)[None].expand(T, T) >= T // 3
-    bias = {"bias": 1.0, "huge bias": 1e4}.get(kind, 0.0) * torch.from_numpy(rng.normal(size=(T, T)))
+    bias = {"bias": 1.0, "huge bias": 1e4}.get(kind, 0.0) * torch.from_numpy(
+        rng.normal(size=(T, T))
+    )
     scores = (scores[0] + bias).masked_fill(~allowed, -torch.inf)
     x, w_qk, w_vo = (torch.from_numpy(a) for a in (case.x, case.w_qk[0], case.w_vo[0]))
     pattern = torch.softmax(scores, -1)
@@ -134,19 +162,32 @@ def test_no_violation_with_masks_and_biases(case, kind, from_pattern):
     bound = head_bound(x, pattern, w_qk, w_vo, case.scale, applicable=False, scores=given_scores)
     assert bound.cubic is None and not bound.holds
     rows = [set(np.flatnonzero(row)) for row in (pattern > 0 if from_pattern else allowed).numpy()]
-    assert (bound.unconditional is None) == (bound.sharp is None) == any(row != rows[0] for row in rows)
+    assert (
+        (bound.unconditional is None)
+        == (bound.sharp is None)
+        == any(row != rows[0] for row in rows)
+    )
     assert bound.violated == ()
     if bound.sharp is not None:  # the score-based E bounds the pattern itself, row by row
         e, seen = deviation(pattern.log() if from_pattern else scores)
-        p, s, m = pattern.numpy(), (pattern.log() if from_pattern else scores).numpy(), seen[0].numpy()
+        p, s, m = (
+            pattern.numpy(),
+            (pattern.log() if from_pattern else scores).numpy(),
+            seen[0].numpy(),
+        )
         r = (s - e.numpy())[0][m]  # the scores less E are row constants + 1rᵀ
         q = np.exp(r - r.max()) / np.exp(r - r.max()).sum()
         distance = np.abs(p[:, m] - q).sum(1)
-        assert (distance <= 2 * np.tanh(spread(e, seen).numpy() / 4) + 1e-12 * (1 + np.abs(s[:, m]).max())).all()
+        assert (
+            distance
+            <= 2 * np.tanh(spread(e, seen).numpy() / 4) + 1e-12 * (1 + np.abs(s[:, m]).max())
+        ).all()
 
 
 def test_no_head_of_a_real_bert_breaks_a_bound():
-    """MiniLM in double precision, pattern and scores by hand; the layer's output is that of its own module."""
+    """MiniLM in double precision, pattern and scores by hand; the layer's output is that of its own
+    module.
+    """
     model = load("minilm").module.double()
     ids = torch.arange(1000, 1024)[None]
     with torch.no_grad():
@@ -155,11 +196,15 @@ def test_no_head_of_a_real_bert_breaks_a_bound():
     scale = (C // H) ** -0.5
     for layer, block in enumerate(model.encoder.layer):
         own, dense, x = block.attention.self, block.attention.output.dense, states[layer][0]
-        q, k, v = (part.weight.reshape(H, C // H, C).detach() for part in (own.query, own.key, own.value))
+        q, k, v = (
+            part.weight.reshape(H, C // H, C).detach() for part in (own.query, own.key, own.value)
+        )
         o = dense.weight.reshape(C, H, C // H).detach()
         w_qk, w_vo = [q[h].T @ k[h] for h in range(H)], [(o[:, h] @ v[h]).T for h in range(H)]
         with torch.no_grad():
-            queries, keys = (part(x).reshape(-1, H, C // H).transpose(0, 1) for part in (own.query, own.key))
+            queries, keys = (
+                part(x).reshape(-1, H, C // H).transpose(0, 1) for part in (own.query, own.key)
+            )
             scores = scale * queries @ keys.transpose(1, 2)
             out = dense(own(states[layer])[0][0]).numpy()
         patterns = torch.softmax(scores, -1)
@@ -168,5 +213,7 @@ def test_no_head_of_a_real_bert_breaks_a_bound():
         assert by_weights.violated == by_scores.violated == ()
         assert all(head.violated == () for head in (*by_weights.heads, *by_scores.heads))
         assert by_weights.residual_out == pytest.approx(norm_1_inf(out - out.mean(0)), rel=1e-6)
-        assert [h.max_d for h in by_weights.heads] == pytest.approx([h.max_d for h in by_scores.heads], rel=1e-6)
+        assert [h.max_d for h in by_weights.heads] == pytest.approx(
+            [h.max_d for h in by_scores.heads], rel=1e-6
+        )
         assert by_scores.cubic is None and by_scores.published is None

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from collapse.heads import norm_1_inf, precise, softmax
-from eigenlens.collapse.bounds_depth import LayerNorms, depth_bound, layer_norms, log_published, mlp_lipschitz
+from eigenlens.collapse.bounds_depth import (
+    LayerNorms,
+    depth_bound,
+    layer_norms,
+    log_published,
+    mlp_lipschitz,
+)
 from eigenlens.errors import EigenlensError
 
 
@@ -17,23 +23,28 @@ def test_depth_in_logs_is_the_product(L):
     gamma, beta, scale, heads, lipschitz, r = 1.7, 0.9, 0.35, 3, 1.2, 0.4
     k = mpmath.mpf(4) * gamma * beta * scale * heads * lipschitz
     direct = float(mpmath.log(k ** ((3**L - 1) // 2) * mpmath.mpf(r) ** (3**L)))
-    assert log_published(r, L, gamma=gamma, beta=beta, scale=scale, heads=heads, lipschitz=lipschitz) == pytest.approx(
-        direct, rel=1e-12
-    )
+    assert log_published(
+        r, L, gamma=gamma, beta=beta, scale=scale, heads=heads, lipschitz=lipschitz
+    ) == pytest.approx(direct, rel=1e-12)
     layers = [LayerNorms((0.6,) * heads, (1.5,) * heads, scale, lipschitz, (gamma,) * heads)] * L
     assert depth_bound(r, layers, tokens=5).published[-1] == pytest.approx(direct, rel=1e-12)
 
 
 def test_different_layers_are_fed_into_each_other():
     rng = np.random.default_rng(2)
-    layers = [LayerNorms(tuple(rng.random(2)), tuple(rng.random(2)), 0.5, 1 + rng.random()) for _ in range(4)]
+    layers = [
+        LayerNorms(tuple(rng.random(2)), tuple(rng.random(2)), 0.5, 1 + rng.random())
+        for _ in range(4)
+    ]
     T = 6
     cubic = sharp = mpmath.mpf("0.8")
     bound = depth_bound(0.8, layers, T)
     assert bound.published[0] == bound.sharp[0] == pytest.approx(math.log(0.8))
     for depth, layer in enumerate(layers, 1):
         lam = layer.lipschitz
-        cubic = sum(4 * math.sqrt(T) * q * v for q, v in zip(layer.qk, layer.vo)) * 0.5 * lam * cubic**3
+        cubic = (
+            sum(4 * math.sqrt(T) * q * v for q, v in zip(layer.qk, layer.vo)) * 0.5 * lam * cubic**3
+        )
         tau_v = sum(mpmath.tanh(0.5 * q * sharp**2 / 2) * v for q, v in zip(layer.qk, layer.vo))
         sharp = math.sqrt(T - 1) * tau_v * 2 * (1 - 1 / T) * lam * sharp
         assert bound.published[depth] == pytest.approx(float(mpmath.log(cubic)), rel=1e-10)

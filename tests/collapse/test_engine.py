@@ -1,4 +1,6 @@
-"""A collapse run on a cluster: the numbers of the local engine to the last bit, and what is said where shards fail."""
+"""A collapse run on a cluster: the numbers of the local engine to the last bit, and what is said
+where shards fail.
+"""
 
 import json
 
@@ -46,8 +48,12 @@ def test_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, clus
     assert found(made.record()) == found(whole)
     assert made.record()["sentence"] == whole["sentence"] and made.facts["notes"] == []
     assert {what: (done, total) for what, done, total in told} == {
-        "full": (44, 44), "SAN": (44, 44), "without norm": (44, 44), "paths": (5, 5), "bounds": (2, 2),
-    }  # fmt: skip
+        "full": (44, 44),
+        "SAN": (44, 44),
+        "without norm": (44, 44),
+        "paths": (5, 5),
+        "bounds": (2, 2),
+    }
 
 
 def test_in_double_too(world, cluster):
@@ -93,15 +99,23 @@ def failing(monkeypatch, job, at):
 
 def test_a_shard_that_fails_ends_the_run_and_is_named(world, monkeypatch, tmp_path):
     failing(monkeypatch, passes.PathPass, {3})
-    with pytest.raises(el.EigenlensError, match=r"^shard 3 \(1 input of the document .*\) failed: ValueError: no$"):
+    with pytest.raises(
+        el.EigenlensError, match=r"^shard 3 \(1 input of the document .*\) failed: ValueError: no$"
+    ):
         el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local())
     monkeypatch.undo()
     monkeypatch.setattr(measure, "TOKENS", 64)
-    monkeypatch.setattr(passes.CurvePass, "run", lambda *_: pytest.fail("a finished part was done again"))
-    assert el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local(), resume=True).error < 1e-4
+    monkeypatch.setattr(
+        passes.CurvePass, "run", lambda *_: pytest.fail("a finished part was done again")
+    )
+    assert (
+        el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local(), resume=True).error < 1e-4
+    )
 
 
-def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(world, whole, monkeypatch, tmp_path):
+def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(
+    world, whole, monkeypatch, tmp_path
+):
     failing(monkeypatch, passes.CurvePass, {0})
     failing(monkeypatch, passes.BoundPass, {0, 1})
     run = el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local("partial"))
@@ -109,9 +123,12 @@ def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(world, wh
     assert len(numbers) == 1 and 0 < 44 - numbers.pop() <= 8
     notes = run.facts["notes"]
     told = "what was found of {} is partial: 1 shard with"
-    assert [told.format(name) in note for name, note in zip(("full", "SAN", "without norm"), notes)] == [True] * 3
+    assert [
+        told.format(name) in note for name, note in zip(("full", "SAN", "without norm"), notes)
+    ] == [True] * 3
     assert notes[0].endswith("with: ValueError: no")
-    assert notes[3] == "bounds left out: ValueError: no" and run.bounds == []  # nothing came through
+    # nothing came through
+    assert notes[3] == "bounds left out: ValueError: no" and run.bounds == []
     assert run.record()["paths"] == whole["paths"]
     again = el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local("partial"), resume=True)
     assert again.facts["notes"] == notes
@@ -121,7 +138,10 @@ def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, 
     few = {**ASKED, "variants": [], "paths": 0, "bounds": 0}
     el.collapse(*world, tmp_path / "run", **few)
     for how in ({"resume": True}, {"force": True}):
-        with locked(tmp_path / "run"), pytest.raises(el.EigenlensError, match="another process is at work in"):
+        with (
+            locked(tmp_path / "run"),
+            pytest.raises(el.EigenlensError, match="another process is at work in"),
+        ):
             el.collapse(*world, tmp_path / "run", **few, **how)
     assert (tmp_path / "run" / "collapse.json").is_file()  # nothing was removed
     torch.set_num_threads(2)
@@ -135,11 +155,25 @@ def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, 
 
 def test_the_command_joins_a_cluster(world, cluster, whole, tmp_path, run):
     model, text = world
-    asked = ("--inputs", 44, "--length", 16, "--paths", 0, "--bounds", 0, "--variants", "SAN", "--json")
+    asked = (
+        "--inputs",
+        44,
+        "--length",
+        16,
+        "--paths",
+        0,
+        "--bounds",
+        0,
+        "--variants",
+        "SAN",
+        "--json",
+    )
     join = ("--engine", "dask", "--scheduler", cluster._client.scheduler.address)
     ended = run("collapse", model, text, "-o", tmp_path / "run", *asked, *join)
     assert ended.code == 0, ended.err
     curves = json.loads(ended.out)["curves"]
-    assert curves == json.loads(json.dumps({name: whole["curves"][name] for name in ("full", "SAN")}))
+    assert curves == json.loads(
+        json.dumps({name: whole["curves"][name] for name in ("full", "SAN")})
+    )
     ended = run("collapse", model, text, "-o", tmp_path / "none", "--workers", 2)
     assert ended.code == 2 and "add --engine dask" in ended.err

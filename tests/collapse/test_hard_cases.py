@@ -1,4 +1,6 @@
-"""Hard cases of freezing and ablating: padding, caches, nesting, dropout, blocks that only look like known ones."""
+"""Hard cases of freezing and ablating: padding, caches, nesting, dropout, blocks that only look
+like known ones.
+"""
 
 import copy
 
@@ -14,9 +16,24 @@ from eigenlens.collapse.ablation import ablated
 from eigenlens.collapse.sampling import PathSample, rerun_paths
 from eigenlens.explain import freeze
 
-PRE_NORM = ["modernbert", "gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "phi", "gemma2", "t5", "clip"]
+PRE_NORM = [
+    "modernbert",
+    "gpt2",
+    "opt",
+    "gpt_neox",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "phi",
+    "gemma2",
+    "t5",
+    "clip",
+]
 DECODERS, TWO_SIDED = sorted(CAUSAL - {"gpt_oss"}), ["t5", "bart", "marian", "whisper"]
-CACHED = [(n, p) for n in DECODERS for p in ("none", "left", "right")] + [(n, p) for n in TWO_SIDED for p in ("none", "right")]
+CACHED = [(n, p) for n in DECODERS for p in ("none", "left", "right")] + [
+    (n, p) for n in TWO_SIDED for p in ("none", "right")
+]
 
 
 @torch.no_grad()
@@ -36,13 +53,20 @@ def test_freeze_with_the_cache_that_a_model_makes_by_default(name, padding):
     model, given = lively(name), in_dtype(inputs(name, padding))
     with stays_double():
         found, own = freeze(model, given), outputs(model(**given))
-    for graph, output, real in zip(found, own, masks(given) if "attention_mask" in given else [None, None]):
+    for graph, output, real in zip(
+        found, own, masks(given) if "attention_mask" in given else [None, None]
+    ):
         assert distance(graph(graph.inputs), output, real) < 1e-10
 
 
 def test_the_self_check_also_with_a_cache():
     config = tf.GraniteConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, residual_multiplier=0.5
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        residual_multiplier=0.5,
     )
     model = tf.GraniteModel(config).eval()
     with pytest.raises(EigenlensError, match="not built as"), ablated(model):
@@ -61,7 +85,9 @@ def test_the_check_of_a_block_is_not_captured(name):
             model(**given)
             model(**given)
     sites = [str(call.site) for call in plain]
-    assert [str(call.site) for call in first] == sites and [str(call.site) for call in second] == 2 * sites
+    assert [str(call.site) for call in first] == sites and [
+        str(call.site) for call in second
+    ] == 2 * sites
 
 
 def test_nested_ablations_run():
@@ -78,7 +104,9 @@ def test_t5_paths_keep_their_position_bias():
     with stays_double():
         found = rerun_paths(model, given, sample, stack="encoder")[0]
     small = copy.deepcopy(model)
-    small.encoder.block[1].layer[0].SelfAttention.o.weight.data[:, [c for c in range(32) if c // 8 != 2]] = 0
+    small.encoder.block[1].layer[0].SelfAttention.o.weight.data[
+        :, [c for c in range(32) if c // 8 != 2]
+    ] = 0
     want = forward("t5", small, given, layers=[On(attention=False), On(attention_skip=False)])[0]
     assert distance(found, want) < 1e-10
 
@@ -106,6 +134,8 @@ def test_dropout_in_training(name):
 
 
 def test_an_unknown_block_in_nested_lists_is_named():
-    model = tf.FunnelModel(tf.FunnelConfig(vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8))
+    model = tf.FunnelModel(
+        tf.FunnelConfig(vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8)
+    )
     with pytest.raises(EigenlensError, match="FunnelLayer with"), ablated(model):
         pass

@@ -1,7 +1,9 @@
-"""Terms by path length against two other ways to them: all paths one by one, and a frozen forward by hand whose heads are weighed.
+"""Terms by path length against two other ways to them: all paths one by one, and a frozen forward
+by hand whose heads are weighed.
 
-With every head's output times a and every MLP's times b, the frozen forward is the polynomial `Σ_k,m a^k b^m X_k,m` (plus
-biases, which the forward of a zero stream gives), so that values at a few a and b give all X_k,m without any path.
+With every head's output times a and every MLP's times b, the frozen forward is the polynomial
+`Σ_k,m a^k b^m X_k,m` (plus biases, which the forward of a zero stream gives), so that values at a
+few a and b give all X_k,m without any path.
 """
 
 from itertools import product
@@ -43,7 +45,9 @@ def by_interpolation(by_hand, x, layers, by):
         return coefficients(torch.stack([linear(by_hand, x, a * ones) for a in at]))
     if by == "mlp":
         return coefficients(torch.stack([linear(by_hand, x, ones, float(b)) for b in at]))
-    grid = torch.stack([torch.stack([linear(by_hand, x, a * ones, float(b)) for b in at]) for a in at])
+    grid = torch.stack(
+        [torch.stack([linear(by_hand, x, a * ones, float(b)) for b in at]) for a in at]
+    )
     return coefficients(coefficients(grid).transpose(0, 1)).transpose(0, 1)
 
 
@@ -67,12 +71,18 @@ def test_terms_are_the_coefficients_of_the_weighed_forward(kind, by):
 
 @torch.no_grad()
 @pytest.mark.parametrize("by", ["attention", "mlp", "both"])
-@pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "llama", "gpt_neox", "dinov2", "phi", "t5", "bart"])
+@pytest.mark.parametrize(
+    "name", ["bert", "albert", "gpt2", "llama", "gpt_neox", "dinov2", "phi", "t5", "bart"]
+)
 def test_terms_are_the_sums_over_all_paths(name, by):
     """Of encoders and decoders; a cross-attention is no choice, for it reads another stack."""
     two = {"t5", "dinov2", "bart"}  # layers they have anyway
     model = lively(name) if name in two else lively(name, num_hidden_layers=2)
-    given = in_dtype(inputs(name)) if name == "dinov2" else {**batch(name), **({"use_cache": False} if name == "bart" else {})}
+    given = (
+        in_dtype(inputs(name))
+        if name == "dinov2"
+        else {**batch(name), **({"use_cache": False} if name == "bart" else {})}
+    )
     with stays_double():
         found = freeze(model, given)
     assert len(found) == (2 if name in {"t5", "bart"} else 1)
@@ -80,23 +90,37 @@ def test_terms_are_the_sums_over_all_paths(name, by):
         terms = path_lengths(graph, by).terms
         want, number = torch.zeros_like(terms), 0
         for path in enumerate_paths(graph):
-            hops = {"attention": path.length(), "mlp": path.length("mlp"), "both": (path.length(), path.length("mlp"))}[by]
+            hops = {
+                "attention": path.length(),
+                "mlp": path.length("mlp"),
+                "both": (path.length(), path.length("mlp")),
+            }[by]
             want[hops] += path.term
             number += 1
         side_by_side = name in {"gpt_neox", "phi"}
-        assert number == path_number(graph) == ((1 + HEADS + 1) ** 2 if side_by_side else ((1 + HEADS) * 2) ** 2)
+        assert (
+            number
+            == path_number(graph)
+            == ((1 + HEADS + 1) ** 2 if side_by_side else ((1 + HEADS) * 2) ** 2)
+        )
         torch.testing.assert_close(terms, want, rtol=1e-9, atol=1e-11)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "gpt_neox"])
 def test_each_path_is_its_own_product_of_heads(kind):
-    """The forward by hand with only the heads S on sums all paths over subsets of S; inclusion and exclusion leaves one."""
+    """The forward by hand with only the heads S on sums all paths over subsets of S; inclusion and
+    exclusion leaves one.
+    """
     model = lively(kind, num_hidden_layers=2)
     graph, x, by_hand = graphs(kind, model=model)
     by_heads = {}
     for path in enumerate_paths(graph):
-        taken = [hop for hop, stage in zip(path.hops, graph.stages()) if any(b.kind == "attention" for b in stage.branches)]
+        taken = [
+            hop
+            for hop, stage in zip(path.hops, graph.stages())
+            if any(b.kind == "attention" for b in stage.branches)
+        ]
         key = tuple(hop[1] if hop is not None and hop[0] == "attention" else None for hop in taken)
         by_heads[key] = by_heads.get(key, 0) + path.term
     assert set(by_heads) == set(product([None, *range(HEADS)], repeat=2))
@@ -118,7 +142,20 @@ def test_each_path_is_its_own_product_of_heads(kind):
 @torch.no_grad()
 @pytest.mark.parametrize("by", ["attention", "mlp", "both"])
 @pytest.mark.parametrize(
-    "name", ["bert", "modernbert", "opt", "mistral", "gemma2", "phi", "t5", "bart", "whisper", "dinov2", "clip"]
+    "name",
+    [
+        "bert",
+        "modernbert",
+        "opt",
+        "mistral",
+        "gemma2",
+        "phi",
+        "t5",
+        "bart",
+        "whisper",
+        "dinov2",
+        "clip",
+    ],
 )
 def test_terms_and_bias_add_up_to_the_models_output(name, by):
     model, given = lively(name), in_dtype(inputs(name))
@@ -145,21 +182,30 @@ def test_they_add_up_in_float32():
 def test_the_error_says_when_they_do_not():
     graph, *_ = graphs("bert")
     lengths = path_lengths(graph)
-    broken = type(lengths)(lengths.terms, 0 * lengths.bias, lengths.output, "attention", lengths.heads)
+    broken = type(lengths)(
+        lengths.terms, 0 * lengths.bias, lengths.output, "attention", lengths.heads
+    )
     assert broken.error == pytest.approx(float(lengths.bias.norm() / lengths.output.norm()))
 
 
 def through_each_head(graph, x, by_hand, real):
-    """`Σ ⟨path, Y⟩ / ‖Y‖²` over paths through head (l, h), by length: X_k less what is left of it with the head at zero."""
+    """`Σ ⟨path, Y⟩ / ‖Y‖²` over paths through head (l, h), by length: X_k less what is left of it
+    with the head at zero.
+    """
     layers = len(graph.branches("attention"))
     keep = torch.ones(x.shape[:2], dtype=torch.float64) if real is None else real.double()
     y = by_hand(x) * keep[..., None]
 
     def shares(gates):
-        terms = coefficients(torch.stack([linear(by_hand, x, a * gates) for a in range(layers + 1)]))
+        terms = coefficients(
+            torch.stack([linear(by_hand, x, a * gates) for a in range(layers + 1)])
+        )
         return ((terms * y).sum((2, 3)) / y.square().sum((1, 2))).mean(1)  # (K+1,)
 
-    ones, want = torch.ones(layers, HEADS, dtype=torch.float64), torch.zeros(layers, HEADS, layers + 1, dtype=torch.float64)
+    ones, want = (
+        torch.ones(layers, HEADS, dtype=torch.float64),
+        torch.zeros(layers, HEADS, layers + 1, dtype=torch.float64),
+    )
     for layer, head in product(range(layers), range(HEADS)):
         off = ones.clone()
         off[layer, head] = 0
@@ -168,7 +214,10 @@ def through_each_head(graph, x, by_hand, real):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("kind", "padding"), [("bert", "right"), ("gpt2", "left"), ("gpt_neox", "none"), ("vit", "none")])
+@pytest.mark.parametrize(
+    ("kind", "padding"),
+    [("bert", "right"), ("gpt2", "left"), ("gpt_neox", "none"), ("vit", "none")],
+)
 def test_head_marginals_are_what_is_lost_without_the_head(kind, padding):
     graph, x, by_hand = graphs(kind, padding)
     real = None if padding == "none" else masks(batch(kind, padding))[0]
@@ -204,9 +253,15 @@ def test_numbers_of_a_term_against_numpy(padding):
     shares, sizes, residuals = lengths.shares(), lengths.sizes(), lengths.residuals()
     for index, part in enumerate(parts):
         rows = [(part[b][real[b]], y[b][real[b]]) for b in range(len(y))]
-        assert float(shares[index]) == pytest.approx(np.mean([(p * o).sum() / (o * o).sum() for p, o in rows]))
-        assert float(sizes[index]) == pytest.approx(np.mean([np.linalg.norm(p) / np.linalg.norm(o) for p, o in rows]))
-        assert float(residuals[index]) == pytest.approx(np.mean([norm(p - p.mean(0)) / norm(p) for p, _ in rows]))
+        assert float(shares[index]) == pytest.approx(
+            np.mean([(p * o).sum() / (o * o).sum() for p, o in rows])
+        )
+        assert float(sizes[index]) == pytest.approx(
+            np.mean([np.linalg.norm(p) / np.linalg.norm(o) for p, o in rows])
+        )
+        assert float(residuals[index]) == pytest.approx(
+            np.mean([norm(p - p.mean(0)) / norm(p) for p, _ in rows])
+        )
     assert float(shares.sum()) == pytest.approx(1)
 
 
@@ -220,11 +275,15 @@ def test_rows_name_hops_and_numbers_of_paths():
     rows = path_lengths(graph).rows()
     assert [row["attention_hops"] for row in rows] == [0, 1, 2, 3, None]
     assert [row["paths"] for row in rows] == [1, 12, 48, 64, None]
-    assert [row["path_share"] for row in rows[:-1]] == pytest.approx([1 / 125, 12 / 125, 48 / 125, 64 / 125])
+    assert [row["path_share"] for row in rows[:-1]] == pytest.approx(
+        [1 / 125, 12 / 125, 48 / 125, 64 / 125]
+    )
     assert [row["part"] for row in rows] == ["paths"] * 4 + ["bias"]
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     both = path_lengths(graph, "both").rows()
-    assert [(row["attention_hops"], row["mlp_hops"]) for row in both[:-1]] == list(product(range(4), range(4)))
+    assert [(row["attention_hops"], row["mlp_hops"]) for row in both[:-1]] == list(
+        product(range(4), range(4))
+    )
     assert [row["mlp_hops"] for row in path_lengths(graph, "mlp").rows()] == [0, 1, 2, 3, None]
 
 
@@ -247,7 +306,14 @@ def test_numbers_of_paths_through_layers_of_unlike_heads():
 
 @pytest.mark.parametrize(
     ("layers", "heads", "published"),
-    [(12, 12, 0.383), (6, 12, 0.619), (24, 16, 0.233), (32, 16, 0.144), (96, 96, 0.370), (12, 3, 0.032)],
+    [
+        (12, 12, 0.383),
+        (6, 12, 0.619),
+        (24, 16, 0.233),
+        (32, 16, 0.144),
+        (96, 96, 0.370),
+        (12, 3, 0.032),
+    ],
     ids=["BERT-base", "DistilBERT", "BERT-large", "ViT-H", "GPT-3", "DeiT-T"],
 )
 def test_published_shares_of_paths_through_every_layer(layers, heads, published):
@@ -258,7 +324,9 @@ def test_published_shares_of_paths_through_every_layer(layers, heads, published)
 def test_too_many_paths_are_refused_with_their_number():
     graph, *_ = graphs("bert")
     assert path_number(graph) == prod([1 + HEADS, 2] * 3) == 1000
-    with pytest.raises(EigenlensError, match=r"1,000 paths are too many to enumerate \(at most 999\)"):
+    with pytest.raises(
+        EigenlensError, match=r"1,000 paths are too many to enumerate \(at most 999\)"
+    ):
         next(iter(enumerate_paths(graph, most=999)))
     assert next(iter(enumerate_paths(graph, most=1000))).hops == (None,) * 6
 

@@ -1,4 +1,6 @@
-"""Random paths: their probabilities, that estimates are unbiased, and single paths against forwards and products by hand."""
+"""Random paths: their probabilities, that estimates are unbiased, and single paths against forwards
+and products by hand.
+"""
 
 import copy
 from collections import Counter
@@ -25,27 +27,41 @@ from eigenlens.errors import EigenlensError
 from eigenlens.explain import freeze
 
 L, H = 3, 4
-WEIGHTS = torch.tensor([[1.0, 2.0, 0.5, 0.1], [3.0, 1.0, 1.0, 0.7], [0.2, 0.3, 4.0, 1.0]], dtype=torch.float64)
+WEIGHTS = torch.tensor(
+    [[1.0, 2.0, 0.5, 0.1], [3.0, 1.0, 1.0, 0.7], [0.2, 0.3, 4.0, 1.0]], dtype=torch.float64
+)
 
 
 def every_path(hops, layers=L):
     """All (layers, heads) of so many hops."""
-    return [(taken, heads) for taken in combinations(range(layers), hops) for heads in product(range(H), repeat=hops)]
+    return [
+        (taken, heads)
+        for taken in combinations(range(layers), hops)
+        for heads in product(range(H), repeat=hops)
+    ]
 
 
 def probabilities(weights, hops):
     """`Π w_{l,h}` over its sum over all paths of that length."""
-    size = {path: np.prod([float(weights[l, h]) for l, h in zip(*path)]) for path in every_path(hops, len(weights))}
+    size = {
+        path: np.prod([float(weights[l, h]) for l, h in zip(*path)])
+        for path in every_path(hops, len(weights))
+    }
     return {path: value / sum(size.values()) for path, value in size.items()}
 
 
 def sample_of(paths):
-    layers, heads = (torch.tensor([path[part] for path in paths]).view(len(paths), -1) for part in (0, 1))
+    layers, heads = (
+        torch.tensor([path[part] for path in paths]).view(len(paths), -1) for part in (0, 1)
+    )
     return PathSample(layers, heads, torch.zeros(len(paths), dtype=torch.float64))
 
 
 def drawn(sample):
-    return [(tuple(layers), tuple(heads)) for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist())]
+    return [
+        (tuple(layers), tuple(heads))
+        for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist())
+    ]
 
 
 @pytest.mark.parametrize("weights", [torch.ones(L, H), WEIGHTS], ids=["equal", "unlike"])
@@ -62,9 +78,14 @@ def test_paths_come_as_often_as_their_probability(hops, weights):
     assert sum(said.values()) == pytest.approx(1 - sum(want[path] for path in rare), abs=1e-9)
     assert sum(want[path] for path in rare) < 1e-3
     often = [path for path in want if want[path] * 20_000 >= 5]
-    counts, expected = np.array([seen[path] for path in often]), np.array([want[path] * 20_000 for path in often])
+    counts, expected = (
+        np.array([seen[path] for path in often]),
+        np.array([want[path] * 20_000 for path in often]),
+    )
     if len(often) > 1:
-        assert ((counts - expected) ** 2 / expected).sum() < stats.chi2.ppf(1 - 1e-6, len(often) - 1)
+        assert ((counts - expected) ** 2 / expected).sum() < stats.chi2.ppf(
+            1 - 1e-6, len(often) - 1
+        )
 
 
 def test_hops_are_in_order_and_found_by_layer():
@@ -98,7 +119,9 @@ def test_weights_that_would_bias(bad):
 
 
 def by_hand_term(by_hand, x, path):
-    """A path's term from forwards with only some of its heads on: inclusion and exclusion over its hops."""
+    """A path's term from forwards with only some of its heads on: inclusion and exclusion over its
+    hops.
+    """
     total = 0
     for some in product((0, 1), repeat=len(path[0])):
         gates = torch.zeros(L, H, dtype=torch.float64)
@@ -124,8 +147,12 @@ def test_frozen_terms_are_those_of_the_forward_by_hand(kind):
 def terms_by_hand(by_hand, x):
     """(L+1, B, T, C): the coefficients of the forward with all heads times 0, 1, …, L."""
     ones, zero = torch.ones(L, H, dtype=torch.float64), torch.zeros_like(x)
-    values = torch.stack([by_hand(x, heads=a * ones) - by_hand(zero, heads=a * ones) for a in range(L + 1)])
-    return torch.tensordot(torch.from_numpy(np.linalg.inv(np.vander(np.arange(L + 1.0), increasing=True))), values, 1)
+    values = torch.stack(
+        [by_hand(x, heads=a * ones) - by_hand(zero, heads=a * ones) for a in range(L + 1)]
+    )
+    return torch.tensordot(
+        torch.from_numpy(np.linalg.inv(np.vander(np.arange(L + 1.0), increasing=True))), values, 1
+    )
 
 
 @torch.no_grad()
@@ -170,12 +197,16 @@ def test_estimates_lie_within_five_standard_errors(hops, importance):
 def test_importance_wastes_fewer_paths_where_one_head_does_most():
     model = model_of("bert")
     for layer in model.encoder.layer:
-        layer.attention.output.dense.weight[:, 8:] *= 0.02  # only the first head of four writes much
+        # only the first head of four writes much
+        layer.attention.output.dense.weight[:, 8:] *= 0.02
     graph, x, by_hand = graphs("bert", model=model)
     want = terms_by_hand(by_hand, x)[2]
     errors = {
         importance: np.mean(
-            [distance(estimated_term(graph, 2, 50, importance=importance, seed=seed), want) for seed in range(8)]
+            [
+                distance(estimated_term(graph, 2, 50, importance=importance, seed=seed), want)
+                for seed in range(8)
+            ]
         )
         for importance in (True, False)
     }
@@ -199,11 +230,17 @@ def test_sizes_of_heads_at_the_models_own_streams(kind):
         else:
             block = model.h[layer]
             V, O = block.attn.c_attn.weight.numpy()[:, 64:], block.attn.c_proj.weight.numpy()
-            u = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * block.ln_1.weight.numpy()
+            u = (
+                (x - x.mean(-1, keepdims=True))
+                / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+                * block.ln_1.weight.numpy()
+            )
         for head in range(H):
             mine = slice(8 * head, 8 * head + 8)
             added = P[:, head] @ u @ V[:, mine] @ O[mine]
-            assert float(found[layer, head]) == pytest.approx(np.linalg.norm(added) / np.linalg.norm(x))
+            assert float(found[layer, head]) == pytest.approx(
+                np.linalg.norm(added) / np.linalg.norm(x)
+            )
 
 
 def composite(X):
@@ -211,7 +248,9 @@ def composite(X):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("kind", "padding"), [("bert", "none"), ("bert", "right"), ("llama", "left")])
+@pytest.mark.parametrize(
+    ("kind", "padding"), [("bert", "none"), ("bert", "right"), ("llama", "left")]
+)
 @pytest.mark.parametrize("hops", range(L + 1))
 def test_residuals_of_products_of_patterns(kind, padding, hops):
     model, given = model_of(kind), batch(kind, padding)
@@ -226,20 +265,24 @@ def test_residuals_of_products_of_patterns(kind, padding, hops):
             there = real[b]
             matrix = np.eye(there.sum())
             for layer, head in zip(*path):
-                matrix = patterns[layer][b, head][there][:, there] @ matrix  # the first hop is nearest to the input
+                # the first hop is nearest to the input
+                matrix = patterns[layer][b, head][there][:, there] @ matrix
             want = composite(matrix - matrix.mean(0)) / composite(matrix)
             assert float(found[s, b]) == pytest.approx(want, rel=1e-8), path
 
 
 def alone(kind, model, path):
-    """A copy of the model with only the path's head writing in its layers, and the switches that leave only it there."""
+    """A copy of the model with only the path's head writing in its layers, and the switches that
+    leave only it there.
+    """
     model, hops = copy.deepcopy(model), dict(zip(*path))
     switches = []
     for layer in range(L):
         if layer not in hops:
             switches.append(On(attention=False))
             continue
-        switches.append(On(attention_skip=False, mlp=kind != "gpt_neox"))  # side by side, the hop passes the MLP by
+        # side by side, the hop passes the MLP by
+        switches.append(On(attention_skip=False, mlp=kind != "gpt_neox"))
         others = [c for c in range(32) if c // 8 != hops[layer]]
         if kind == "bert":
             model.encoder.layer[layer].attention.output.dense.weight.data[:, others] = 0
@@ -255,8 +298,16 @@ def alone(kind, model, path):
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("kind", "padding"),
-    [("bert", "none"), ("bert", "right"), ("gpt2", "none"), ("gpt2", "right"), ("llama", "none"), ("gpt_neox", "none"), ("gpt_neox-sequential", "none")],
-)  # fmt: skip
+    [
+        ("bert", "none"),
+        ("bert", "right"),
+        ("gpt2", "none"),
+        ("gpt2", "right"),
+        ("llama", "none"),
+        ("gpt_neox", "none"),
+        ("gpt_neox-sequential", "none"),
+    ],
+)
 def test_a_path_that_runs_again_is_a_network_of_its_own(kind, padding):
     model, given = model_of(kind), batch(kind.partition("-")[0], padding)
     real = masks(given)[0]
@@ -268,7 +319,9 @@ def test_a_path_that_runs_again_is_a_network_of_its_own(kind, padding):
             assert found.shape == (2, *plain.shape)
             for one, path in zip(found, drawn(sample)):
                 small, switches = alone(kind, model, path)
-                assert distance(one, forward(kind, small, given, layers=switches)[0], real) < 1e-10, path
+                assert (
+                    distance(one, forward(kind, small, given, layers=switches)[0], real) < 1e-10
+                ), path
         assert torch.equal(model(**given)[0], plain)
 
 
@@ -288,7 +341,9 @@ def test_a_stack_is_chosen_by_its_name():
     with stays_double():
         found = rerun_paths(model, given, sample, stack="encoder")[0]
     small = copy.deepcopy(model)
-    small.encoder.block[0].layer[0].SelfAttention.o.weight.data[:, [c for c in range(32) if c // 8 != 2]] = 0
+    small.encoder.block[0].layer[0].SelfAttention.o.weight.data[
+        :, [c for c in range(32) if c // 8 != 2]
+    ] = 0
     want = forward("t5", small, given, layers=[On(attention_skip=False), On(attention=False)])[0]
     assert distance(found, want) < 1e-10
     with pytest.raises(EigenlensError, match="no stack 'middle'; there are encoder, decoder"):

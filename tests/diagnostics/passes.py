@@ -16,9 +16,15 @@ def subject_of(model, batch):
 
     def note(call):
         sites[str(call.site)] = {
-            "kind": call.kind, "name": call.name, "heads": call.heads, "kv_heads": call.k.shape[1], "queries": call.q.shape[2],
-            "keys": call.k.shape[2], "head_dimension": call.q.shape[3], "mask": call.mask_shape.form,
-        }  # fmt: skip
+            "kind": call.kind,
+            "name": call.name,
+            "heads": call.heads,
+            "kv_heads": call.k.shape[1],
+            "queries": call.q.shape[2],
+            "keys": call.k.shape[2],
+            "head_dimension": call.q.shape[3],
+            "mask": call.mask_shape.form,
+        }
 
     with torch.no_grad(), capture(model.backbone, note):
         forward_of(model)(batch)
@@ -26,7 +32,8 @@ def subject_of(model, batch):
 
 
 def diagnosed(model, batches, *diagnostics):
-    """Show every batch to the diagnostics (`batches` empty: only those of probes of their own); gives the subject.
+    """Show every batch to the diagnostics (`batches` empty: only those of probes of their own);
+    gives the subject.
 
     A diagnostic that does not apply is left alone: `subject.notes[name]` says why.
     """
@@ -51,8 +58,11 @@ def show(subject, batches, diagnostics):
     current, shown = {}, {}
 
     def see(call):
-        shown[str(call.site)] = seen = Seen(call, _ids(current["batch"], call.site.stack, call.kind, call.k.shape[2]),
-                                            subject.vocabulary)  # fmt: skip
+        shown[str(call.site)] = seen = Seen(
+            call,
+            _ids(current["batch"], call.site.stack, call.kind, call.k.shape[2]),
+            subject.vocabulary,
+        )
         for d in diagnostics:
             if d.sees != "layers":
                 d.update(seen)
@@ -76,7 +86,9 @@ def show(subject, batches, diagnostics):
 
 
 def _ids(batch, stack, kind, tokens):
-    """The ids (B, S) of the keys of a call, or of a block's tokens; None where they are no tokens of the input."""
+    """The ids (B, S) of the keys of a call, or of a block's tokens; None where they are no tokens
+    of the input.
+    """
     decoder = "decoder_input_ids" in batch and stack.startswith("decoder") and kind == "self"
     ids = batch.get("decoder_input_ids" if decoder else "input_ids")
     return ids if ids is not None and ids.shape[1] == tokens else None

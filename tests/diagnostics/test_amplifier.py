@@ -9,7 +9,14 @@ from torch import nn
 
 from diagnostics.passes import subject_of
 from eigenlens import EigenlensError
-from eigenlens.diagnostics.amplifier import MOST, Amplifier, channel_norms, eigenpairs, gated, matrices
+from eigenlens.diagnostics.amplifier import (
+    MOST,
+    Amplifier,
+    channel_norms,
+    eigenpairs,
+    gated,
+    matrices,
+)
 from eigenlens.explain.anatomy import Branch, Mlp
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -21,9 +28,14 @@ def dense(G, U, W, k):
 
 
 def planted(d=64, M=96, channels=(11, 40), size=100.0):
-    """Weights of size d^-½, and one neuron that reads s* by gate and up alike and writes into two channels."""
+    """Weights of size d^-½, and one neuron that reads s* by gate and up alike and writes into two
+    channels.
+    """
     draw = torch.Generator().manual_seed(0)
-    G, U, W = (torch.randn(*shape, generator=draw, dtype=torch.float64) * 0.01 for shape in ((M, d), (M, d), (d, M)))
+    G, U, W = (
+        torch.randn(*shape, generator=draw, dtype=torch.float64) * 0.01
+        for shape in ((M, d), (M, d), (d, M))
+    )
     s = torch.randn(d, generator=draw, dtype=torch.float64)
     s /= s.norm()
     G[5], U[5] = s, s
@@ -43,7 +55,11 @@ def test_a_planted_neuron_is_found():
         assert abs(row["λ₁"]) / abs(row["λ₂"]) > 100
         assert abs(float(vector @ s)) > 0.999
     found = {n.name: n.mean for n in amplifier.found()}
-    assert found["gain"] == pytest.approx(100, rel=1e-3) and found["dominance"] > 100 and found["shared"] > 0.999
+    assert (
+        found["gain"] == pytest.approx(100, rel=1e-3)
+        and found["dominance"] > 100
+        and found["shared"] > 0.999
+    )
     assert found["concentration"] > 100
     finding = amplifier.result()
     assert "layer 3: channel 11 grows with the square of one direction alone" in finding.sentence
@@ -60,7 +76,9 @@ def test_the_norms_of_all_channels_are_those_of_the_dense_matrices():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_random_weights_have_the_eigenvalues_of_the_dense_matrices(dtype):
     torch.manual_seed(1)
-    G, U, W = (torch.randn(*shape, dtype=torch.float64) for shape in ((200, 96), (200, 96), (96, 200)))
+    G, U, W = (
+        torch.randn(*shape, dtype=torch.float64) for shape in ((200, 96), (200, 96), (96, 200))
+    )
     values, vectors, residual = eigenpairs(*(x.to(dtype) for x in (G, U, W[:5])), 64)
     for k in range(5):
         S = dense(G, U, W, k)
@@ -100,10 +118,16 @@ class RootMean(nn.Module):
 
 @pytest.mark.parametrize("kind", ["gemma", "layer norm", "fused"])
 def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
-    """With the identity as activation the quadratic form is exact: h must be of unit size, as the norm makes it."""
+    """With the identity as activation the quadratic form is exact: h must be of unit size, as the
+    norm makes it.
+    """
     d, M = 10, 14
     torch.manual_seed(2)
-    wide, narrow, gate = nn.Linear(d, M, bias=False), nn.Linear(M, d, bias=False), nn.Linear(d, M, bias=False)
+    wide, narrow, gate = (
+        nn.Linear(d, M, bias=False),
+        nn.Linear(M, d, bias=False),
+        nn.Linear(d, M, bias=False),
+    )
     norm = RootMean(d) if kind == "gemma" else nn.LayerNorm(d)
     if kind != "gemma":
         nn.init.normal_(norm.weight)
@@ -121,7 +145,9 @@ def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
         u = norm(h[None, None])[0, 0]
         expected = narrow(gate(u) * wide(u)) * scale.vector
     for k in range(d):
-        assert float(h @ dense(G, U, W, k) @ h / sigma**2) == pytest.approx(float(expected[k]), rel=1e-3, abs=1e-4)
+        assert float(h @ dense(G, U, W, k) @ h / sigma**2) == pytest.approx(
+            float(expected[k]), rel=1e-3, abs=1e-4
+        )
 
 
 def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
@@ -129,7 +155,8 @@ def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     subject = subject_of(model, {"input_ids": torch.arange(4)[None]})
     amplifier = Amplifier()
     sites = subject.block_sites()
-    subject.sites = {site: subject.sites[site] for site in ("self/11", "self/28")}  # where its activations step up and down
+    # where its activations step up and down
+    subject.sites = {site: subject.sites[site] for site in ("self/11", "self/28")}
     assert amplifier.begin(subject) == ""
     assert {row["layer"]: row["channel"] for row in reversed(amplifier.top())} == {11: 507, 28: 507}
     branch = gated(sites["self/11"])

@@ -1,4 +1,6 @@
-"""What holds for every diagnostic: means and intervals, merging, states, settings, and what changed between two models."""
+"""What holds for every diagnostic: means and intervals, merging, states, settings, and what changed
+between two models.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +10,16 @@ import torch
 
 from eigenlens import EigenlensError
 from eigenlens.capture import AttentionCall, Site
-from eigenlens.diagnostics import DIAGNOSTICS, Diagnoses, Diagnostic, Finding, Number, Seen, changes, changes_sentence
+from eigenlens.diagnostics import (
+    DIAGNOSTICS,
+    Diagnoses,
+    Diagnostic,
+    Finding,
+    Number,
+    Seen,
+    changes,
+    changes_sentence,
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +31,10 @@ class First(Diagnostic):
     """How much every head gives the first key, and whether that is much."""
 
     name, title, sees, level = "first", "The first key", "calls", "head"
-    numbers = {"share": "attention to the first key", "much": "share of inputs over the limit"}  # noqa: RUF012
+    numbers = {  # noqa: RUF012
+        "share": "attention to the first key",
+        "much": "share of inputs over the limit",
+    }
     Settings = Limit
 
     def measure(self, seen):
@@ -50,15 +64,29 @@ def test_means_and_intervals_are_those_of_students_t():
 
     found = shown(First(), calls(9)).result()
     for layer, call in enumerate(calls(9)):
-        share = torch.softmax(call.q @ call.k.mT * 2.0, -1)[..., 0].mean(2).double().numpy()  # (9, 3)
+        # (9, 3)
+        share = torch.softmax(call.q @ call.k.mT * 2.0, -1)[..., 0].mean(2).double().numpy()
         for head in range(3):
-            number = next(n for n in found.numbers if n.place == ("encoder", layer, head) and n.name == "share")
+            number = next(
+                n
+                for n in found.numbers
+                if n.place == ("encoder", layer, head) and n.name == "share"
+            )
             low, high = stats.t.interval(0.95, 8, share[:, head].mean(), stats.sem(share[:, head]))
-            np.testing.assert_allclose((number.mean, number.low, number.high), (share[:, head].mean(), low, high), rtol=1e-6)
+            np.testing.assert_allclose(
+                (number.mean, number.low, number.high),
+                (share[:, head].mean(), low, high),
+                rtol=1e-6,
+            )
             over = share[:, head][share[:, head] > 0.5]
-            kept = [n for n in found.numbers if n.place == ("encoder", layer, head) and n.name == "much"]
-            assert len(kept) == bool(len(over))  # what has no value is left out, and there is no NaN
-            assert not kept or (kept[0].number == len(over) and kept[0].mean == pytest.approx(over.mean()))
+            kept = [
+                n for n in found.numbers if n.place == ("encoder", layer, head) and n.name == "much"
+            ]
+            # what has no value is left out, and there is no NaN
+            assert len(kept) == bool(len(over))
+            assert not kept or (
+                kept[0].number == len(over) and kept[0].mean == pytest.approx(over.mean())
+            )
 
 
 def test_a_pass_in_parts_is_the_pass_whole_and_merging_leaves_the_other_alone():
@@ -88,7 +116,8 @@ def test_a_state_is_the_statistic_to_the_last_bit():
     assert again.result().numbers == made.result().numbers
     twice = First.from_state(made.state(), limit=0.4)
     twice.merge(again)
-    assert twice.peaks["encoder/0/most"].tolist() == [1.0, 2.0]  # the larger of equal numbers is the number
+    # the larger of equal numbers is the number
+    assert twice.peaks["encoder/0/most"].tolist() == [1.0, 2.0]
 
 
 def test_settings_are_checked():
@@ -100,8 +129,12 @@ def test_settings_are_checked():
 
 @pytest.mark.parametrize("kind", DIAGNOSTICS.values(), ids=lambda kind: kind.name)
 def test_every_diagnostic_is_whole(kind):
-    """It has words for its numbers, papers' defaults, refuses what it does not know, and finds nothing in nothing."""
-    assert kind.numbers and all(name.isidentifier() and words for name, words in kind.numbers.items())
+    """It has words for its numbers, papers' defaults, refuses what it does not know, and finds
+    nothing in nothing.
+    """
+    assert kind.numbers and all(
+        name.isidentifier() and words for name, words in kind.numbers.items()
+    )
     assert kind.sees in ("calls", "layers", "weights", "probe") and kind.level in ("head", "layer")
     assert (kind.__doc__ or "").strip() and kind.title
     empty = kind().result()
@@ -115,7 +148,9 @@ def test_every_diagnostic_is_whole(kind):
 
 
 def finding(values, name="sinks"):
-    numbers = tuple(Number("self", layer, head, "rate", value) for (layer, head), value in values.items())
+    numbers = tuple(
+        Number("self", layer, head, "rate", value) for (layer, head), value in values.items()
+    )
     return Finding(name, "Sinks", "head", {"rate": "rate of sinks"}, numbers)
 
 
@@ -155,16 +190,31 @@ def test_roles_are_counted_by_the_thresholds():
     )
     words = {"rate": "rate", "strength": "strength"}
     scores = {"previous": previous, "prefix": (0.0, 0.0, 0.5), "duplicate": (0.0, 0.0, 0.0)}
-    probe = tuple(Number("self", *place, name, v) for name, values in scores.items() for place, v in zip(places, values))
+    probe = tuple(
+        Number("self", *place, name, v)
+        for name, values in scores.items()
+        for place, v in zip(places, values)
+    )
     limits = {"previous": 0.42, "prefix": 0.14, "duplicate": 0.14}
-    found = Diagnoses([
-        Finding("sinks", "Sinks", "head", words, sinks),
-        Finding("induction", "Induction", "head", {name: name for name in scores}, probe, settings=limits),
-    ])  # fmt: skip
+    found = Diagnoses(
+        [
+            Finding("sinks", "Sinks", "head", words, sinks),
+            Finding(
+                "induction",
+                "Induction",
+                "head",
+                {name: name for name in scores},
+                probe,
+                settings=limits,
+            ),
+        ]
+    )
     said = roles(found)
     assert set(said) == {("self", 0, 0), ("self", 0, 1), ("self", 1, 0)}
     assert "31%" in said["self", 0, 0][0] and len(said["self", 1, 0]) == 3
-    assert roles_sentence(found) == (
-        "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1 induction, 0 duplicate token."
+    assert (
+        roles_sentence(found)
+        == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"
+        " induction, 0 duplicate token."
     )
     assert roles_sentence(Diagnoses([])) == "" and roles(Diagnoses([])) == {}

@@ -1,4 +1,6 @@
-"""Dear parts are measured on inputs by their place among all: batches of any size, also with padding, give the same."""
+"""Dear parts are measured on inputs by their place among all: batches of any size, also with
+padding, give the same.
+"""
 
 import numpy as np
 import pytest
@@ -22,12 +24,18 @@ def test_relevance_balanced_keys_and_bounds_do_not_depend_on_the_batch(padded):
     model = small_bert()
     found = []
     for size in (3, 7):
-        batches = [{key: x[at : at + size] for key, x in inputs.items()} for at in range(0, 26, size)]
+        batches = [
+            {key: x[at : at + size] for key, x in inputs.items()} for at in range(0, 26, size)
+        ]
         found.append(diagnosed_in_batches(model, batches, names))
     for name in names:
         one, other = (each[name].result() for each in found)
-        assert [(n.place, n.name, n.number) for n in one.numbers] == [(n.place, n.name, n.number) for n in other.numbers]
-        assert [n.mean for n in one.numbers] == pytest.approx([n.mean for n in other.numbers], rel=1e-4, abs=1e-6)
+        assert [(n.place, n.name, n.number) for n in one.numbers] == [
+            (n.place, n.name, n.number) for n in other.numbers
+        ]
+        assert [n.mean for n in one.numbers] == pytest.approx(
+            [n.mean for n in other.numbers], rel=1e-4, abs=1e-6
+        )
     counted = {name: {n.name: n.number for n in found[0][name].result().numbers} for name in names}
     # of 26 inputs every second is shown, of these every second is dear
     assert counted["relevance"]["mean"] == counted["keys"]["balanced_below"] == 7
@@ -43,7 +51,11 @@ def diagnosed_in_batches(model, batches, names):
     diagnosing = Diagnosing.of(subject, {name: {} for name in names}, 2)
     paths = {site["name"]: site["kind"] for site in subject.sites.values()}
     place = 0
-    with torch.no_grad(), diagnosing.attached(), capture_layers(model, paths, diagnosing.layer, calls=diagnosing.call):
+    with (
+        torch.no_grad(),
+        diagnosing.attached(),
+        capture_layers(model, paths, diagnosing.layer, calls=diagnosing.call),
+    ):
         for batch in batches:
             diagnosing.shown(batch, place)
             model(**batch)

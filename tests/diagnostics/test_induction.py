@@ -1,4 +1,6 @@
-"""Induction heads: exact scores of heads made by hand, of real weights against a loop over eager attention, and a control."""
+"""Induction heads: exact scores of heads made by hand, of real weights against a loop over eager
+attention, and a control.
+"""
 
 import json
 from functools import cache
@@ -25,7 +27,9 @@ def models():
 
 
 def by_loop(A, ids, n, first):
-    """The definitions, pair by pair: A (T, T), ids (T,), the tokens of the probe from `first` on."""
+    """The definitions, pair by pair: A (T, T), ids (T,), the tokens of the probe from `first`
+    on.
+    """
     T = len(ids)
     sums, counts = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0)
     for i in range(first, T):
@@ -58,20 +62,32 @@ def test_a_head_that_always_looks_behind_the_same_place_has_stripe_and_prefix_on
     n, ids, A = 50, block_ids(50, 2), torch.zeros(100, 100)
     for i in range(100):
         A[i, i - n + 1 if i >= n - 1 else i] = 1
-    assert of_pattern(A, ids, n) == {"stripe": 1.0, "prefix": 1.0, "duplicate": 0.0, "previous": 0.0}
+    assert of_pattern(A, ids, n) == {
+        "stripe": 1.0,
+        "prefix": 1.0,
+        "duplicate": 0.0,
+        "previous": 0.0,
+    }
 
 
 def test_the_stripe_is_the_whole_diagonal_and_the_prefix_leaves_out_the_first_entry():
-    """As TransformerLens averages it: 51 entries of a block of 50 twice, the first of them of the first block."""
+    """As TransformerLens averages it: 51 entries of a block of 50 twice, the first of them of the
+    first block.
+    """
     n, ids = 50, block_ids(50, 2)
     A = torch.rand(100, 100).double().tril().softmax(1)
     diagonal = torch.diagonal(A, offset=1 - n)
     found = of_pattern(A, ids, n)
-    assert len(diagonal) == n + 1 and found["stripe"] == pytest.approx(float(diagonal.mean()), rel=1e-12)
+    assert len(diagonal) == n + 1 and found["stripe"] == pytest.approx(
+        float(diagonal.mean()), rel=1e-12
+    )
     assert found["prefix"] == pytest.approx(float(diagonal[1:].mean()), rel=1e-12)
     rests = torch.zeros(100, 100)
     rests[:, 0] = 1  # a head that rests on the first token, and does no induction
-    assert of_pattern(rests, ids, n)["stripe"] == pytest.approx(1 / 51) and of_pattern(rests, ids, n)["prefix"] == 0.0
+    assert (
+        of_pattern(rests, ids, n)["stripe"] == pytest.approx(1 / 51)
+        and of_pattern(rests, ids, n)["prefix"] == 0.0
+    )
 
 
 def test_heads_that_do_one_other_thing_score_one_there():
@@ -79,8 +95,13 @@ def test_heads_that_do_one_other_thing_score_one_there():
     copy, before = torch.zeros(100, 100), torch.zeros(100, 100)
     for i in range(100):
         copy[i, max(i - 50, 0)] = before[i, max(i - 1, 0)] = 1
-    assert of_pattern(copy, ids, 50)["duplicate"] == 1.0 and of_pattern(copy, ids, 50)["prefix"] == 0.0
-    assert of_pattern(before, ids, 50)["previous"] == 1.0 and of_pattern(before, ids, 50)["stripe"] == 0.0
+    assert (
+        of_pattern(copy, ids, 50)["duplicate"] == 1.0 and of_pattern(copy, ids, 50)["prefix"] == 0.0
+    )
+    assert (
+        of_pattern(before, ids, 50)["previous"] == 1.0
+        and of_pattern(before, ids, 50)["stripe"] == 0.0
+    )
 
 
 @pytest.mark.parametrize(("n", "repeats"), [(50, 2), (20, 3), (8, 4)])
@@ -99,7 +120,9 @@ def test_uniform_attention_over_a_block_of_50_is_about_014_and_thresholds_are_te
     settings = Induction().settings
     for name in NAMES:
         assert getattr(settings, name) == pytest.approx(10 * found[name], abs=0.005)
-    assert uniform_scores(50, 2, before=1)["stripe"] == pytest.approx(sum(1 / t for t in range(51, 102)) / 51)
+    assert uniform_scores(50, 2, before=1)["stripe"] == pytest.approx(
+        sum(1 / t for t in range(51, 102)) / 51
+    )
 
 
 def test_random_patterns_with_chance_repeats_are_the_loop():
@@ -112,7 +135,8 @@ def test_of_three_blocks_the_stripe_is_the_nearest_and_the_prefix_all():
     for i in range(30):
         A[i, i - 19 if i >= 19 else i] = 1
     found = of_pattern(A, ids, 10)
-    assert found["stripe"] == 0.0 and found["prefix"] == 0.5  # behind the occurrence before the last, which half of them have
+    # behind the occurrence before the last, which half of them have
+    assert found["stripe"] == 0.0 and found["prefix"] == 0.5
     assert found == pytest.approx(by_loop(A, ids, 10, 0))
 
 
@@ -137,10 +161,14 @@ def test_scores_of_real_decoders_are_a_loop_over_eager_attention(name, models):
     patterns = eager(model, batch)
     for layer in (0, len(patterns) // 2, len(patterns) - 1):
         for head in range(0, patterns[layer].shape[1], 4):
-            loops = [by_loop(patterns[layer][b, head], ids[b].tolist(), 20, first) for b in range(2)]
+            loops = [
+                by_loop(patterns[layer][b, head], ids[b].tolist(), 20, first) for b in range(2)
+            ]
             for score in NAMES:
                 expected = sum(found[score] for found in loops) / 2
-                assert finding.value(score, "self", layer, head) == pytest.approx(expected, abs=1e-5)
+                assert finding.value(score, "self", layer, head) == pytest.approx(
+                    expected, abs=1e-5
+                )
 
 
 def test_smollm2_has_clear_induction_and_tokens_that_come_once_have_none(models):
@@ -172,15 +200,27 @@ def test_an_encoder_that_sees_both_ways_is_scored_by_what_lies_before():
     finding = diagnostic.result()
     (batch,) = diagnostic.batches(model)
     ids = batch["input_ids"]
-    assert ids[:, 0].tolist() == [101, 101] and ids[:, -1].tolist() == [102, 102] and ids.shape == (2, 26)
+    assert (
+        ids[:, 0].tolist() == [101, 101]
+        and ids[:, -1].tolist() == [102, 102]
+        and ids.shape == (2, 26)
+    )
     patterns = eager(model, batch)
     for layer in (0, 5):
         for head in (2, 7):
-            loops = [by_loop(patterns[layer][b, head, :25, :25], ids[b, :25].tolist(), 12, 1) for b in range(2)]
+            loops = [
+                by_loop(patterns[layer][b, head, :25, :25], ids[b, :25].tolist(), 12, 1)
+                for b in range(2)
+            ]
             for score in NAMES:
                 expected = sum(found[score] for found in loops) / 2
-                assert finding.value(score, "encoder", layer, head) == pytest.approx(expected, abs=1e-5)
-    assert finding.sentence.startswith("None of 72 heads does induction") and "encoder/0.2" in finding.sentence
+                assert finding.value(score, "encoder", layer, head) == pytest.approx(
+                    expected, abs=1e-5
+                )
+    assert (
+        finding.sentence.startswith("None of 72 heads does induction")
+        and "encoder/0.2" in finding.sentence
+    )
 
 
 def test_an_encoder_decoder_is_probed_on_both_sides_and_cross_attention_is_left_out():
@@ -202,7 +242,10 @@ def test_an_encoder_decoder_is_probed_on_both_sides_and_cross_attention_is_left_
     ):
         T = first + 32
         for layer, head in ((0, 1), (5, 1), (6, 4)):
-            loops = [by_loop(patterns[layer][b, head, :T, :T], ids[b, :T].tolist(), 16, first) for b in range(2)]
+            loops = [
+                by_loop(patterns[layer][b, head, :T, :T], ids[b, :T].tolist(), 16, first)
+                for b in range(2)
+            ]
             expected = sum(found["prefix"] for found in loops) / 2
             assert finding.value("prefix", stack, layer, head) == pytest.approx(expected, abs=1e-5)
 
@@ -239,11 +282,20 @@ def test_the_block_shrinks_to_what_the_model_reads(tmp_path):
     assert layout.block == 31 and probe_batch(layout, 1, 0)["input_ids"].shape == (1, 64)
     diagnostic = Induction(inputs=1)
     diagnosed(model, [], diagnostic)
-    assert len(diagnostic.result().values("stripe")) == 4 and float(diagnostic.peaks["probe/block"]) == 31
+    assert (
+        len(diagnostic.result().values("stripe")) == 4
+        and float(diagnostic.peaks["probe/block"]) == 31
+    )
     small = LlamaForCausalLM(
-        LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
-                    max_position_embeddings=15)
-    )  # fmt: skip
+        LlamaConfig(
+            vocab_size=50,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            max_position_embeddings=15,
+        )
+    )
     assert "reads 15 tokens" in layout_of(load(small), 50, 2)
 
 
@@ -253,18 +305,27 @@ def test_a_model_without_a_tokenizer_is_probed_by_its_ids():
         subject = diagnosed(module, [], diagnostic)
         assert subject.notes == {"induction": ""}
         finding = diagnostic.result()
-        assert len(finding.numbers) == 2 * 4 * 4 and all(0 <= n.mean <= 1 and n.number == 3 for n in finding.numbers)
+        assert len(finding.numbers) == 2 * 4 * 4 and all(
+            0 <= n.mean <= 1 and n.number == 3 for n in finding.numbers
+        )
     layout = layout_of(load(small_llama()), 50, 2)
-    assert layout.block == len(layout.ordinary) < 50  # fewer ids than places: the block shrinks, and no token comes twice in it
+    # fewer ids than places: the block shrinks, and no token comes twice in it
+    assert layout.block == len(layout.ordinary) < 50
     batch = probe_batch(layout, 2, 0)["input_ids"]
-    assert batch.shape == (2, 2 * layout.block) and all(len(set(row.tolist())) == layout.block for row in batch)
+    assert batch.shape == (2, 2 * layout.block) and all(
+        len(set(row.tolist())) == layout.block for row in batch
+    )
 
 
 def seen_of(A, ids, special):
     """A call whose pattern is A (B, H, T, T): its scores are the logarithms."""
     B, H, T, _ = A.shape
     eye = torch.eye(T).expand(B, H, T, T)
-    return Seen(AttentionCall(Site("self", 0), "self", "x", A.clamp_min(1e-30).log(), eye, eye, 1.0), ids, 50)
+    return Seen(
+        AttentionCall(Site("self", 0), "self", "x", A.clamp_min(1e-30).log(), eye, eye, 1.0),
+        ids,
+        50,
+    )
 
 
 def test_splits_merge_to_one_pass_and_a_state_is_read_back_exactly():
@@ -301,7 +362,10 @@ def test_splits_merge_to_one_pass_and_a_state_is_read_back_exactly():
 def test_cross_attention_and_calls_without_ids_are_skipped():
     model = load(small_llama())
     made = Induction(block=12)
-    A, ids = torch.rand(1, 2, 24, 24).softmax(-1), probe_batch(layout_of(model, 12, 2), 1, 0)["input_ids"]
+    A, ids = (
+        torch.rand(1, 2, 24, 24).softmax(-1),
+        probe_batch(layout_of(model, 12, 2), 1, 0)["input_ids"],
+    )
     with pytest.raises(EigenlensError, match="begin"):
         made.update(seen_of(A, ids, ()))
     made.begin(type("Subject", (), {"model": model})())
@@ -313,6 +377,13 @@ def test_cross_attention_and_calls_without_ids_are_skipped():
 
 def test_settings_are_checked_and_it_is_registered():
     assert DIAGNOSTICS["induction"] is Induction
-    for wrong in ({"block": 3}, {"repeats": 1}, {"inputs": 0}, {"prefix": 0.0}, {"previous": 1.5}, {"blok": 3}):
+    for wrong in (
+        {"block": 3},
+        {"repeats": 1},
+        {"inputs": 0},
+        {"prefix": 0.0},
+        {"previous": 1.5},
+        {"blok": 3},
+    ):
         with pytest.raises(EigenlensError):
             Induction(**wrong)

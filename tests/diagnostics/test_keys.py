@@ -1,4 +1,6 @@
-"""Keys explained away: columns summed one by one, the guarantee of the double normalisation, and real models."""
+"""Keys explained away: columns summed one by one, the guarantee of the double normalisation, and
+real models.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,9 @@ def found(call, dear=None, **settings):
 
 
 def by_loops(s, tau):
-    """Below tau, below 1/S, least, of softmax and doubly normalised, from scores (T, S) by the definitions."""
+    """Below tau, below 1/S, least, of softmax and doubly normalised, from scores (T, S) by the
+    definitions.
+    """
     e, (T, S) = np.exp(s), s.shape
     soft = e / e.sum(1, keepdims=True)
     xi = e / e.sum(0, keepdims=True)
@@ -32,7 +36,11 @@ def by_loops(s, tau):
     for A in (soft, both):
         columns = [sum(A[i, j] for i in range(T)) for j in range(S)]
         weights = [S / T * c for c in columns]
-        rows += [np.mean([w < tau for w in weights]), np.mean([c < 1 / S - 1e-9 for c in columns]), min(weights)]
+        rows += [
+            np.mean([w < tau for w in weights]),
+            np.mean([c < 1 / S - 1e-9 for c in columns]),
+            min(weights),
+        ]
     return rows
 
 
@@ -42,7 +50,9 @@ def test_numbers_are_those_of_the_definitions(T, S):
     finding = found(call_of(s), tau=0.3)
     for head in range(2):
         expected = by_loops(s[0, head].numpy(), 0.3)
-        assert [finding.value(name, "self", 0, head) for name in finding.words] == pytest.approx(expected, rel=1e-6)
+        assert [finding.value(name, "self", 0, head) for name in finding.words] == pytest.approx(
+            expected, rel=1e-6
+        )
         assert finding.value("balanced_below_uniform", "self", 0, head) == 0  # the guarantee
 
 
@@ -63,7 +73,9 @@ def test_padding_changes_nothing():
     wide[:, :, pad:, pad:], valid[:, :pad] = s, False
     mask = valid[:, None, None].expand(1, 1, T + pad, T + pad)
     padded = found(call_of(wide, mask=mask, query_valid=valid))
-    assert [n.mean for n in padded.numbers] == pytest.approx([n.mean for n in plain.numbers], rel=1e-5)
+    assert [n.mean for n in padded.numbers] == pytest.approx(
+        [n.mean for n in plain.numbers], rel=1e-5
+    )
     assert {n.name for n in padded.numbers} == set(plain.words)
 
 
@@ -80,8 +92,13 @@ def test_only_dear_inputs_are_normalised_twice_and_one_key_is_no_choice():
     ]
     assert not found(call_of(s), dear=[]).values("balanced_below")
     assert {n.name: n.number for n in finding.numbers} == {
-        "below": 3, "below_uniform": 3, "least": 3, "balanced_below": 1, "balanced_below_uniform": 1, "balanced_least": 1,
-    }  # fmt: skip
+        "below": 3,
+        "below_uniform": 3,
+        "least": 3,
+        "balanced_below": 1,
+        "balanced_below_uniform": 1,
+        "balanced_least": 1,
+    }
     assert not found(call_of(torch.zeros(2, 1, 1, 1))).applies
 
 
@@ -93,13 +110,20 @@ def test_heads_in_parts_are_heads_at_once(monkeypatch):
     assert torch.equal(whole, parts) and bool(real.all())
 
 
-@pytest.mark.parametrize(("name", "data", "stack"), [
-    ("stories15m", "python-docs", "self"), ("flan-t5-small", "python-docs", "decoder.cross"), ("dinov2-small", "photos", "encoder"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "data", "stack"),
+    [
+        ("stories15m", "python-docs", "self"),
+        ("flan-t5-small", "python-docs", "decoder.cross"),
+        ("dinov2-small", "photos", "encoder"),
+    ],
+)
 def test_a_model_is_measured_as_by_its_own_attentions(name, data, stack):
     model = of_catalogue(name)
     vision = model.kind == "vision"
-    batch = {key: x[:2] for key, x in batches_of(model, data, None if vision else 16, 3, 0, 3)[0].items()}
+    batch = {
+        key: x[:2] for key, x in batches_of(model, data, None if vision else 16, 3, 0, 3)[0].items()
+    }
     keys = Keys()
     diagnosed(model, [batch], keys)
     finding = keys.result()
@@ -115,7 +139,9 @@ def test_a_model_is_measured_as_by_its_own_attentions(name, data, stack):
         expected = [(weights < 0.1).mean(2), (weights < 1 / T).mean(2), weights.min(2)]
         for number, values in zip(finding.words, expected):
             for head, value in enumerate(values.mean(0)):
-                assert finding.value(number, stack, layer, head) == pytest.approx(value, rel=1e-3, abs=1e-3)
+                assert finding.value(number, stack, layer, head) == pytest.approx(
+                    value, rel=1e-3, abs=1e-3
+                )
     assert bool(finding.values("balanced_below", stack)) == (stack != "self")
     assert all(value == 0 for value in finding.values("balanced_below_uniform").values())
     assert np.isfinite([n.mean for n in finding.numbers]).all()
@@ -134,9 +160,14 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
     rest.merge(parts[2])
     kept.merge(rest)
     one, other = whole.result(), kept.result()
-    assert [n.mean for n in other.numbers] == pytest.approx([n.mean for n in one.numbers], rel=1e-12)
+    assert [n.mean for n in other.numbers] == pytest.approx(
+        [n.mean for n in one.numbers], rel=1e-12
+    )
     assert torch.equal(whole.sums["encoder/histogram"], kept.sums["encoder/histogram"])
-    assert whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 9 * 12 * 8] and BINS[2] == 128
+    assert (
+        whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 9 * 12 * 8]
+        and BINS[2] == 128
+    )
     assert "normalised over queries first" in one.sentence and one.plot() is not None
 
 
@@ -147,16 +178,20 @@ def test_the_sentence_compares_the_same_heads_and_inputs():
     causal = replace(call_of(scores[1], causal=True), site=Site("self", 1))
     keys.update(Seen(causal, dear=[0, 3]))
     finding = keys.result()
-    rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])  # (inputs, heads, numbers)
+    # (inputs, heads, numbers)
+    rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])
     assert (
-        f"it would be {rows[..., 3].mean():.1%} and not {rows[..., 0].mean():.1%} in the 2 heads where no" in finding.sentence
+        f"it would be {rows[..., 3].mean():.1%} and not {rows[..., 0].mean():.1%} in the 2 heads"
+        " where no" in finding.sentence
     )
     everything = np.mean(list(finding.values("below").values()))
     assert finding.sentence.startswith(f"On average over heads {everything:.1%} of the keys")
 
 
 def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
-    """An input with padding beside one with a causal mask: the first has its second pattern in any batch."""
+    """An input with padding beside one with a causal mask: the first has its second pattern in any
+    batch.
+    """
     mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     mask[0] = (torch.arange(5) < 3)[None, None]
     valid = torch.ones(2, 5, dtype=torch.bool)
@@ -169,13 +204,16 @@ def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
 
 
 def test_where_no_key_is_explained_away_none_is_named():
-    assert found(call_of(torch.zeros(1, 3, 4, 4))).sentence == (
-        "No key gets less than 0.1 of an even share of attention in any of 3 heads."
+    assert (
+        found(call_of(torch.zeros(1, 3, 4, 4))).sentence
+        == "No key gets less than 0.1 of an even share of attention in any of 3 heads."
     )
     one = torch.zeros(1, 1, 4, 4)
     assert found(call_of(one)).sentence.endswith("in the only head.")
     one[..., 0] = 50.0
-    assert found(call_of(one)).sentence.startswith("In the only head, layer 0, head 0, 75.0% of the keys")
+    assert found(call_of(one)).sentence.startswith(
+        "In the only head, layer 0, head 0, 75.0% of the keys"
+    )
 
 
 def test_a_threshold_out_of_range_is_refused():

@@ -1,4 +1,6 @@
-"""Where heads look: against loops over the pairs, under every mask, and over patches in their grid."""
+"""Where heads look: against loops over the pairs, under every mask, and over patches in their
+grid.
+"""
 
 import math
 
@@ -16,7 +18,9 @@ from tiny import of_catalogue, small_bert, small_llama
 
 
 def by_loop(A, allowed, distance):
-    """The five numbers of one head from patterns (B, T, T), pairs that count (B, T, T) and distances (T, T), nan of no pair."""
+    """The five numbers of one head from patterns (B, T, T), pairs that count (B, T, T) and
+    distances (T, T), nan of no pair.
+    """
     each, profile, uniform = [], {}, {}
     for P, may in zip(A, allowed):
         mass = far_mass = plain = plain_far = 0.0
@@ -32,7 +36,14 @@ def by_loop(A, allowed, distance):
                 profile[d] = profile.get(d, 0) + P[i, j]
                 uniform[d] = uniform.get(d, 0) + 1 / n
                 over[d <= 2].append(P[i, j] > 1 / n)
-        each.append((far_mass / mass / (plain_far / plain), far_mass / mass, np.mean(over[True]), np.mean(over[False])))
+        each.append(
+            (
+                far_mass / mass / (plain_far / plain),
+                far_mass / mass,
+                np.mean(over[True]),
+                np.mean(over[False]),
+            )
+        )
     p, u = (np.array([x for x in table.values() if x > 0]) for table in (profile, uniform))
     p, u = p / p.sum(), u / u.sum()
     relative, mean, near, far = np.mean(each, 0)
@@ -48,7 +59,13 @@ def of_call(scores, **given):
     """What is found in one call with these scores (B, H, T, T)."""
     k = torch.eye(scores.shape[3]).expand(*scores.shape[:2], -1, -1)
     looks = Localisation()
-    looks.update(Seen(AttentionCall(Site("self", 0), given.pop("kind", "self"), "attention", scores, k, k, 1.0, **given)))
+    looks.update(
+        Seen(
+            AttentionCall(
+                Site("self", 0), given.pop("kind", "self"), "attention", scores, k, k, 1.0, **given
+            )
+        )
+    )
     return looks
 
 
@@ -88,7 +105,9 @@ def test_uniform_attention_looks_as_far_as_uniform_attention():
 def test_a_head_that_looks_at_itself_and_one_that_looks_one_back():
     itself, before = 1e4 * torch.eye(6), 1e4 * torch.eye(6).roll(-1, 1)
     found = of_call(torch.stack([itself, before])[None], causal=True).result()
-    assert numbers(found, "self", 0, 0) == pytest.approx({"relative": 0, "distance": 0, "entropy": 0, "near": 5 / 15, "far": 0})
+    assert numbers(found, "self", 0, 0) == pytest.approx(
+        {"relative": 0, "distance": 0, "entropy": 0, "near": 5 / 15, "far": 0}
+    )
     assert found.value("distance", "self", 0, 1) == pytest.approx(5 / 6)
 
 
@@ -98,9 +117,12 @@ def test_what_has_no_distance_is_left_out():
     valid = torch.ones(2, 4, dtype=torch.bool)
     valid[0] = False
     alone = of_call(torch.randn(2, 1, 4, 4), mask=valid[:, None, None], query_valid=valid).result()
-    assert {number.number for number in alone.numbers} == {1} and all(math.isfinite(n.mean) for n in alone.numbers)
+    assert {number.number for number in alone.numbers} == {1} and all(
+        math.isfinite(n.mean) for n in alone.numbers
+    )
     short = of_call(torch.randn(1, 1, 3, 3)).result()
-    assert "far" not in {number.name for number in short.numbers}  # of three tokens none is farther than 2
+    # of three tokens none is farther than 2
+    assert "far" not in {number.name for number in short.numbers}
 
 
 def test_a_decoders_heads_look_where_its_own_eager_attention_says():
@@ -140,12 +162,16 @@ def test_patches_are_as_far_apart_as_in_their_grid_also_if_it_is_no_square(size)
     distance = np.full((T, T), np.nan)  # the first token has no place
     for i in range(rows * columns):
         for j in range(rows * columns):
-            distance[1 + i, 1 + j] = math.hypot(i // columns - j // columns, i % columns - j % columns)
+            distance[1 + i, 1 + j] = math.hypot(
+                i // columns - j // columns, i % columns - j % columns
+            )
     assert attentions[0].shape[-1] == T
     for layer, head in ((0, 0), (7, 5)):
         A = attentions[layer][:, head].double().numpy()
         wanted = by_loop(A, np.ones_like(A, dtype=bool), distance)
-        assert numbers(looks.result(), "encoder", layer, head) == pytest.approx(wanted, rel=2e-3, abs=1e-4)
+        assert numbers(looks.result(), "encoder", layer, head) == pytest.approx(
+            wanted, rel=2e-3, abs=1e-4
+        )
 
 
 def test_sums_by_distance_are_those_of_the_pairs():
@@ -189,12 +215,18 @@ def test_near_is_a_setting():
         Localisation(near=10**30)
     looks = Localisation(near=2**31 - 1)
     k = torch.eye(5).expand(1, 1, 5, 5)
-    looks.update(Seen(AttentionCall(Site("self", 0), "self", "attention", torch.randn(1, 1, 5, 5), k, k, 1.0)))
+    looks.update(
+        Seen(
+            AttentionCall(Site("self", 0), "self", "attention", torch.randn(1, 1, 5, 5), k, k, 1.0)
+        )
+    )
     assert looks.result().values("near") and not looks.result().values("far")  # all pairs are near
 
 
 def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
-    """Two stacks of other lengths: the nearest head beside uniform attention is the farther one in tokens."""
+    """Two stacks of other lengths: the nearest head beside uniform attention is the farther one in
+    tokens.
+    """
     looks = Localisation()
     for stack, T, away in (("encoder", 60, 5.0), ("decoder", 4, 1.0)):
         far = torch.tensor(places(T))
@@ -205,7 +237,10 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
     relative, distance = finding.values("relative"), finding.values("distance")
     near, far = ("encoder", 0, 0), ("decoder", 0, 0)
     assert relative[near] < relative[far] and distance[near] > distance[far]
-    assert f"the nearest is layer 0, head 0 of encoder, which looks {relative[near]:.0%} as far" in finding.sentence
+    assert (
+        f"the nearest is layer 0, head 0 of encoder, which looks {relative[near]:.0%} as far"
+        in finding.sentence
+    )
     assert f"the farthest layer 0, head 0 of decoder, {relative[far]:.0%}." in finding.sentence
     assert "tokens" not in finding.sentence  # they may be patches
 
@@ -223,10 +258,25 @@ def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():
     scores = torch.randn(3, 2, 5, 5)
     for layer in (10, 2):
         mask = valid[:, None, None].expand(3, 1, 5, 5)
-        call = AttentionCall(Site("self", layer), "self", "attention", scores, k, k, 1.0, mask=mask, query_valid=valid)
+        call = AttentionCall(
+            Site("self", layer),
+            "self",
+            "attention",
+            scores,
+            k,
+            k,
+            1.0,
+            mask=mask,
+            query_valid=valid,
+        )
         looks.update(Seen(call))
     entropies = [n for n in looks.result().numbers if n.name == "entropy"]
-    assert [(n.layer, n.head, n.number) for n in entropies] == [(2, 0, 2), (2, 1, 2), (10, 0, 2), (10, 1, 2)]
+    assert [(n.layer, n.head, n.number) for n in entropies] == [
+        (2, 0, 2),
+        (2, 1, 2),
+        (10, 0, 2),
+        (10, 1, 2),
+    ]
     A = scores[:2].softmax(-1).double().numpy()
     far = places(5)
     for head in range(2):

@@ -29,10 +29,15 @@ def assert_dense(finding, place, W_Q, W_K):
     variance = (abs(values - mean) ** 2).mean()
     nonzero = values[abs(values).argsort()[-W_Q.shape[1] :]]
     wanted = {
-        "concentration": abs(mean) / np.sqrt(variance), "mean": mean, "variance": variance, "trace": np.trace(W),
-        "trace_of_square": np.trace(W @ W), "square": (W**2).sum(), "penalty": (W**2).sum() - np.trace(W) ** 2 / d,
+        "concentration": abs(mean) / np.sqrt(variance),
+        "mean": mean,
+        "variance": variance,
+        "trace": np.trace(W),
+        "trace_of_square": np.trace(W @ W),
+        "square": (W**2).sum(),
+        "penalty": (W**2).sum() - np.trace(W) ** 2 / d,
         "complex": (abs(nonzero.imag) > 1e-8 * abs(values).max()).mean(),
-    }  # fmt: skip
+    }
     for name, value in wanted.items():
         assert finding.value(name, *place) == pytest.approx(value, rel=1e-6, abs=1e-9), name
 
@@ -42,7 +47,9 @@ def test_the_numbers_of_an_encoders_heads_are_those_of_the_dense_matrix():
     _, finding = found_in(model, {"input_ids": torch.tensor([[101, 2023, 102]])})
     for layer, head in ((0, 7), (4, 0)):
         part = model.backbone.encoder.layer[layer].attention.self
-        W_Q, W_K = (x.weight.detach()[head * 32 : head * 32 + 32].T.numpy() for x in (part.query, part.key))
+        W_Q, W_K = (
+            x.weight.detach()[head * 32 : head * 32 + 32].T.numpy() for x in (part.query, part.key)
+        )
         assert_dense(finding, ("encoder", layer, head), W_Q, W_K)
     assert len(finding.values("mean")) == 72 and "rotary" not in finding.sentence
 
@@ -55,7 +62,10 @@ def test_a_query_head_is_taken_with_the_keys_it_shares_and_before_the_rotation()
     for head in (1, 8):
         keys = W_K[(head // 3) * 64 : (head // 3) * 64 + 64].T
         assert_dense(finding, ("self", 11, head), W_Q[head * 64 : head * 64 + 64].T, keys)
-    assert len(finding.values("mean")) == 270 and "before the rotary positions turn them" in finding.sentence
+    assert (
+        len(finding.values("mean")) == 270
+        and "before the rotary positions turn them" in finding.sentence
+    )
 
 
 def test_cross_attention_has_eigenvalues_too():
@@ -70,11 +80,20 @@ def test_cross_attention_has_eigenvalues_too():
 
 def test_a_norm_behind_the_projections_leaves_no_matrix():
     config = tf.Qwen3Config(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
         head_dim=8,
-    )  # fmt: skip
+    )
     _, finding = found_in(tf.Qwen3Model(config).eval(), {"input_ids": torch.tensor([[5, 6, 7]])})
-    assert not finding.applies and "norm behind its projections (q_norm)" in finding.note and not finding.sentence
+    assert (
+        not finding.applies
+        and "norm behind its projections (q_norm)" in finding.note
+        and not finding.sentence
+    )
 
 
 def test_a_family_that_is_not_known_and_streams_of_two_widths_are_told_not_raised(monkeypatch):
@@ -91,8 +110,16 @@ def test_a_family_that_is_not_known_and_streams_of_two_widths_are_told_not_raise
     assert "not known" in QueryKey().begin(subject)
     H, D, E = 2, 4, 4
     bias = torch.zeros(H, D)
-    apart = HeadWeights(torch.randn(H, 8, D), torch.randn(H, 6, D), torch.randn(H, 6, E), torch.randn(H, E, 8), bias, bias, bias,
-                        torch.zeros(8))  # fmt: skip
+    apart = HeadWeights(
+        torch.randn(H, 8, D),
+        torch.randn(H, 6, D),
+        torch.randn(H, 6, E),
+        torch.randn(H, E, 8),
+        bias,
+        bias,
+        bias,
+        torch.zeros(8),
+    )
     monkeypatch.setattr(Subject, "weights", lambda *_: apart)
     assert "widths 8 and 6: W_QK is not square" in QueryKey().begin(subject)
 
@@ -136,7 +163,11 @@ def test_what_was_known_first_stays_and_nothing_is_mixed():
     other.begin(subject)
     before = {name: x.clone() for name, x in one.state().items()}
     other.peaks = {name: x.flip(0) + 1 for name, x in other.peaks.items()}
-    other.peaks |= {name.replace("encoder/1", "encoder/2"): x for name, x in other.peaks.items() if "encoder/1" in name}
+    other.peaks |= {
+        name.replace("encoder/1", "encoder/2"): x
+        for name, x in other.peaks.items()
+        if "encoder/1" in name
+    }
     one.merge(other)
     one.merge(other)
     after = one.state()
@@ -155,10 +186,19 @@ def test_one_matrix_for_all_queries_and_one_key():
 
 
 def test_one_head_is_named_once():
-    model = tf.BertModel(tf.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
-                                       vocab_size=20)).eval()  # fmt: skip
+    model = tf.BertModel(
+        tf.BertConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=8,
+            vocab_size=20,
+        )
+    ).eval()
     qk, finding = found_in(model, {"input_ids": torch.arange(5)[None]})
-    assert finding.sentence.startswith("The eigenvalues of the only head's query-key matrix have a mean ")
+    assert finding.sentence.startswith(
+        "The eigenvalues of the only head's query-key matrix have a mean "
+    )
     assert finding.sentence.count("layer 0, head 0") == 1 and "of 1 head" not in finding.sentence
     assert ("not above 0" in finding.sentence) == (finding.value("mean", "encoder", 0, 0) <= 0)
     assert qk.tables(finding, {})

@@ -17,12 +17,16 @@ from tiny import of_catalogue, small_bert, small_llama
 
 
 def by_loop(given, projection, heads):
-    """The median over tokens for each head of what goes into the output projection, (T, H·E), whose weight is (C, H·E)."""
+    """The median over tokens for each head of what goes into the output projection, (T, H·E), whose
+    weight is (C, H·E).
+    """
     shares = []
     for token in given:
         parts = token.reshape(heads, -1)
         E = parts.shape[1]
-        sizes = np.array([np.abs(projection[:, h * E : h * E + E] @ part).sum() for h, part in enumerate(parts)])
+        sizes = np.array(
+            [np.abs(projection[:, h * E : h * E + E] @ part).sum() for h, part in enumerate(parts)]
+        )
         shares.append(sizes / sizes.sum())
     return np.median(shares, 0)
 
@@ -30,7 +34,9 @@ def by_loop(given, projection, heads):
 def given_to(projection, run):
     """What goes into a module in a pass, (B, T, H·E)."""
     kept = []
-    hook = projection.register_forward_pre_hook(lambda _, given: kept.append(given[0].detach().double().numpy()))
+    hook = projection.register_forward_pre_hook(
+        lambda _, given: kept.append(given[0].detach().double().numpy())
+    )
     with torch.no_grad():
         run()
     hook.remove()
@@ -65,7 +71,10 @@ def test_only_dear_inputs_are_measured_wherever_they_stand():
     subject, relevance = subject_of(model, {"input_ids": ids}), Relevance()
     relevance.begin(subject)
     for chosen, dear in ((slice(0, 2), []), (slice(2, 5), [0, 2])):
-        with torch.no_grad(), capture(model, lambda call, dear=dear: relevance.update(Seen(call, dear=dear))):
+        with (
+            torch.no_grad(),
+            capture(model, lambda call, dear=dear: relevance.update(Seen(call, dear=dear))),
+        ):
             model(input_ids=ids[chosen])
     finding = relevance.result()
     assert {number.number for number in finding.numbers} == {2}
@@ -82,14 +91,20 @@ def test_heads_that_share_values_and_cross_attention():
     ids = torch.randint(5, 999, (2, 7))
     batch = {"input_ids": ids, "decoder_input_ids": ids[:, :5]}
     projection = model.backbone.decoder.block[2].layer[1].EncDecAttention.o
-    assert_inputs(weighed(model, batch), "decoder.cross", 2, projection, lambda: model.backbone(**batch), 6)
+    assert_inputs(
+        weighed(model, batch), "decoder.cross", 2, projection, lambda: model.backbone(**batch), 6
+    )
 
 
 def test_a_picture_models_heads():
     model = of_catalogue("dinov2-small")
     batch = {"pixel_values": torch.randn(1, 3, 56, 56)}
     finding = weighed(model, batch)
-    outputs = [m for name, m in model.backbone.named_modules() if name.endswith(("attention.output.dense", "o_proj"))]
+    outputs = [
+        m
+        for name, m in model.backbone.named_modules()
+        if name.endswith(("attention.output.dense", "o_proj"))
+    ]
     assert_inputs(finding, "encoder", 5, outputs[5], lambda: model.backbone(**batch), 6)
 
 
@@ -98,9 +113,14 @@ def test_the_terms_are_those_of_torchs_attention_with_one_head_at_a_time():
     finding = weighed(model, {"input_ids": ids})
     with torch.no_grad():
         H = model.embeddings(ids)
-        part, dense = model.encoder.layer[0].attention.self, model.encoder.layer[0].attention.output.dense
+        part, dense = (
+            model.encoder.layer[0].attention.self,
+            model.encoder.layer[0].attention.output.dense,
+        )
         theirs = nn.MultiheadAttention(32, 4, batch_first=True)
-        theirs.in_proj_weight.copy_(torch.cat([part.query.weight, part.key.weight, part.value.weight]))
+        theirs.in_proj_weight.copy_(
+            torch.cat([part.query.weight, part.key.weight, part.value.weight])
+        )
         theirs.in_proj_bias.copy_(torch.cat([part.query.bias, part.key.bias, part.value.bias]))
         sizes = []
         for head in range(4):
@@ -111,7 +131,9 @@ def test_the_terms_are_those_of_torchs_attention_with_one_head_at_a_time():
             sizes.append(theirs(H, H, H)[0].abs().sum(2)[0])
         shares = torch.stack(sizes) / torch.stack(sizes).sum(0)  # (H, T)
     np.testing.assert_allclose(
-        [finding.value("mean", "encoder", 0, h) for h in range(4)], np.median(shares.numpy(), 1), rtol=1e-5
+        [finding.value("mean", "encoder", 0, h) for h in range(4)],
+        np.median(shares.numpy(), 1),
+        rtol=1e-5,
     )
 
 
@@ -122,16 +144,30 @@ def test_the_median_over_inputs_is_right_to_half_a_bin(number):
     finding = weighed(model, *batches)
     projection = model.model.layers[1].self_attn.o_proj
     weight = projection.weight.detach().double().numpy()
-    medians = [by_loop(given_to(projection, lambda batch=batch: model(**batch))[0], weight, 4) for batch in batches]
+    medians = [
+        by_loop(given_to(projection, lambda batch=batch: model(**batch))[0], weight, 4)
+        for batch in batches
+    ]
     for head in range(4):
-        assert abs(finding.value("median", "self", 1, head) - np.median(medians, 0)[head]) <= 0.0005 + 1e-6
-        assert finding.value("mean", "self", 1, head) == pytest.approx(np.mean(medians, 0)[head], rel=1e-4)
+        assert (
+            abs(finding.value("median", "self", 1, head) - np.median(medians, 0)[head])
+            <= 0.0005 + 1e-6
+        )
+        assert finding.value("mean", "self", 1, head) == pytest.approx(
+            np.mean(medians, 0)[head], rel=1e-4
+        )
 
 
 def test_padding_does_not_count():
     model, ids = small_bert(), torch.randint(1, 50, (1, 6))
-    wide, mask = torch.cat([ids, torch.ones(1, 3, dtype=torch.long)], 1), (torch.arange(9) < 6).long()[None]
-    alone, padded = weighed(model, {"input_ids": ids}), weighed(model, {"input_ids": wide, "attention_mask": mask})
+    wide, mask = (
+        torch.cat([ids, torch.ones(1, 3, dtype=torch.long)], 1),
+        (torch.arange(9) < 6).long()[None],
+    )
+    alone, padded = (
+        weighed(model, {"input_ids": ids}),
+        weighed(model, {"input_ids": wide, "attention_mask": mask}),
+    )
     assert padded.values("mean") == pytest.approx(alone.values("mean"), rel=1e-4)
 
 
@@ -154,7 +190,9 @@ def test_the_evenness_of_a_layer_is_the_entropy_of_its_medians():
         assert row["evenness"] == pytest.approx(-(p * np.log(p)).sum() / math.log(12))
         assert (row["least"], row["most"], row["heads"]) == (min(each), max(each), 12)
     least = min(rows, key=lambda row: row["evenness"])
-    assert f"layer {least['layer']} of encoder (evenness {least['evenness']:.2f}" in finding.sentence
+    assert (
+        f"layer {least['layer']} of encoder (evenness {least['evenness']:.2f}" in finding.sentence
+    )
 
 
 def test_a_family_that_is_not_known_is_told():

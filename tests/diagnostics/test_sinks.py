@@ -1,4 +1,6 @@
-"""Attention sinks: exact patterns, padding, and loops over the attentions that models give themselves."""
+"""Attention sinks: exact patterns, padding, and loops over the attentions that models give
+themselves.
+"""
 
 from collections import Counter
 
@@ -34,7 +36,9 @@ def numbers(finding, head=0):
 def test_uniform_causal_attention_has_no_sink():
     T = 64
     _, finding = found(call_of(torch.zeros(1, 1, T, T), causal=True))
-    assert numbers(finding)["strength"] == pytest.approx(sum(1 / i for i in range(1, 65)) / 64, rel=1e-6)
+    assert numbers(finding)["strength"] == pytest.approx(
+        sum(1 / i for i in range(1, 65)) / 64, rel=1e-6
+    )
     assert numbers(finding)["strength"] == pytest.approx(0.0741, abs=5e-5)
     assert numbers(finding)["rate"] == 0 and numbers(finding)["anywhere"] == 0
 
@@ -56,7 +60,12 @@ def test_a_sink_elsewhere_counts_if_half_of_the_queries_see_it():
         assert sinks.token_ids() == ([at] if anywhere else [])
         if anywhere:
             row = finding.tables["Tokens that are sinks"][0]
-            assert (row["id"], row["at the front"], row["elsewhere"], row["share"]) == (at, 0, 1, 1.0)
+            assert (row["id"], row["at the front"], row["elsewhere"], row["share"]) == (
+                at,
+                0,
+                1,
+                1.0,
+            )
             places = finding.tables["Where the sinks are, over heads and inputs"][0]
             assert places["elsewhere"] == 1.0 and places["sinks"] == 1
 
@@ -69,26 +78,36 @@ def test_padding_on_either_side_changes_nothing():
         at = slice(pad, None) if left else slice(None, T)
         wide, valid = torch.randn(1, 2, T + pad, T + pad), torch.zeros(1, T + pad, dtype=torch.bool)
         wide[:, :, at, at], valid[:, at] = scores, True
-        mask = torch.ones(T + pad, T + pad, dtype=torch.bool).tril()[None, None] & valid[:, None, None]
+        mask = (
+            torch.ones(T + pad, T + pad, dtype=torch.bool).tril()[None, None] & valid[:, None, None]
+        )
         _, padded = found(call_of(wide, mask=mask, query_valid=valid))
         for head in range(2):
             assert numbers(padded, head) == pytest.approx(numbers(plain, head), rel=1e-6)
 
 
 def test_an_input_of_one_token_has_none():
-    sinks, finding = found(call_of(torch.zeros(1, 2, 1, 1), causal=True), torch.zeros(1, 1, dtype=torch.long), 4)
+    sinks, finding = found(
+        call_of(torch.zeros(1, 2, 1, 1), causal=True), torch.zeros(1, 1, dtype=torch.long), 4
+    )
     assert not finding.applies and finding.tables == {} and sinks.token_ids() == []
 
 
 def by_hand(A, causal, epsilon=0.3):
     """α of a pattern, T lists of S numbers, one key after another."""
     T, S = len(A), len(A[0])
-    alpha = [sum(A[i][k] for i in range(T) if i >= k or not causal) / (T - k if causal else T) for k in range(S)]
+    alpha = [
+        sum(A[i][k] for i in range(T) if i >= k or not causal) / (T - k if causal else T)
+        for k in range(S)
+    ]
     most = max(alpha[k] for k in range(S) if not causal or 2 * (T - k) >= T)
     return [alpha[0] > epsilon, alpha[0], most > epsilon, most]
 
 
-@pytest.mark.parametrize(("name", "text"), [("smollm2", "self"), ("minilm", "encoder"), ("flan-t5-small", "decoder.cross")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("smollm2", "self"), ("minilm", "encoder"), ("flan-t5-small", "decoder.cross")],
+)
 def test_a_model_is_measured_as_by_its_own_attentions(name, text):
     model = of_catalogue(name)
     batches = batches_of(model, "python-docs", 20, 3, 0, 3)[:1]
@@ -105,16 +124,25 @@ def test_a_model_is_measured_as_by_its_own_attentions(name, text):
         for head in range(A.shape[1]):
             if layer % 7 and head:  # all heads of some layers, one head of the others
                 continue
-            expected = torch.tensor([by_hand(a, causal) for a in A[:, head].tolist()], dtype=torch.float64).mean(0)
+            expected = torch.tensor(
+                [by_hand(a, causal) for a in A[:, head].tolist()], dtype=torch.float64
+            ).mean(0)
             for number, value in zip(finding.words, expected.tolist()):
                 assert finding.value(number, text, layer, head) == pytest.approx(value, abs=2e-5)
         alpha = A.sum(2) / (torch.arange(A.shape[3], 0, -1) if causal else A.shape[2])
-        alpha = alpha[..., : A.shape[3] // 2 + 1] if causal else alpha  # keys that half of the queries see
+        # keys that half of the queries see
+        alpha = alpha[..., : A.shape[3] // 2 + 1] if causal else alpha
         for b, _, k in (alpha > 0.3).nonzero().tolist():
             counts[int(ids[b, k])] += 1
     rows = [row for row in finding.tables["Tokens that are sinks"] if row["stack"] == text]
-    assert rows and {row["id"]: row["at the front"] + row["elsewhere"] for row in rows}.items() <= counts.items()
-    assert sum(row["share"] for row in rows) == pytest.approx(sum(counts[row["id"]] for row in rows) / counts.total())
+    assert (
+        rows
+        and {row["id"]: row["at the front"] + row["elsewhere"] for row in rows}.items()
+        <= counts.items()
+    )
+    assert sum(row["share"] for row in rows) == pytest.approx(
+        sum(counts[row["id"]] for row in rows) / counts.total()
+    )
 
 
 def test_passes_that_are_merged_or_kept_are_one_pass():
@@ -131,7 +159,9 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
     kept.merge(rest)
     one, other = whole.result(), kept.result()
     assert one.tables == other.tables and one.tables["Tokens that are sinks"]
-    assert [n.mean for n in other.numbers] == pytest.approx([n.mean for n in one.numbers], rel=1e-12)
+    assert [n.mean for n in other.numbers] == pytest.approx(
+        [n.mean for n in one.numbers], rel=1e-12
+    )
     assert set(kept.state()) == set(whole.state())
 
 
@@ -139,7 +169,8 @@ def test_it_is_told_and_drawn():
     scores = torch.zeros(1, 2, 8, 8)
     scores[:, 1, :, 0] = 1e4
     _, finding = found(call_of(scores, causal=True))
-    assert finding.sentence.startswith("In 2 heads of 2 the first token takes more than 30%")  # H₈/8 = .34 is one, too
+    # H₈/8 = .34 is one, too
+    assert finding.sentence.startswith("In 2 heads of 2 the first token takes more than 30%")
     assert "most in layer 0, head 1, with 100%" in finding.sentence
     assert "rect" in finding.plot().to_json() and DIAGNOSTICS["sinks"] is Sinks
     tables = Sinks.from_state({}, epsilon=0.3)

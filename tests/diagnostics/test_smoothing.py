@@ -1,4 +1,6 @@
-"""Over-smoothing: against hidden states and eager attentions, with padding, and the bound written out by hand."""
+"""Over-smoothing: against hidden states and eager attentions, with padding, and the bound written
+out by hand.
+"""
 
 import json
 import math
@@ -37,7 +39,9 @@ def eager(model, **batch):
             out = model(**batch, output_hidden_states=True, output_attentions=True)
     finally:
         model.set_attn_implementation(before)
-    return [x.double().numpy() for x in out.hidden_states], [x.double().numpy() for x in out.attentions]
+    return [x.double().numpy() for x in out.hidden_states], [
+        x.double().numpy() for x in out.attentions
+    ]
 
 
 @pytest.mark.parametrize("name", ["minilm", "stories15m", "dinov2-small"])
@@ -53,24 +57,34 @@ def test_the_numbers_are_those_of_hidden_states_and_eager_attentions(name):
     (stack,) = finding.stacks
     maps = [a.mean(1).reshape(2, -1) for a in attentions]
     last = len(attentions) - 1
-    for layer in (0, 1, last - 1):  # the last hidden state is behind the final norm of a pre-norm model
+    # the last hidden state is behind the final norm of a pre-norm model
+    for layer in (0, 1, last - 1):
         before, behind = (np.array([alike(x) for x in states[layer + more]]) for more in (0, 1))
         wanted = {
-            "similarity_before": before[:, 0].mean(), "similarity": behind[:, 0].mean(), "distance_before": before[:, 1].mean(),
-            "distance": behind[:, 1].mean(), "ratio": (behind[:, 1] / before[:, 1]).mean(),
-        }  # fmt: skip
+            "similarity_before": before[:, 0].mean(),
+            "similarity": behind[:, 0].mean(),
+            "distance_before": before[:, 1].mean(),
+            "distance": behind[:, 1].mean(),
+            "ratio": (behind[:, 1] / before[:, 1]).mean(),
+        }
         if layer:
             p, q = maps[layer - 1], maps[layer]
-            wanted["maps"] = ((p * q).sum(1) / np.linalg.norm(p, axis=1) / np.linalg.norm(q, axis=1)).mean()
+            wanted["maps"] = (
+                (p * q).sum(1) / np.linalg.norm(p, axis=1) / np.linalg.norm(q, axis=1)
+            ).mean()
         for number, value in wanted.items():
             assert finding.value(number, stack, layer) == pytest.approx(value, rel=1e-4), number
     assert len(finding.values("maps")) == last and (stack, 0, None) not in finding.values("maps")
     assert bool(finding.values("v")) == (name == "minilm")
-    assert ("no bound: it is for blocks known to be post-norm" in finding.sentence) == (name != "minilm")
+    assert ("no bound: it is for blocks known to be post-norm" in finding.sentence) == (
+        name != "minilm"
+    )
 
 
 def by_hand(model, ids, layer):
-    """σ₁σ₂, √λ, v and the sharper bound of a block of a BERT on one input (1, T), with numpy and no capture."""
+    """σ₁σ₂, √λ, v and the sharper bound of a block of a BERT on one input (1, T), with numpy and no
+    capture.
+    """
     states, attentions = eager(model, input_ids=ids)
     block = model.encoder.layer[layer]
     first, second = block.attention.output, block.output
@@ -85,12 +99,24 @@ def by_hand(model, ids, layer):
     roots = np.array([math.sqrt(np.linalg.eigvalsh(P.T @ middle @ P)[-1]) for P in A])
     eps = first.LayerNorm.eps
     sigma = np.prod([np.sqrt(x[0].double().numpy().var(1) + eps).min() for x in (x1, x2)])
-    V, O = (part.weight.detach().double().numpy() for part in (block.attention.self.value, first.dense))
+    V, O = (
+        part.weight.detach().double().numpy() for part in (block.attention.self.value, first.dense)
+    )
     E = len(V) // heads
-    each = np.array([np.linalg.norm(V[h * E : h * E + E].T @ O[:, h * E : h * E + E].T, 2) for h in range(heads)])
-    maps = [np.linalg.norm(part.weight.detach().double().numpy(), 2) for part in (block.intermediate.dense, second.dense)]
+    each = np.array(
+        [
+            np.linalg.norm(V[h * E : h * E + E].T @ O[:, h * E : h * E + E].T, 2)
+            for h in range(heads)
+        ]
+    )
+    maps = [
+        np.linalg.norm(part.weight.detach().double().numpy(), 2)
+        for part in (block.intermediate.dense, second.dense)
+    ]
     s = max(*each, *maps)
-    gain = np.prod([float(norm.weight.detach().abs().max()) for norm in (first.LayerNorm, second.LayerNorm)])
+    gain = np.prod(
+        [float(norm.weight.detach().abs().max()) for norm in (first.LayerNorm, second.LayerNorm)]
+    )
     v = (1 + 1.13 * s * s) * (1 + roots.max() * heads * s) / sigma
     return {
         "sigma": sigma,
@@ -112,7 +138,10 @@ def test_the_bound_is_its_definition_and_is_kept():
             wanted = np.mean([found[name] for found in each])
             assert finding.value(name, "encoder", layer) == pytest.approx(wanted, rel=1e-4), name
     assert {number.number for number in finding.numbers if number.name == "v"} == {3}
-    assert set(finding.values("bounded").values()) == {1.0} and "kept in 100% of cases" in finding.sentence
+    assert (
+        set(finding.values("bounded").values()) == {1.0}
+        and "kept in 100% of cases" in finding.sentence
+    )
 
 
 def test_only_dear_inputs_have_their_bound_computed():
@@ -124,7 +153,9 @@ def test_only_dear_inputs_have_their_bound_computed():
 
         def leave(layer):
             everything = slice(None)
-            smoothing.update(SeenLayer.of(layer, everything, None, Seen(layer.calls[0]), None, dear))
+            smoothing.update(
+                SeenLayer.of(layer, everything, None, Seen(layer.calls[0]), None, dear)
+            )
 
         names = {site["name"]: site["kind"] for site in subject.sites.values()}
         with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
@@ -139,7 +170,11 @@ def test_only_dear_inputs_have_their_bound_computed():
         for name in each[0]:
             wanted = np.mean([found[name] for found in each])
             assert some.value(name, "encoder", layer) == pytest.approx(wanted, rel=1e-4), name
-    assert not none.values("v") and none.values("ratio") and none.sentence.endswith("; no bound was computed.")
+    assert (
+        not none.values("v")
+        and none.values("ratio")
+        and none.sentence.endswith("; no bound was computed.")
+    )
     (rows,) = none.tables.values()
     assert {row["bound"] for row in rows} == {"no bound was computed"}
 
@@ -162,7 +197,9 @@ def test_the_bound_of_inputs_that_are_picked_from_a_batch_is_theirs():
     chosen = slice(1, None, 3)
 
     def leave(layer):
-        smoothing.update(SeenLayer.of(layer, chosen, None, Seen(layer.calls[0].of_inputs(chosen)), None))
+        smoothing.update(
+            SeenLayer.of(layer, chosen, None, Seen(layer.calls[0].of_inputs(chosen)), None)
+        )
 
     names = {site["name"]: site["kind"] for site in subject.sites.values()}
     with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
@@ -174,8 +211,14 @@ def test_the_bound_of_inputs_that_are_picked_from_a_batch_is_theirs():
 
 def test_padding_does_not_count_and_has_no_bound():
     model, ids = small_bert(), torch.randint(1, 50, (1, 6))
-    wide, mask = torch.cat([ids, torch.ones(1, 3, dtype=torch.long)], 1), (torch.arange(9) < 6).long()[None]
-    alone, padded = found_in(model, {"input_ids": ids}), found_in(model, {"input_ids": wide, "attention_mask": mask})
+    wide, mask = (
+        torch.cat([ids, torch.ones(1, 3, dtype=torch.long)], 1),
+        (torch.arange(9) < 6).long()[None],
+    )
+    alone, padded = (
+        found_in(model, {"input_ids": ids}),
+        found_in(model, {"input_ids": wide, "attention_mask": mask}),
+    )
     for name in ("similarity", "similarity_before", "ratio", "distance", "distance_before", "maps"):
         assert padded.values(name) == pytest.approx(alone.values(name), rel=1e-4), name
     assert alone.values("v") and not padded.values("v") and not padded.values("bounded")
@@ -198,7 +241,10 @@ def test_stacks_are_apart():
     finding = found_in(model, {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
     assert set(finding.stacks) == {"encoder", "decoder"} and len(finding.values("similarity")) == 16
     assert ("decoder", 0, None) not in finding.values("maps") and len(finding.values("maps")) == 14
-    assert "in decoder" in finding.sentence and "no bound: it is for blocks known to be post-norm" in finding.sentence
+    assert (
+        "in decoder" in finding.sentence
+        and "no bound: it is for blocks known to be post-norm" in finding.sentence
+    )
     assert finding.plot().to_dict()
 
 

@@ -1,4 +1,6 @@
-"""The parts of the bound: slopes, singular values, and which blocks have one (the bound itself: test_over_smoothing)."""
+"""The parts of the bound: slopes, singular values, and which blocks have one (the bound itself:
+test_over_smoothing).
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,13 @@ def block(model, at=0):
 
 @pytest.mark.parametrize(
     ("act", "slope"),
-    [(nn.ReLU(), 1.0), (nn.GELU(), 1.13), (nn.GELU(approximate="tanh"), 1.13), (nn.SiLU(), 1.1), (torch.tanh, 1.0)],
+    [
+        (nn.ReLU(), 1.0),
+        (nn.GELU(), 1.13),
+        (nn.GELU(approximate="tanh"), 1.13),
+        (nn.SiLU(), 1.1),
+        (torch.tanh, 1.0),
+    ],
 )
 def test_the_steepest_slope_is_that_of_finite_differences(act, slope):
     x = torch.linspace(-6, 6, 200_001, dtype=torch.float64)
@@ -36,14 +44,20 @@ def test_singular_values_are_numpys():
     model = of_catalogue("minilm")
     found = PostNorm(block(model.backbone, 2), 12, 12)
     layer = model.backbone.encoder.layer[2]
-    V, O = (x.weight.detach().double().numpy() for x in (layer.attention.self.value, layer.attention.output.dense))
+    V, O = (
+        x.weight.detach().double().numpy()
+        for x in (layer.attention.self.value, layer.attention.output.dense)
+    )
     for head in (0, 11):
         product = V[head * 32 : head * 32 + 32].T @ O[:, head * 32 : head * 32 + 32].T
         assert float(found.each[head]) == pytest.approx(np.linalg.svd(product, compute_uv=False)[0])
     for value, part in ((found.wide, layer.intermediate.dense), (found.narrow, layer.output.dense)):
         assert value == pytest.approx(np.linalg.norm(part.weight.detach().double().numpy(), 2))
     assert found.s == max(float(found.each.max()), found.wide, found.narrow) and found.slope == 1.13
-    gains = [norm.weight.detach().abs().max() for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm)]
+    gains = [
+        norm.weight.detach().abs().max()
+        for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm)
+    ]
     assert found.gain == pytest.approx(float(gains[0] * gains[1]))
 
 
@@ -53,19 +67,27 @@ def test_the_largest_singular_value_of_long_patterns_is_close_from_below():
     A = P - P.mean(2, keepdim=True)
     exact, found = torch.linalg.svdvals(A)[..., 0], _largest_of_pattern(A)
     assert bool((found <= exact * (1 + 1e-12)).all()) and bool((found >= 0.98 * exact).all())
-    assert float(found[0, 1]) == pytest.approx(float(exact[0, 1]), rel=1e-6)  # one direction stands out, as in trained heads
+    # one direction stands out, as in trained heads
+    assert float(found[0, 1]) == pytest.approx(float(exact[0, 1]), rel=1e-6)
 
 
 def test_blocks_of_other_builds_have_none():
     with pytest.raises(EigenlensError, match="for post-norm blocks with skips"):
         PostNorm(block(small_llama().model), 4, 2)
     config = tf.BartConfig(
-        vocab_size=50, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-        encoder_ffn_dim=16, decoder_ffn_dim=16,
-    )  # fmt: skip
+        vocab_size=50,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+    )
     encoder, decoder = anatomy(tf.BartModel(config).eval())
     assert PostNorm(encoder.blocks[0], 2, 2).s > 0
-    with pytest.raises(EigenlensError, match="for post-norm blocks"):  # it has a cross-attention between the two
+    # it has a cross-attention between the two
+    with pytest.raises(EigenlensError, match="for post-norm blocks"):
         PostNorm(decoder.blocks[0], 2, 2)
     bert = small_bert()
     del bert.encoder.layer[0].intermediate.intermediate_act_fn

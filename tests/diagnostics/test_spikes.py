@@ -1,4 +1,6 @@
-"""Massive activations: planted ones, and loops over the hidden states that models give themselves."""
+"""Massive activations: planted ones, and loops over the hidden states that models give
+themselves.
+"""
 
 import numpy as np
 import pytest
@@ -26,20 +28,31 @@ def test_a_planted_spike_is_found_with_its_channel_and_token():
     finding = spikes.result(tokens={0: "the"})
     value = {name: finding.value(name, "self", 0) for name in finding.words}
     assert value["largest"] == 3500 and value["massive"] == 1 and value["first"] == 0.5
-    medians = [np.sort(np.abs(y.numpy()).ravel())[39] for y in Y]  # the lower of the two in the middle of 80
+    # the lower of the two in the middle of 80
+    medians = [np.sort(np.abs(y.numpy()).ravel())[39] for y in Y]
     assert value["median"] == pytest.approx(np.mean(medians), rel=1e-6)
-    assert value["ratio"] == pytest.approx(np.mean([4000 / medians[0], 3000 / medians[1]]), rel=1e-6)
+    assert value["ratio"] == pytest.approx(
+        np.mean([4000 / medians[0], 3000 / medians[1]]), rel=1e-6
+    )
     seconds = [float(Y[0].abs().amax(0).sort().values[-2]), 2000.0]
     assert value["second"] == pytest.approx(np.mean(seconds), rel=1e-6)
     assert value["step"] == pytest.approx(float((Y - X).abs().amax((1, 2)).mean()))
     assert value["before"] == pytest.approx(float(X.abs().amax((1, 2)).mean()))
     channels = {row["channel"]: row for row in finding.tables["Channels, over layers and inputs"]}
-    assert channels[7]["massive"] == 2 and channels[7]["largest"] == 2 and channels[2]["massive"] == 1
+    assert (
+        channels[7]["massive"] == 2 and channels[7]["largest"] == 2 and channels[2]["massive"] == 1
+    )
     tokens = finding.tables["Tokens that carry massive activations"]
-    assert [(row["id"], row["token"], row["at the front"]) for row in tokens] == [(0, "the", 1), (8, "id 8", 0)]
+    assert [(row["id"], row["token"], row["at the front"]) for row in tokens] == [
+        (0, "the", 1),
+        (8, "id 8", 0),
+    ]
     assert spikes.token_ids() == [0, 8]
     assert finding.tables["Largest over all inputs"][0]["largest"] == 4000
-    assert "channel 7" in finding.sentence and "in 50% of the inputs at the first token" in finding.sentence
+    assert (
+        "channel 7" in finding.sentence
+        and "in 50% of the inputs at the first token" in finding.sentence
+    )
 
 
 def test_both_thresholds_must_be_passed():
@@ -53,7 +66,10 @@ def test_both_thresholds_must_be_passed():
     Y[0, 1, 3] = 99.0  # 9900 × the median, but not above 100
     spikes = Spikes()
     spikes.update(layer(Y, Y))
-    assert spikes.result().value("massive", "self", 0) == 0 and "No activation is massive" in spikes.result().sentence
+    assert (
+        spikes.result().value("massive", "self", 0) == 0
+        and "No activation is massive" in spikes.result().sentence
+    )
     loose = Spikes(size=50.0)
     loose.update(layer(Y, Y))
     assert loose.result().value("massive", "self", 0) == 1
@@ -66,10 +82,15 @@ def test_padding_does_not_count_and_neither_do_empty_inputs():
     wide = [torch.cat([torch.full((2, 3, 8), 1e5), x], 1) for x in (X, Y)]
     valid = torch.ones(2, 9, dtype=torch.bool)
     valid[:, :3] = False
-    wide, valid = [torch.cat([x, x[:1]]) for x in wide], torch.cat([valid, torch.zeros(1, 9, dtype=torch.bool)])
+    wide, valid = (
+        [torch.cat([x, x[:1]]) for x in wide],
+        torch.cat([valid, torch.zeros(1, 9, dtype=torch.bool)]),
+    )
     padded.update(layer(*wide, valid))
     one, other = plain.result(), padded.result()
-    assert [(n.name, n.mean, n.number) for n in one.numbers] == [(n.name, n.mean, n.number) for n in other.numbers]
+    assert [(n.name, n.mean, n.number) for n in one.numbers] == [
+        (n.name, n.mean, n.number) for n in other.numbers
+    ]
     assert one.tables == other.tables
 
 
@@ -78,13 +99,16 @@ def test_silence_and_one_token_give_no_nan():
     spikes.update(layer(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)))
     finding = spikes.result()
     assert all(np.isfinite(n.mean) for n in finding.numbers)
-    assert {n.name for n in finding.numbers} == set(finding.words) - {"third", "ratio"}  # two channels, a median of 0
+    # two channels, a median of 0
+    assert {n.name for n in finding.numbers} == set(finding.words) - {"third", "ratio"}
     assert finding.sentence and finding.plot() is not None
 
 
 def test_a_block_that_merges_tokens_has_no_step():
     spikes = Spikes()
-    spikes.update(layer(torch.randn(2, 8, 4), torch.randn(2, 2, 8), torch.ones(2, 8, dtype=torch.bool)))
+    spikes.update(
+        layer(torch.randn(2, 8, 4), torch.randn(2, 2, 8), torch.ones(2, 8, dtype=torch.bool))
+    )
     assert "step" not in {n.name for n in spikes.result().numbers}
 
 
@@ -96,12 +120,16 @@ def test_steps_follow_the_criterion():
         X[0, 1, 2], Y[0, 1, 2] = before, behind
         spikes.update(layer(X, Y, site=f"self/{i}"))
     steps = spikes.result().tables["Blocks where activations step up or down"]
-    assert [(row["layer"], row["steps"], row["from"], row["to"]) for row in steps] == [(1, "up", 4, 100), (3, "down", 90, 10)]
+    assert [(row["layer"], row["steps"], row["from"], row["to"]) for row in steps] == [
+        (1, "up", 4, 100),
+        (3, "down", 90, 10),
+    ]
     assert steps[0]["criterion"] == "moves by 0.5 of the largest, 100"
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [("smollm2", "python-docs"), ("stories15m", "python-docs"), ("dinov2-small", "photos")]
+    ("name", "data"),
+    [("smollm2", "python-docs"), ("stories15m", "python-docs"), ("dinov2-small", "photos")],
 )
 def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
     model = of_catalogue(name)
@@ -112,7 +140,8 @@ def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
     finding = spikes.result()
     last = next(m for path, m in model.backbone.named_modules() if path in {"norm", "layernorm"})
     kept = []
-    hook = last.register_forward_pre_hook(lambda _, args: kept.append(args[0]))  # the library norms its last hidden state
+    # the library norms its last hidden state
+    hook = last.register_forward_pre_hook(lambda _, args: kept.append(args[0]))
     with torch.no_grad():
         states = [*model.backbone(**batch, output_hidden_states=True).hidden_states[:-1], kept[0]]
     hook.remove()
@@ -130,9 +159,15 @@ def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
             more = (np.abs(y - x).max(), np.abs(x).max(), token == 0)
             rows.append([*by_channel[:3], middle, by_channel[0] / middle, massive, *more])
         for number, value in zip(finding.words, np.mean(np.asarray(rows, dtype=float), 0)):
-            assert finding.value(number, stack, i) == pytest.approx(value, rel=2e-3, abs=1e-3), (number, i)
+            assert finding.value(number, stack, i) == pytest.approx(value, rel=2e-3, abs=1e-3), (
+                number,
+                i,
+            )
     if name == "smollm2":
-        assert max(finding.values("largest").values()) > 1000 and max(finding.values("massive").values()) == 1
+        assert (
+            max(finding.values("largest").values()) > 1000
+            and max(finding.values("massive").values()) == 1
+        )
     if name == "dinov2-small":
         assert max(finding.values("massive").values()) == 0
 
@@ -151,10 +186,18 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
     rest.merge(parts[2])
     kept.merge(rest)
     one, other = whole.result(), kept.result()
-    assert one.tables["Tokens that carry massive activations"] == other.tables["Tokens that carry massive activations"]
+    assert (
+        one.tables["Tokens that carry massive activations"]
+        == other.tables["Tokens that carry massive activations"]
+    )
     assert one.tables["Largest over all inputs"] == other.tables["Largest over all inputs"]
-    assert one.tables["Channels, over layers and inputs"] == other.tables["Channels, over layers and inputs"]
-    assert [n.mean for n in other.numbers] == pytest.approx([n.mean for n in one.numbers], rel=1e-12)
+    assert (
+        one.tables["Channels, over layers and inputs"]
+        == other.tables["Channels, over layers and inputs"]
+    )
+    assert [n.mean for n in other.numbers] == pytest.approx(
+        [n.mean for n in one.numbers], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("settings", [{"ratio": 0.5}, {"jump": 0.0}, {"jump": 1.5}, {"size": -1.0}])

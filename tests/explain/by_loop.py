@@ -1,4 +1,6 @@
-"""Relevance by plain loops over numpy, from the attentions that a model on its eager attention gives out itself."""
+"""Relevance by plain loops over numpy, from the attentions that a model on its eager attention
+gives out itself.
+"""
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ def eager(model, given, score_of):
         "decoder_attentions": "decoder",
         "cross_attentions": "cross",
     }
-    asked = [(kind, A) for name, kind in names.items() for A in (getattr(out, name, None) or ())]
+    asked = [(kind, A) for name, kind in names.items() for A in getattr(out, name, None) or ()]
     gradients = torch.autograd.grad(score.sum(), [A for _, A in asked], allow_unused=True)
     found = {kind: [] for kind, _ in asked}
     for (kind, A), gradient in zip(asked, gradients):

@@ -1,4 +1,6 @@
-"""What is read of each family: its stacks, the stages of a block, where the norms stand, and that run part by part it is itself."""
+"""What is read of each family: its stacks, the stages of a block, where the norms stand, and that
+run part by part it is itself.
+"""
 
 import pytest
 import torch
@@ -21,7 +23,10 @@ READS = ("n attention", "n cross", "n mlp")
 POST_READS = ("attention | n", "cross | n", "mlp | n")
 
 EXPECTED = {  # stack: (blocks, stages of each, the norm behind the last)
-    **{name: {"encoder": (3, POST, None)} for name in ("bert", "roberta", "xlm_roberta", "camembert", "electra")},
+    **{
+        name: {"encoder": (3, POST, None)}
+        for name in ("bert", "roberta", "xlm_roberta", "camembert", "electra")
+    },
     "distilbert": {"transformer": (3, POST, None)},
     "albert": {"encoder": (1, POST, None)},
     "modernbert": {"self": (3, PRE, "final_norm")},
@@ -31,18 +36,32 @@ EXPECTED = {  # stack: (blocks, stages of each, the norm behind the last)
     "phi": {"self": (3, PARALLEL, "final_layernorm")},
     **{name: {"self": (3, PRE, "norm")} for name in ("llama", "mistral", "qwen2", "qwen3")},
     "gemma2": {"self": (3, SANDWICH, "norm")},
-    "t5": {"encoder": (2, PRE, "encoder.final_layer_norm"), "decoder": (2, READS, "decoder.final_layer_norm")},
-    **{name: {"encoder": (2, POST, None), "decoder": (2, POST_READS, None)} for name in ("bart", "marian")},
-    "whisper": {"encoder": (2, PRE, "encoder.layer_norm"), "decoder": (2, READS, "decoder.layer_norm")},
+    "t5": {
+        "encoder": (2, PRE, "encoder.final_layer_norm"),
+        "decoder": (2, READS, "decoder.final_layer_norm"),
+    },
+    **{
+        name: {"encoder": (2, POST, None), "decoder": (2, POST_READS, None)}
+        for name in ("bart", "marian")
+    },
+    "whisper": {
+        "encoder": (2, PRE, "encoder.layer_norm"),
+        "decoder": (2, READS, "decoder.layer_norm"),
+    },
     "vit": {"self": (2, PRE, "layernorm")},
     "deit": {"self": (2, PRE, "layernorm")},
     "dinov2": {"encoder": (2, SCALED, "layernorm")},
-    "clip": {"text_model.encoder": (3, PRE, "text_model.final_layer_norm"), "vision_model.encoder": (2, PRE, None)},
+    "clip": {
+        "text_model.encoder": (3, PRE, "text_model.final_layer_norm"),
+        "vision_model.encoder": (2, PRE, None),
+    },
 }
 
 
 def words(stage: Stage) -> str:
-    """`n attention` for a norm before, `attention n` for one within, `s` for a scale, `| n` for a norm of the sum."""
+    """`n attention` for a norm before, `attention n` for one within, `s` for a scale, `| n` for a
+    norm of the sum.
+    """
     parts = []
     for branch in stage.branches:
         marks = (branch.before and "n", branch.kind, branch.within and "n", branch.scale and "s")
@@ -57,8 +76,14 @@ def test_stacks_stages_and_norms(name):
     found = {}
     for stack in anatomy(model):
         (stages,) = {tuple(map(words, block.stages)) for block in stack.blocks}
-        found[stack.name] = len(stack.blocks), stages, None if stack.final is None else path_of[id(stack.final)]
-        assert [path_of[id(block.module)] for block in stack.blocks] == [block.path for block in stack.blocks]
+        found[stack.name] = (
+            len(stack.blocks),
+            stages,
+            None if stack.final is None else path_of[id(stack.final)],
+        )
+        assert [path_of[id(block.module)] for block in stack.blocks] == [
+            block.path for block in stack.blocks
+        ]
     assert found == EXPECTED[name]
 
 
@@ -102,7 +127,9 @@ def test_a_block_run_part_by_part_is_the_block(name):
         model(**given)
     for hook in hooks:
         hook.remove()
-    assert {path for path, _ in seen} == {block.path for stack in anatomy(model) for block in stack.blocks}
+    assert {path for path, _ in seen} == {
+        block.path for stack in anatomy(model) for block in stack.blocks
+    }
     assert max(error for _, error in seen) < 1e-12
 
 
@@ -118,9 +145,10 @@ def test_the_labs_own_blocks(off):
     assert len(stack.blocks) == 2 and stack.final is model.norm
     for block, module in zip(stack.blocks, model.blocks):
         assert distance(block.run(x, {}), module(x)) < 1e-6
-        assert [branch.kind for stage in block.stages for branch in stage.branches] == ["attention", "mlp"][
-            : 1 + (off != "mlp")
-        ]
+        assert [branch.kind for stage in block.stages for branch in stage.branches] == [
+            "attention",
+            "mlp",
+        ][: 1 + (off != "mlp")]
 
 
 @pytest.mark.parametrize(
@@ -145,15 +173,24 @@ def test_branches_side_by_side_share_one_skip(switches, keeps):
 def test_the_check_names_block_class_and_size_of_the_difference():
     model = build("llama")
     block = anatomy(model)[0].blocks[1]
-    x, more = torch.randn(1, 5, 32), {"position_embeddings": model.rotary_emb(torch.randn(1, 5, 32), torch.arange(5)[None])}
+    x, more = (
+        torch.randn(1, 5, 32),
+        {"position_embeddings": model.rotary_emb(torch.randn(1, 5, 32), torch.arange(5)[None])},
+    )
     own = block.module(x, **more)
     checked(block, own, x, more)
-    with pytest.raises(EigenlensError, match=r"layers\.1 \(LlamaDecoderLayer\).*gives something 1\.0e-01 off its own output"):
+    with pytest.raises(
+        EigenlensError,
+        match=r"layers\.1 \(LlamaDecoderLayer\).*gives something 1\.0e-01 off its own output",
+    ):
         checked(block, own / 1.1, x, more)
     with pytest.raises(EigenlensError, match="off its own output"):
         checked(block, own * torch.nan, x, more)
 
 
 def test_a_model_without_blocks():
-    with pytest.raises(EigenlensError, match=r"Linear are not known \(it has no numbered layers\); known are those of BERT"):
+    with pytest.raises(
+        EigenlensError,
+        match=r"Linear are not known \(it has no numbered layers\); known are those of BERT",
+    ):
         anatomy(nn.Linear(2, 2))

@@ -1,4 +1,6 @@
-"""The simpler methods, each against its formula in numpy on made-up attentions and on real weights."""
+"""The simpler methods, each against its formula in numpy on made-up attentions and on real
+weights.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,11 @@ B, H, T, S, C = 2, 3, 4, 5, 6
 def pattern(stack, layer, queries, keys, kind="self"):
     stream = stack.removesuffix(".cross")
     return Pattern(
-        Site(stack, layer), kind, torch.rand(B, H, queries, keys).softmax(-1), torch.randn(B, H, queries, keys), stream
+        Site(stack, layer),
+        kind,
+        torch.rand(B, H, queries, keys).softmax(-1),
+        torch.randn(B, H, queries, keys),
+        stream,
     )
 
 
@@ -28,7 +34,11 @@ def stream(stack, tokens, valid=None):
 
 @pytest.fixture
 def encoder():
-    return Observed(torch.randn(B), tuple(pattern("encoder", i, T, T) for i in range(2)), (stream("encoder", T),))
+    return Observed(
+        torch.randn(B),
+        tuple(pattern("encoder", i, T, T) for i in range(2)),
+        (stream("encoder", T),),
+    )
 
 
 @pytest.fixture
@@ -56,9 +66,13 @@ def test_methods_of_the_last_attention(which, request):
         w, (A, G) = reads(seen, b), last(seen, b)
         rows, slopes = np.einsum("i,hij->hj", w, A), np.einsum("i,hij->hj", w, G)
         np.testing.assert_allclose(baselines.attention(seen)[b], rows.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(baselines.attention_gradient(seen)[b], w @ np.clip(A * G, 0, None).mean(0), rtol=1e-5)
+        np.testing.assert_allclose(
+            baselines.attention_gradient(seen)[b], w @ np.clip(A * G, 0, None).mean(0), rtol=1e-5
+        )
         cam = sum(slopes[h].mean() * rows[h] for h in range(H)) / H
-        np.testing.assert_allclose(baselines.grad_cam(seen)[b], np.clip(cam, 0, None), rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(
+            baselines.grad_cam(seen)[b], np.clip(cam, 0, None), rtol=1e-4, atol=1e-7
+        )
 
 
 def test_rollout_of_an_encoder(encoder):
@@ -72,7 +86,9 @@ def test_rollout_of_an_encoder(encoder):
 
 
 def test_rollout_of_an_encoder_decoder(both):
-    """As one encoder whose tokens are those of both sides, the pattern of a cross-attention in a corner of it."""
+    """As one encoder whose tokens are those of both sides, the pattern of a cross-attention in a
+    corner of it.
+    """
     for b in range(B):
         product = np.eye(S + T)
         for p in both.patterns:
@@ -85,7 +101,9 @@ def test_rollout_of_an_encoder_decoder(both):
             else:
                 A[S:, :S], A[S:, S:] = mean, 0
             product = (A + np.eye(S + T)) / 2 @ product
-        np.testing.assert_allclose(baselines.rollout(both)[b], reads(both, b) @ product[S:, :S], rtol=1e-5)
+        np.testing.assert_allclose(
+            baselines.rollout(both)[b], reads(both, b) @ product[S:, :S], rtol=1e-5
+        )
 
 
 def test_gradient_times_input(encoder, both):
@@ -120,7 +138,9 @@ def test_all_methods_together_one_by_one_and_padded():
         n = single["input_ids"].shape[1]
         for name in METHODS:
             size = float(alone[name].abs().max())
-            torch.testing.assert_close(together[name][row, :n], alone[name][0], rtol=0, atol=1e-4 * size)
+            torch.testing.assert_close(
+                together[name][row, :n], alone[name][0], rtol=0, atol=1e-4 * size
+            )
             assert float(together[name][row, n:].abs().sum()) == 0
 
 
@@ -135,28 +155,42 @@ def test_padding_on_the_left_changes_no_method():
         single = {"input_ids": ids[row : row + 1, begin:]}
         alone = attribute(model, single, target_of(model, single, target=7))
         for name in METHODS:
-            torch.testing.assert_close(together[name][row, begin:], alone[name][0], rtol=1e-6, atol=1e-9, msg=name)
+            torch.testing.assert_close(
+                together[name][row, begin:], alone[name][0], rtol=1e-6, atol=1e-9, msg=name
+            )
 
 
 @pytest.mark.parametrize("real", [True, False])
 def test_toward_the_target_is_complete(real):
-    """Σ_j ⟨(Tᵀu)_j, x_j⟩ = ⟨u, y − B⟩, with u the gradient behind the last norm, found here by autograd."""
+    """Σ_j ⟨(Tᵀu)_j, x_j⟩ = ⟨u, y − B⟩, with u the gradient behind the last norm, found here by
+    autograd.
+    """
     model = of_catalogue("stories15m") if real else load(small_llama().double())
-    batch = encode(model, "Once upon a time, there was a little") if real else {"input_ids": torch.randint(0, 50, (1, 7))}
+    batch = (
+        encode(model, "Once upon a time, there was a little")
+        if real
+        else {"input_ids": torch.randint(0, 50, (1, 7))}
+    )
     found = attribute(model, batch, target_of(model, batch), ["TensorLens toward the target"])
     (op,) = operator(model, batch)
     y = op.output.clone().requires_grad_()
     (u,) = torch.autograd.grad(model.module.lm_head(y)[:, -1].log_softmax(-1).max(), y)
     want = float((u * (op.output - op.bias)).sum())
     limit = 1e-3 if real else 1e-10
-    assert float(found["TensorLens toward the target"].sum()) == pytest.approx(want, rel=limit, abs=limit)
+    assert float(found["TensorLens toward the target"].sum()) == pytest.approx(
+        want, rel=limit, abs=limit
+    )
 
 
 def test_unknown_methods_and_unknown_models():
     model, batch = load(small_bert()), {"input_ids": torch.randint(0, 50, (1, 5))}
     target = target_of(model, batch, target="output")
     with pytest.raises(
-        EigenlensError, match=r"no method 'atention' \(did you mean attention\?\); there are relevance, attention × gradient"
+        EigenlensError,
+        match=(
+            r"no method 'atention' \(did you mean attention\?\); there are relevance, attention ×"
+            r" gradient"
+        ),
     ):
         attribute(model, batch, target, ["atention"])
     with pytest.raises(EigenlensError, match="no method was named"):
@@ -169,5 +203,7 @@ def test_unknown_methods_and_unknown_models():
     x = {"x": torch.randn(2, 5, 8)}
     found = attribute(plain, x, target_of(plain, x, target="output"))
     assert (
-        len(found) == 7 and "TensorLens methods were left out: the blocks of TransformerEncoder are not known" in found.notes[0]
+        len(found) == 7
+        and "TensorLens methods were left out: the blocks of TransformerEncoder are not known"
+        in found.notes[0]
     )

@@ -1,4 +1,6 @@
-"""An explanation: its numbers against the model run by hand, its folder, what it says, and what it refuses."""
+"""An explanation: its numbers against the model run by hand, its folder, what it says, and what it
+refuses.
+"""
 
 import json
 import math
@@ -54,9 +56,16 @@ def llama(tmp_path_factory):
 def classifier():
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=30_522, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=32, id2label={0: "bad", 1: "good"}, label2id={"bad": 0, "good": 1}, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=30_522,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+        id2label={0: "bad", 1: "good"},
+        label2id={"bad": 0, "good": 1},
+        initializer_range=0.3,
+    )
     return BertForSequenceClassification(config).eval()
 
 
@@ -67,7 +76,9 @@ def tokenizer():
 
 def test_the_score_is_the_cosine_of_two_embeddings(mini, found):
     ids, other = (mini.tokenizer(text)["input_ids"] for text in (TEXT, "Paris"))
-    assert found.score == pytest.approx(float(cosine_similarity(embedded(mini, ids), embedded(mini, other))), abs=1e-5)
+    assert found.score == pytest.approx(
+        float(cosine_similarity(embedded(mini, ids), embedded(mini, other))), abs=1e-5
+    )
     assert found.tokens == [mini.tokenizer.decode([i]) for i in ids]
     assert found.special == [i in (101, 102) for i in ids]
     assert found.methods == list(METHODS)
@@ -77,7 +88,10 @@ def test_the_score_is_the_cosine_of_two_embeddings(mini, found):
 
 def test_tokens_are_really_taken_away(mini, found):
     """Every point of a curve is the model on the ids that are left, in an order made here."""
-    ids, other = mini.tokenizer(TEXT)["input_ids"], embedded(mini, mini.tokenizer("Paris")["input_ids"])
+    ids, other = (
+        mini.tokenizer(TEXT)["input_ids"],
+        embedded(mini, mini.tokenizer("Paris")["input_ids"]),
+    )
     inner = range(1, len(ids) - 1)
     for name in ("relevance", "TensorLens In+Out"):
         for order in ("positive", "negative"):
@@ -86,7 +100,9 @@ def test_tokens_are_really_taken_away(mini, found):
             for fraction, score in zip(curve["fractions"], curve["scores"]):
                 gone = set(ranked[: round(fraction * len(ranked))])
                 left = [token for i, token in enumerate(ids) if i not in gone]
-                assert score == pytest.approx(float(cosine_similarity(embedded(mini, left), other)), abs=1e-5)
+                assert score == pytest.approx(
+                    float(cosine_similarity(embedded(mini, left), other)), abs=1e-5
+                )
             assert curve["auc"] == pytest.approx(np.trapezoid(curve["scores"], curve["fractions"]))
     areas = {row["method"]: row for row in found.areas()}
     assert list(areas) == found.methods
@@ -104,7 +120,9 @@ def test_several_texts_give_the_same_as_each_alone(mini, found):
         for name in found.methods:
             if name not in {"random", "TensorLens norm"}:  # which draw random numbers
                 largest = max(map(abs, other.scores[name]))
-                np.testing.assert_allclose(one.scores[name], other.scores[name], rtol=0, atol=1e-4 * largest)
+                np.testing.assert_allclose(
+                    one.scores[name], other.scores[name], rtol=0, atol=1e-4 * largest
+                )
     assert both[1].score == pytest.approx(alone.score, abs=1e-5)
 
 
@@ -117,7 +135,9 @@ def test_of_a_language_model_the_next_token(llama):
     assert found.score == pytest.approx(float(p.max()), abs=1e-4)
     assert llama.tokenizer.decode([int(p.argmax())]) in found.facts["target"]["label"]
     assert found.read_at == len(found.tokens) - 1
-    chosen = el.explain(llama, "the house of the", target="dog", deletion=False, methods=["attention"])
+    chosen = el.explain(
+        llama, "the house of the", target="dog", deletion=False, methods=["attention"]
+    )
     dog = llama.tokenizer("dog", add_special_tokens=False)["input_ids"][0]
     assert chosen.score == pytest.approx(float(p[dog]), abs=1e-4)
     assert chosen.methods == ["attention"] and chosen.deletion == [] and chosen.areas() == []
@@ -128,13 +148,16 @@ def test_a_classifier_by_name_and_by_number(classifier, tokenizer):
     by_number = el.explain(classifier, "a fine film", target=1, tokenizer=tokenizer)
     with torch.no_grad():
         logits = classifier(**tokenizer("a fine film", return_tensors="pt")).logits[0]
-    assert by_name.score == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)  # log-odds of one of two
+    # log-odds of one of two
+    assert by_name.score == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)
     assert by_name.score == by_number.score and "good" in by_name.name
 
 
 def test_a_label_of_one_token_is_read_there(tokenizer):
     torch.manual_seed(0)
-    config = DistilBertConfig(vocab_size=30_522, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=32)
+    config = DistilBertConfig(
+        vocab_size=30_522, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=32
+    )
     module = DistilBertForTokenClassification(config).eval()
     found = el.explain(module, "a fine film", target=(2, 1), tokenizer=tokenizer)
     assert found.read_at == 2 and found.fixed == [True, False, True, False, True]
@@ -144,11 +167,15 @@ def test_a_label_of_one_token_is_read_there(tokenizer):
 @pytest.mark.parametrize("name", ["minilm", "llama"])
 def test_one_token_gives_numbers_throughout(mini, llama, name):
     found = (
-        el.explain(mini, "cat", against="dog") if name == "minilm" else el.explain(llama.module, "cat", tokenizer=Bare(llama))
+        el.explain(mini, "cat", against="dog")
+        if name == "minilm"
+        else el.explain(llama.module, "cat", tokenizer=Bare(llama))
     )
     assert sum(not special for special in found.special) == 1
     numbers = [x for scores in found.scores.values() for x in scores]
-    numbers += [x for curve in found.deletion for x in [*curve["scores"], curve["auc"]]] + [found.score]
+    numbers += [x for curve in found.deletion for x in [*curve["scores"], curve["auc"]]] + [
+        found.score
+    ]
     assert all(map(math.isfinite, numbers))
     if found.read_at == 0:  # it is the token at which the target is read
         assert found.free == [] and found.deletion == [] and found.areas() == []
@@ -176,7 +203,8 @@ class Bare:
 
 def test_colours_are_shares_of_the_method_s_own_largest():
     found = handmade()  # scores 0 1 2 3 4, the first and the last special
-    assert found.levels("relevance") == [0, 0, 5, 10, 10]  # from the least to the largest of the inner three
+    # from the least to the largest of the inner three
+    assert found.levels("relevance") == [0, 0, 5, 10, 10]
     assert found.levels("gradient × input") == [0, 3, -7, 10, -10]  # 1/3, −2/3, 3/3
     assert found.levels("random") == [0] * 5  # all alike
     zero = replace(found, scores={"attention": [0.0] * 5})
@@ -195,12 +223,18 @@ def test_the_strongest_tokens_and_who_votes_for_them():
 
 def test_the_sentence_names_target_tokens_and_the_best_order():
     said = handmade().sentence
-    assert said.startswith("Similarity to 'a dog': cosine 0.8; 2 of 2 methods put 'sat' among the three tokens")
+    assert said.startswith(
+        "Similarity to 'a dog': cosine 0.8; 2 of 2 methods put 'sat' among the three tokens"
+    )
     assert "2 'the'" in said and "1 'cat'" in said
     assert "soonest in the order of relevance (area 0.325, 0.475 at random)." in said
     assert "at which it is read" in handmade(position=3).sentence
     alone = replace(handmade(), scores={"relevance": [0.0, 1.0, 2.0, 3.0, 4.0]}, deletion=[])
-    assert alone.sentence == "Similarity to 'a dog': cosine 0.8; by relevance it is 'sat', 'cat' and 'the' that matter most."
+    assert (
+        alone.sentence
+        == "Similarity to 'a dog': cosine 0.8; by relevance it is 'sat', 'cat' and 'the' that"
+        " matter most."
+    )
 
 
 def test_a_word_that_is_there_twice_is_told_with_its_place():
@@ -222,13 +256,19 @@ def test_its_folder_gives_it_back(found, tmp_path):
 
 
 def test_several_texts_each_have_a_folder(llama, tmp_path):
-    made = el.explain(llama, ["one", "two words"], methods=["attention"], deletion=False, out=tmp_path / "all")
-    assert [Explanation.open(tmp_path / "all" / str(i)).record() for i in (1, 2)] == [one.record() for one in made]
+    made = el.explain(
+        llama, ["one", "two words"], methods=["attention"], deletion=False, out=tmp_path / "all"
+    )
+    assert [Explanation.open(tmp_path / "all" / str(i)).record() for i in (1, 2)] == [
+        one.record() for one in made
+    ]
 
 
 def test_with_force_nothing_of_an_earlier_explanation_is_left(llama, tmp_path):
     def make(text, force=True):
-        el.explain(llama, text, methods=["attention"], deletion=False, out=tmp_path / "d", force=force)
+        el.explain(
+            llama, text, methods=["attention"], deletion=False, out=tmp_path / "d", force=force
+        )
         return {str(path.relative_to(tmp_path / "d")) for path in (tmp_path / "d").rglob("*.*")}
 
     assert make(["one", "two", "three"], False) == {f"{i}/explanation.json" for i in (1, 2, 3)}
@@ -256,7 +296,9 @@ def test_a_module_in_training_mode_is_in_it_again(classifier, tokenizer):
     classifier.classifier.eval()
     try:
         assert el.explain(classifier, "a fine film", **few).scores == want  # without dropout
-        assert classifier.training and classifier.bert.training and not classifier.classifier.training
+        assert (
+            classifier.training and classifier.bert.training and not classifier.classifier.training
+        )
         with pytest.raises(EigenlensError):
             el.explain(classifier, "a fine film", target="best", **few)
         assert classifier.bert.training
@@ -264,30 +306,43 @@ def test_a_module_in_training_mode_is_in_it_again(classifier, tokenizer):
         classifier.eval()
 
 
-def test_where_a_model_cannot_run_on_fewer_tokens_the_methods_are_kept(classifier, tokenizer, monkeypatch):
+def test_where_a_model_cannot_run_on_fewer_tokens_the_methods_are_kept(
+    classifier, tokenizer, monkeypatch
+):
     def fails(_module, _args, given):
         if given["input_ids"].shape[1] != 5:
             raise RuntimeError("sizes must match\nand more")
 
     hook = classifier.register_forward_pre_hook(fails, with_kwargs=True)
     try:
-        found = el.explain(classifier, "a fine film", tokenizer=tokenizer, methods=["attention", "random"])
+        found = el.explain(
+            classifier, "a fine film", tokenizer=tokenizer, methods=["attention", "random"]
+        )
     finally:
         hook.remove()
     assert found.methods == ["attention", "random"] and found.deletion == []
-    assert re.fullmatch(r"without deletion: .* cannot run on an input with . tokens left \(sizes must match\)", found.notes[-1])
+    assert re.fullmatch(
+        r"without deletion: .* cannot run on an input with . tokens left \(sizes must match\)",
+        found.notes[-1],
+    )
 
 
 def test_more_memory_than_allowed_is_refused_with_the_figure(llama):
-    """Two layers of four heads, in single precision: patterns and gradients of T tokens are 2·8·T²·4 bytes."""
+    """Two layers of four heads, in single precision: patterns and gradients of T tokens are
+    2·8·T²·4 bytes.
+    """
     text = "cat " * 298  # and two special tokens
     needed = 2 * 8 * 300**2 * 4 / 1e9
     few = {"methods": ["attention"], "deletion": False}
-    with pytest.raises(EigenlensError, match=rf"300 tokens takes {needed:.3g} GB.*8 heads.*limit is 0.005 GB"):
+    with pytest.raises(
+        EigenlensError, match=rf"300 tokens takes {needed:.3g} GB.*8 heads.*limit is 0.005 GB"
+    ):
         el.explain(llama, text, gigabytes=0.005, **few)
     both = el.explain(llama, [text, text, "cat"], gigabytes=0.006, **few)  # each for itself
     together = el.explain(llama, [text, "cat"], **few)
-    np.testing.assert_allclose(both[2].scores["attention"], together[1].scores["attention"], rtol=1e-4)
+    np.testing.assert_allclose(
+        both[2].scores["attention"], together[1].scores["attention"], rtol=1e-4
+    )
     with pytest.raises(EigenlensError, match="must be above 0"):
         el.explain(llama, text, gigabytes=0, **few)
 
@@ -300,14 +355,24 @@ def test_labels_and_notes_send_nothing_to_a_terminal(capsys):
     print_explanation(found)
     out = capsys.readouterr().out
     assert not {"\x1b", "\x07", "\u202e"} & set(out)
-    assert "mi\\u202eni: class \\u001b]0;pwned\\u0007good" in out and "Note: without \\u001b[2J tokens." in out
+    assert (
+        "mi\\u202eni: class \\u001b]0;pwned\\u0007good" in out
+        and "Note: without \\u001b[2J tokens." in out
+    )
 
 
 def test_where_areas_are_equal_nobody_wins():
     found = handmade()
     alike = [{**curve, "scores": [0.8, 0.2, 0.1], "auc": 0.325} for curve in found.deletion]
-    assert "alike in the order of every method (area 0.325, 0.325 at random)" in replace(found, deletion=alike).sentence
-    third = [{**curve, "method": "rollout", "auc": 0.4} for curve in found.deletion if curve["method"] == "random"]
+    assert (
+        "alike in the order of every method (area 0.325, 0.325 at random)"
+        in replace(found, deletion=alike).sentence
+    )
+    third = [
+        {**curve, "method": "rollout", "auc": 0.4}
+        for curve in found.deletion
+        if curve["method"] == "random"
+    ]
     two = replace(found, deletion=alike + third).sentence
     assert "soonest in the order of relevance and gradient × input (area 0.325" in two
     fixed = replace(found, special=[True] * 5)
@@ -315,14 +380,24 @@ def test_where_areas_are_equal_nobody_wins():
 
 
 BROKEN = {
-    "huge": (("scores", "relevance", 0), 10**400), "huge score": (("facts", "score"), -(10**400)), "notes": (("facts", "notes"), None),
-    "note": (("facts", "notes"), [1]), "data": (("facts", "data"), ["x"]), "versions": (("facts", "versions"), "x"),
-    "version": (("facts", "versions", "eigenlens"), 1), "name": (("facts", "model", "name"), {}),
-    "label": (("facts", "target", "label"), None), "nan inside": (("facts", "more"), [{"a": math.nan}]),
-    "special": (("special", 0), math.nan), "position": (("facts", "target", "position"), 99), "seconds": (("facts", "seconds"), "x"),
-    "grid of words": (("facts", "grid"), ["a", "b"]), "curve": (("deletion", 0, "method"), [1]),
-    "picture": (("facts", "picture"), 3), "length": (("facts", "length"), 10**400),
-}  # fmt: skip
+    "huge": (("scores", "relevance", 0), 10**400),
+    "huge score": (("facts", "score"), -(10**400)),
+    "notes": (("facts", "notes"), None),
+    "note": (("facts", "notes"), [1]),
+    "data": (("facts", "data"), ["x"]),
+    "versions": (("facts", "versions"), "x"),
+    "version": (("facts", "versions", "eigenlens"), 1),
+    "name": (("facts", "model", "name"), {}),
+    "label": (("facts", "target", "label"), None),
+    "nan inside": (("facts", "more"), [{"a": math.nan}]),
+    "special": (("special", 0), math.nan),
+    "position": (("facts", "target", "position"), 99),
+    "seconds": (("facts", "seconds"), "x"),
+    "grid of words": (("facts", "grid"), ["a", "b"]),
+    "curve": (("deletion", 0, "method"), [1]),
+    "picture": (("facts", "picture"), 3),
+    "length": (("facts", "length"), 10**400),
+}
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -339,7 +414,9 @@ def test_a_wrong_value_anywhere_is_refused(tmp_path, what):
         Explanation.open(folder)
 
 
-@pytest.mark.parametrize("what", ["missing", "foreign", "format", "short", "nan", "facts", "order", "grid"])
+@pytest.mark.parametrize(
+    "what", ["missing", "foreign", "format", "short", "nan", "facts", "order", "grid"]
+)
 def test_a_damaged_folder_is_refused_with_the_reason(tmp_path, what):
     folder = handmade().save(tmp_path / "e")
     path = folder / "explanation.json"
@@ -367,7 +444,9 @@ def test_a_damaged_folder_is_refused_with_the_reason(tmp_path, what):
 
 
 def test_a_notebook_shows_lines_and_runs_nothing():
-    html = handmade(("[CLS]", "<script>alert(1)</script>", '" onmouseover="x', "\u202eabc", "[SEP]"))._repr_html_()
+    html = handmade(
+        ("[CLS]", "<script>alert(1)</script>", '" onmouseover="x', "\u202eabc", "[SEP]")
+    )._repr_html_()
     assert "<script" not in html and ' onmouseover="' not in html and "\u202e" not in html
     assert html.count("&lt;script&gt;") >= 3  # a line for each method
     assert "rgba(200, 64, 44, 0.60)" in html and "rgba(44, 111, 179" in html
@@ -376,9 +455,9 @@ def test_a_notebook_shows_lines_and_runs_nothing():
 
 def test_pictures_are_drawn(found):
     drawn = found.plot().to_dict()
-    assert len(next(iter(drawn["datasets"].values())) if "datasets" in drawn else drawn["data"]["values"]) == 10 * len(
-        found.tokens
-    )
+    assert len(
+        next(iter(drawn["datasets"].values())) if "datasets" in drawn else drawn["data"]["values"]
+    ) == 10 * len(found.tokens)
     assert len(found.plot_deletion().to_dict()["hconcat"]) == 2
     maps = handmade(("cls", "0,0", "0,1", "1,0", "1,1"), grid=[2, 2]).plot().to_dict()
     assert maps["facet"]["field"] == "method"
@@ -392,7 +471,11 @@ def test_a_text_that_is_too_long_is_refused_with_both_lengths(mini):
 
 
 def test_what_does_not_exist_is_refused(llama, classifier, tokenizer):
-    for target, said in (("unbelievably good", "not one token"), (10**6, "no token 1000000"), ("", "no token")):
+    for target, said in (
+        ("unbelievably good", "not one token"),
+        (10**6, "no token 1000000"),
+        ("", "no token"),
+    ):
         with pytest.raises(EigenlensError, match=said):
             el.explain(llama, "the house", target=target)
     for target, said in (("best", "no class 'best'.*bad, good"), (2, "no class 2")):

@@ -1,4 +1,6 @@
-"""The frozen graph gives the model's own output, and is the linear map that a frozen forward by hand is."""
+"""The frozen graph gives the model's own output, and is the linear map that a frozen forward by
+hand is.
+"""
 
 import copy
 
@@ -15,10 +17,24 @@ from eigenlens.explain import freeze
 from eigenlens.lab.model import Config, Transformer
 from tiny import of_catalogue
 
-READ = [name for name in FAMILIES if name != "gpt_oss"]  # its experts are no MLP that could be frozen
+# its experts are no MLP that could be frozen
+READ = [name for name in FAMILIES if name != "gpt_oss"]
 CACHES = CAUSAL | {"t5", "bart", "marian", "whisper"}
-POST_NORM = ["bert", "roberta", "xlm_roberta", "camembert", "distilbert", "albert", "electra", "bart", "marian"]
-PADDED = [*((name, "right") for name in POST_NORM), *((name, "left") for name in READ if name in CAUSAL)]
+POST_NORM = [
+    "bert",
+    "roberta",
+    "xlm_roberta",
+    "camembert",
+    "distilbert",
+    "albert",
+    "electra",
+    "bart",
+    "marian",
+]
+PADDED = [
+    *((name, "right") for name in POST_NORM),
+    *((name, "left") for name in READ if name in CAUSAL),
+]
 LIMIT = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
@@ -55,7 +71,8 @@ def test_padding_is_known_and_left_out(name, side, dtype):
     for (graph, own), real in zip(frozen_and_own(model, given), masks(given)):
         assert torch.equal(graph.valid, real)
         assert distance(graph(graph.inputs), own, real) < LIMIT[dtype]
-        other = torch.where(real[..., None], graph.inputs, 7.0)  # what stands in padding does not matter
+        # what stands in padding does not matter
+        other = torch.where(real[..., None], graph.inputs, 7.0)
         assert distance(graph(other), own, real) < LIMIT[dtype]
 
 
@@ -80,19 +97,26 @@ def test_it_is_linear(name):
         with torch.no_grad():
             both = graph(2 * x - 3 * y, bias=False)
             assert distance(both, 2 * graph(x, bias=False) - 3 * graph(y, bias=False)) < 1e-10
-            side_by_side = graph(torch.stack([x, y])[:, None])  # (2, 1, B, T, C): leading axes are streams
+            # (2, 1, B, T, C): leading axes are streams
+            side_by_side = graph(torch.stack([x, y])[:, None])
             assert distance(side_by_side[1, 0], graph(y)) < 1e-12
             assert distance(graph(x, bias=False) + graph(torch.zeros_like(x)), graph(x)) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gpt_neox"])
 def test_it_is_not_the_jacobian(name):
-    """The derivative of the model also moves patterns, norms and gates; the graph does not, and yet gives the output."""
+    """The derivative of the model also moves patterns, norms and gates; the graph does not, and yet
+    gives the output.
+    """
     model, given = lively(name), batch(name)
     if name == "bert":
         given = {key: given[key] for key in ("input_ids", "attention_mask")}
     (graph, own), *_ = frozen_and_own(model, given)
-    block = next(module for path, module in model.named_modules() if path.rpartition(".")[2] == "0" and any(module.children()))
+    block = next(
+        module
+        for path, module in model.named_modules()
+        if path.rpartition(".")[2] == "0" and any(module.children())
+    )
     v = torch.randn_like(graph.inputs)
 
     def nudged(step):
@@ -129,14 +153,18 @@ def test_every_token_reaches_every_other_in_an_encoder():
         assert bool(graph(y, bias=False)[:, 0].abs().sum(-1).gt(0).all())
 
 
-@pytest.mark.parametrize("name", [name for name in READ if name not in {"vit", "deit", "dinov2", "whisper", "clip"}])
+@pytest.mark.parametrize(
+    "name", [name for name in READ if name not in {"vit", "deit", "dinov2", "whisper", "clip"}]
+)
 def test_a_single_token(name):
     model, given = lively(name), batch(name, length=1)
     for graph, own in frozen_and_own(model, given):
         assert distance(graph(graph.inputs), own) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "llama", "gemma2", "phi", "t5"])
+@pytest.mark.parametrize(
+    "name", ["bert", "albert", "distilbert", "gpt2", "llama", "gemma2", "phi", "t5"]
+)
 def test_tokens_that_are_all_equal(name):
     model, given = lively(name), batch(name)
     given["input_ids"] = torch.full_like(given["input_ids"], 7)
@@ -150,10 +178,19 @@ def test_tokens_that_are_all_equal(name):
         assert distance(graph(graph.inputs), own) < 1e-10
 
 
-@pytest.mark.parametrize("settings", [{"feed_forward_proj": "gated-gelu"}, {"feed_forward_proj": "relu"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"feed_forward_proj": "gated-gelu"}, {"feed_forward_proj": "relu"}], ids=str
+)
 def test_a_gated_and_an_ungated_t5(settings):
     config = tf.T5Config(
-        vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, **settings
+        vocab_size=99,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+        **settings,
     )
     model = tf.T5Model(config).eval().double()
     for graph, own in frozen_and_own(model, batch("t5")):
@@ -161,11 +198,15 @@ def test_a_gated_and_an_ungated_t5(settings):
 
 
 def test_a_decoder_that_reads_an_encoder_has_it_in_its_bias():
-    """Cross-attention reads another stack: nothing of it goes over the stream, all of it is constant."""
+    """Cross-attention reads another stack: nothing of it goes over the stream, all of it is
+    constant.
+    """
     model, given = lively("t5"), batch("t5")
     (_, _), (graph, own) = frozen_and_own(model, given)
     for block in graph.blocks:
-        cross = next(branch for stage in block for branch in stage.branches if branch.kind == "cross")
+        cross = next(
+            branch for stage in block for branch in stage.branches if branch.kind == "cross"
+        )
         assert not cross.linear(torch.randn_like(graph.inputs)).any()
         assert cross.bias.norm() > 0.01
     assert distance(graph(graph.inputs), own) < 1e-10
@@ -174,7 +215,9 @@ def test_a_decoder_that_reads_an_encoder_has_it_in_its_bias():
 def test_a_model_with_a_head_and_a_forward_of_ones_own():
     model, given = tf.BertForMaskedLM(FAMILIES["bert"][1]).eval().double(), batch("bert")
     with stays_double():
-        (graph,) = freeze(model, {"words": given["input_ids"]}, forward=lambda b: model(input_ids=b["words"]))
+        (graph,) = freeze(
+            model, {"words": given["input_ids"]}, forward=lambda b: model(input_ids=b["words"])
+        )
         own = model(**given, output_hidden_states=True).hidden_states[-1].detach()
     assert distance(graph(graph.inputs), own) < 1e-10
 
@@ -192,7 +235,15 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_labs_own_transformer(causal, off):
-    config = Config(vocabulary=11, length=9, width=16, layers=2, heads=2, causal=causal, **({off: False} if off else {}))
+    config = Config(
+        vocabulary=11,
+        length=9,
+        width=16,
+        layers=2,
+        heads=2,
+        causal=causal,
+        **({off: False} if off else {}),
+    )
     model, ids = Transformer(config).double(), torch.randint(0, 11, (3, 9))
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -220,9 +271,15 @@ REAL = {"minilm": 6, "smollm2": 30, "dinov2-small": 12}
 def test_real_weights_in_float32(name):
     model = of_catalogue(name)
     if model.kind == "vision":
-        given = {"pixel_values": torch.from_numpy(np.random.default_rng(0).normal(size=(1, 3, 112, 112))).float()}
+        given = {
+            "pixel_values": (
+                torch.from_numpy(np.random.default_rng(0).normal(size=(1, 3, 112, 112))).float()
+            )
+        }
     else:
-        words = ["The cat that I saw yesterday sat on the mat, and it was black.", "No."][: 2 if name == "minilm" else 1]
+        words = ["The cat that I saw yesterday sat on the mat, and it was black.", "No."][
+            : 2 if name == "minilm" else 1
+        ]
         given = dict(model.tokenizer(words, return_tensors="pt", padding=len(words) > 1))
         given |= {"use_cache": False} if name == "smollm2" else {}
     with torch.no_grad():

@@ -1,4 +1,6 @@
-"""Weights by head, whichever way a family stores them: the queries, keys, values and outputs that the model itself makes."""
+"""Weights by head, whichever way a family stores them: the queries, keys, values and outputs that
+the model itself makes.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,13 @@ READ = [name for name in FAMILIES if name != "gpt_oss"]
 
 def attentions(model):
     """The attention modules of all blocks, with their output projections and kinds."""
-    branches = [b for stack in anatomy(model) for block in stack.blocks for stage in block.stages for b in stage.branches]
+    branches = [
+        b
+        for stack in anatomy(model)
+        for block in stack.blocks
+        for stage in block.stages
+        for b in stage.branches
+    ]
     return [(b.linear.module, b.linear.output, b.kind) for b in branches if b.kind != "mlp"]
 
 
@@ -33,7 +41,11 @@ def test_they_give_the_models_own_queries_keys_values_and_outputs(name):
         seen.setdefault(id(module), (args, kwargs, out))
 
     for module, output, _ in attentions(model):
-        hooks += [part.register_forward_hook(note, with_kwargs=True) for part in (module, output) if part is not None]
+        hooks += [
+            part.register_forward_hook(note, with_kwargs=True)
+            for part in (module, output)
+            if part is not None
+        ]
     with capture(model) as calls:
         model(**given)
     for hook in hooks:
@@ -43,7 +55,9 @@ def test_they_give_the_models_own_queries_keys_values_and_outputs(name):
         with capture(model, before_rope=True) as projected:
             model(**given)
     by_name = dict(model.named_modules())
-    assert len({call.name for call in calls}) == len({id(module) for module, *_ in attentions(model)})
+    assert len({call.name for call in calls}) == len(
+        {id(module) for module, *_ in attentions(model)}
+    )
     checked = 0
     for module, output, kind in attentions(model):
         call = next(call for call in calls if by_name[call.name] is module)
@@ -52,7 +66,11 @@ def test_they_give_the_models_own_queries_keys_values_and_outputs(name):
         x = args[0] if args else kwargs["hidden_states"]
         source = x
         if kind == "cross":
-            source = kwargs["encoder_hidden_states"] if "encoder_hidden_states" in kwargs else kwargs["key_value_states"]
+            source = (
+                kwargs["encoder_hidden_states"]
+                if "encoder_hidden_states" in kwargs
+                else kwargs["key_value_states"]
+            )
         w = head_weights(module, call.heads, call.k.shape[1], output)
         if name not in NORMED:
             q = torch.einsum("btc,hcd->bhtd", x, w.query) + w.query_bias[:, None]
@@ -86,7 +104,12 @@ def test_products_of_a_head_are_numpy_products():
     w = head_weights(model.layers[0].self_attn, 4, 2)
     a = model.layers[0].self_attn
     Q, K, V, O = (m.weight.numpy() for m in (a.q_proj, a.k_proj, a.v_proj, a.o_proj))  # (out, in)
-    assert (w.group, w.query.shape, w.key.shape, w.output.shape) == (2, (4, 32, 8), (2, 32, 8), (4, 8, 32))
+    assert (w.group, w.query.shape, w.key.shape, w.output.shape) == (
+        2,
+        (4, 32, 8),
+        (2, 32, 8),
+        (4, 8, 32),
+    )
     for head in range(4):
         mine, shared = slice(8 * head, 8 * head + 8), slice(8 * (head // 2), 8 * (head // 2) + 8)
         np.testing.assert_allclose(w.qk(head).numpy(), Q[mine].T @ K[shared], atol=1e-12)
@@ -96,12 +119,17 @@ def test_products_of_a_head_are_numpy_products():
 @torch.no_grad()
 @pytest.mark.parametrize("bias", [True, False])
 def test_torchs_own_attention(bias):
-    module, x = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True).eval(), torch.randn(2, 5, 12)
+    module, x = (
+        nn.MultiheadAttention(12, 3, bias=bias, batch_first=True).eval(),
+        torch.randn(2, 5, 12),
+    )
     for parameter in module.parameters():
         parameter.normal_(0, 0.5)
     w = head_weights(module, 3, 3)
-    q, k, v = (torch.einsum("btc,hcd->bhtd", x, m) + b[:, None] for m, b in (
-        (w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias)))  # fmt: skip
+    q, k, v = (
+        torch.einsum("btc,hcd->bhtd", x, m) + b[:, None]
+        for m, b in ((w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias))
+    )
     z = (q @ k.transpose(2, 3) / 2).softmax(-1) @ v
     ours = torch.einsum("bhte,hec->btc", z, w.output) + w.output_bias
     assert distance(ours, module(x, x, x)[0]) < 1e-5
@@ -114,15 +142,22 @@ def test_the_labs_attention():
     for parameter in attention.parameters():
         parameter.normal_(0, 0.5)
     w = head_weights(attention, 2, 2)
-    q, k, v = (torch.einsum("btc,hcd->bhtd", x, m) + b[:, None] for m, b in (
-        (w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias)))  # fmt: skip
+    q, k, v = (
+        torch.einsum("btc,hcd->bhtd", x, m) + b[:, None]
+        for m, b in ((w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias))
+    )
     z = (q @ k.transpose(2, 3) / 8**0.5).softmax(-1) @ v
     assert distance(torch.einsum("bhte,hec->btc", z, w.output) + w.output_bias, attention(x)) < 1e-5
 
 
 def test_biases_are_zero_where_there_are_none():
     w = head_weights(lively("llama").layers[0].self_attn, 4, 2)
-    assert [tuple(b.shape) for b in (w.query_bias, w.key_bias, w.value_bias, w.output_bias)] == [(4, 8), (2, 8), (2, 8), (32,)]
+    assert [tuple(b.shape) for b in (w.query_bias, w.key_bias, w.value_bias, w.output_bias)] == [
+        (4, 8),
+        (2, 8),
+        (2, 8),
+        (32,),
+    ]
     assert not any(b.any() for b in (w.query_bias, w.key_bias, w.value_bias, w.output_bias))
 
 
@@ -132,7 +167,14 @@ def test_a_module_without_projections_is_named():
 
 
 def test_a_projection_that_is_no_matrix_is_named():
-    module = nn.ModuleDict({"query": nn.LayerNorm(4), "key": nn.Linear(4, 4), "value": nn.Linear(4, 4), "out": nn.Linear(4, 4)})
+    module = nn.ModuleDict(
+        {
+            "query": nn.LayerNorm(4),
+            "key": nn.Linear(4, 4),
+            "value": nn.Linear(4, 4),
+            "out": nn.Linear(4, 4),
+        }
+    )
     holder = nn.Module()
     for key, part in module.items():
         setattr(holder, key, part)
@@ -142,7 +184,11 @@ def test_a_projection_that_is_no_matrix_is_named():
 
 def projected(module, x, weights):
     """Queries, keys and values (B, heads, T, D) from the weights by head."""
-    parts = ((weights.query, weights.query_bias), (weights.key, weights.key_bias), (weights.value, weights.value_bias))
+    parts = (
+        (weights.query, weights.query_bias),
+        (weights.key, weights.key_bias),
+        (weights.value, weights.value_bias),
+    )
     return [torch.einsum("btc,hcd->bhtd", x, w) + b[:, None] for w, b in parts]
 
 
@@ -175,23 +221,35 @@ def test_queries_that_share_a_key_may_stand_beside_it(kv_heads):
     from transformers import FalconConfig
     from transformers.models.falcon.modeling_falcon import FalconAttention
 
-    config = FalconConfig(hidden_size=32, num_attention_heads=4, num_kv_heads=kv_heads, num_hidden_layers=1, bias=True,
-                          new_decoder_architecture=kv_heads > 1, multi_query=kv_heads == 1)  # fmt: skip
+    config = FalconConfig(
+        hidden_size=32,
+        num_attention_heads=4,
+        num_kv_heads=kv_heads,
+        num_hidden_layers=1,
+        bias=True,
+        new_decoder_architecture=kv_heads > 1,
+        multi_query=kv_heads == 1,
+    )
     module, x = FalconAttention(config, layer_idx=0), torch.randn(2, 5, 32)
     for parameter in module.parameters():
         parameter.normal_(0, 0.3)
-    theirs = [y.transpose(1, 2) for y in module._split_heads(module.query_key_value(x))]  # (B, heads, T, D)
+    # (B, heads, T, D)
+    theirs = [y.transpose(1, 2) for y in module._split_heads(module.query_key_value(x))]
     weights = head_weights(module, 4, kv_heads, module.dense)
     for at, ours in enumerate(projected(module, x, weights)):
-        ours = ours.repeat_interleave(theirs[at].shape[1] // ours.shape[1], 1)  # Falcon repeats keys for their queries
+        # Falcon repeats keys for their queries
+        ours = ours.repeat_interleave(theirs[at].shape[1] // ours.shape[1], 1)
         assert distance(ours, theirs[at]) < 1e-5
 
 
 def test_a_number_of_heads_that_does_not_fit_is_told():
     module = nn.Module()
-    module.c_attn, module.c_proj = nn.Linear(32, 48), nn.Linear(32, 32)  # 4 query heads share one key of width 8
+    # 4 query heads share one key of width 8
+    module.c_attn, module.c_proj = nn.Linear(32, 48), nn.Linear(32, 32)
     with pytest.raises(EigenlensError, match="do not fit 4 query and 4 key-value heads"):
         head_weights(module, 4, 4)
-    with pytest.raises(EigenlensError, match="has 48 rows, which are not those of 3 query and 2 key-value heads"):
+    with pytest.raises(
+        EigenlensError, match="has 48 rows, which are not those of 3 query and 2 key-value heads"
+    ):
         head_weights(module, 3, 2)
     assert head_weights(module, 4, 1).key.shape == (1, 32, 8)

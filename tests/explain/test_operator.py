@@ -1,4 +1,6 @@
-"""A model's output is T·X + B, its rows are exact transposes, and maps of tokens are sums over the whole tensor."""
+"""A model's output is T·X + B, its rows are exact transposes, and maps of tokens are sums over the
+whole tensor.
+"""
 
 import sys
 
@@ -11,7 +13,17 @@ from capture.families import GQA, inputs
 from collapse.by_hand import FORWARDS, distance, frozen, in_dtype, lively, masks, model_of, outputs
 from eigenlens import EigenlensError
 from eigenlens.capture.precision import stays_double
-from eigenlens.explain import Operator, freeze, in_out, in_out_of, norms, norms_of, norms_with_error, operator, toward
+from eigenlens.explain import (
+    Operator,
+    freeze,
+    in_out,
+    in_out_of,
+    norms,
+    norms_of,
+    norms_with_error,
+    operator,
+    toward,
+)
 from eigenlens.lab.model import Config, Transformer
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -37,12 +49,18 @@ def built(name, dtype=torch.float64):
 
 def batch(name, padding="none", dtype=torch.float64, **sizes):
     given = in_dtype(inputs(name, padding, **sizes), dtype)
-    return {**given, "use_cache": False} if name in {*CAUSAL, *STACKS, *OTHERS} - {"clip", "modernbert"} else given
+    return (
+        {**given, "use_cache": False}
+        if name in {*CAUSAL, *STACKS, *OTHERS} - {"clip", "modernbert"}
+        else given
+    )
 
 
 @torch.no_grad()
 def operators_and_own(model, given):
-    """Pairs of a stack's operator and the model's own output of that stack, from a run of its own."""
+    """Pairs of a stack's operator and the model's own output of that stack, from a run of its
+    own.
+    """
     with stays_double():
         own = outputs(model(**given))
     return list(zip(operator(model, given), own, strict=True))
@@ -65,13 +83,17 @@ def test_the_output_is_t_times_x_plus_b(name, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [*((name, "right") for name in [*BERTS, "t5"]), *((name, "left") for name in CAUSAL)], ids=str
+    ("name", "side"),
+    [*((name, "right") for name in [*BERTS, "t5"]), *((name, "left") for name in CAUSAL)],
+    ids=str,
 )
 def test_padding_asks_nothing_and_gives_nothing(name, side):
     model, given = built(name), batch(name, side)
     for (op, own), real in zip(operators_and_own(model, given), masks(given)):
         assert float((op.apply(op.inputs) + op.bias - own)[real].abs().max()) < 1e-10
-        assert not op.output[~real].any() and not op.inputs[~real].any() and not op.bias[~real].any()
+        assert (
+            not op.output[~real].any() and not op.inputs[~real].any() and not op.bias[~real].any()
+        )
         a, sizes, guess = in_out(op), norms(op), norms_of(op, real.double(), probes=2)
         for found in (a, sizes):
             assert bool(found.isfinite().all())
@@ -86,7 +108,9 @@ def test_padding_changes_no_map():
     ids = torch.randint(3, 99, (1, 7))
     alone = operator(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0]
     wide = torch.cat([ids, torch.zeros(1, 4, dtype=torch.long)], 1)
-    padded = operator(model, {"input_ids": wide, "attention_mask": (torch.arange(11) < 7).long()[None]})[0]
+    padded = operator(
+        model, {"input_ids": wide, "attention_mask": (torch.arange(11) < 7).long()[None]}
+    )[0]
     torch.testing.assert_close(in_out(padded)[:, :7, :7], in_out(alone), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(norms(padded)[:, :7, :7], norms(alone), rtol=1e-10, atol=1e-10)
 
@@ -95,7 +119,10 @@ def test_padding_changes_no_map():
 def test_rows_are_the_transpose_of_columns(name):
     padding = "left" if name in CAUSAL else "none"
     for op in operator(built(name), batch(name, padding)):
-        u, x = torch.randn(3, *op.inputs.shape, dtype=torch.float64), torch.randn(3, *op.inputs.shape, dtype=torch.float64)
+        u, x = (
+            torch.randn(3, *op.inputs.shape, dtype=torch.float64),
+            torch.randn(3, *op.inputs.shape, dtype=torch.float64),
+        )
         left, right = (u * op.apply(x)).sum((1, 2, 3)), (op.adjoint(u) * x).sum((1, 2, 3))
         assert float((left - right).abs().max()) < 1e-10 * max(1.0, float(left.abs().max()))
         torch.testing.assert_close(op.adjoint(u)[1], op.adjoint(u[1]), rtol=1e-10, atol=1e-10)
@@ -104,34 +131,48 @@ def test_rows_are_the_transpose_of_columns(name):
 @torch.no_grad()
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 def test_the_labs_own_transformer_with_parts_off(off):
-    config = Config(vocabulary=11, length=9, width=16, layers=2, heads=2, causal=True, **({off: False} if off else {}))
+    config = Config(
+        vocabulary=11,
+        length=9,
+        width=16,
+        layers=2,
+        heads=2,
+        causal=True,
+        **({off: False} if off else {}),
+    )
     model, ids = Transformer(config).double(), torch.randint(0, 11, (2, 9))
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
     (op,) = operator(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
     assert distance(model.read(op.apply(op.inputs) + op.bias), model(ids)) < 1e-10
     u, x = torch.randn_like(op.inputs), torch.randn_like(op.inputs)
-    assert float((u * op.apply(x)).sum()) == pytest.approx(float((op.adjoint(u) * x).sum()), abs=1e-10)
+    assert float((u * op.apply(x)).sum()) == pytest.approx(
+        float((op.adjoint(u) * x).sum()), abs=1e-10
+    )
     assert not in_out(op)[:, torch.ones(9, 9).triu(1).bool()].any()
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "llama", "gemma", "dinov2", "t5"])
 def test_the_whole_tensor_is_the_derivative_of_the_frozen_graph(name):
     for op in operator(built(name), batch(name, batch=1, length=5)):
-        want = torch.func.jacrev(lambda x, graph=op.stack: graph(x))(op.inputs)  # (1, n, d, 1, n, d)
+        # (1, n, d, 1, n, d)
+        want = torch.func.jacrev(lambda x, graph=op.stack: graph(x))(op.inputs)
         torch.testing.assert_close(op.whole(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", FORWARDS)
 def test_the_whole_tensor_is_the_forward_by_hand_with_everything_held(kind):
-    """Every unit vector through a forward that is written out from the weights and knows nothing of the frozen graph."""
+    """Every unit vector through a forward that is written out from the weights and knows nothing of
+    the frozen graph.
+    """
     name = kind.partition("-")[0]
     model, given = model_of(kind), batch(name, batch=1, length=4)
     for stack, op in enumerate(operator(model, given)):
         x, by_hand = frozen(kind, model, given, stack)
         _, n, d = op.shape
         nothing = by_hand(torch.zeros_like(x))
-        columns = by_hand(torch.eye(n * d, dtype=torch.float64).view(n * d, n, d)) - nothing  # (j d, i, c)
+        # (j d, i, c)
+        columns = by_hand(torch.eye(n * d, dtype=torch.float64).view(n * d, n, d)) - nothing
         assert distance(op.bias, nothing) < 1e-10
         assert distance(op.whole()[0].permute(2, 3, 0, 1).reshape(n * d, n, d), columns) < 1e-10
 
@@ -156,9 +197,15 @@ def test_in_an_encoder_every_token_reaches_every_other(name):
 def test_in_out_is_complete(name):
     padding = "none" if name in {*VISION, *STACKS} else "left" if name in CAUSAL else "right"
     for op, own in operators_and_own(built(name), given := batch(name, padding)):
-        real = torch.ones(own.shape[:2]).bool() if padding == "none" else given["attention_mask"].bool()
+        real = (
+            torch.ones(own.shape[:2]).bool()
+            if padding == "none"
+            else given["attention_mask"].bool()
+        )
         want = (own * (own - op.bias)).sum(-1)[real]
-        assert float((in_out(op).sum(-1)[real] - want).abs().max()) < 1e-10 * max(1.0, float(want.abs().max()))
+        assert float((in_out(op).sum(-1)[real] - want).abs().max()) < 1e-10 * max(
+            1.0, float(want.abs().max())
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "dinov2"])
@@ -170,10 +217,16 @@ def test_maps_are_sums_over_the_whole_tensor(name):
     torch.testing.assert_close(in_out(op), a, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(norms(op), whole.square().sum((2, 4)).sqrt(), rtol=1e-9, atol=1e-10)
     w, u = torch.rand(x.shape[:2], dtype=torch.float64), torch.randn_like(x)
-    torch.testing.assert_close(in_out_of(op, w), torch.einsum("bi,bij->bj", w, a), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(
+        in_out_of(op, w), torch.einsum("bi,bij->bj", w, a), rtol=1e-9, atol=1e-10
+    )
     found = toward(op, u)
-    torch.testing.assert_close(found, torch.einsum("bic,bicjd,bjd->bj", u, whole, x), rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(found.sum(-1), (u * (y - op.bias)).sum((1, 2)), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        found, torch.einsum("bic,bicjd,bjd->bj", u, whole, x), rtol=1e-9, atol=1e-10
+    )
+    torch.testing.assert_close(
+        found.sum(-1), (u * (y - op.bias)).sum((1, 2)), rtol=1e-10, atol=1e-10
+    )
 
 
 def _whole(op, index):
@@ -185,7 +238,9 @@ def _whole(op, index):
 
 
 def test_estimated_norms_have_the_error_they_state():
-    """Unbiased squares, and an interval of four standard errors that covers the exact norm of nearly every token."""
+    """Unbiased squares, and an interval of four standard errors that covers the exact norm of
+    nearly every token.
+    """
     op = op_of("bert")
     w = torch.rand(3, 13, dtype=torch.float64)
     exact = (w[..., None] * norms(op)).square().sum(1).sqrt()
@@ -195,14 +250,17 @@ def test_estimated_norms_have_the_error_they_state():
     torch.testing.assert_close(norms_of(op, w, probes=32, seed=3), found)
     assert not torch.equal(norms_of(op, w, probes=32, seed=4), found)
     many = torch.stack([norms_of(op, w, probes=8, seed=seed).square() for seed in range(60)])
-    off = (many.mean(0) - exact.square()) / (many.std(0) / 60**0.5)  # standard errors that the mean square is off
+    # standard errors that the mean square is off
+    off = (many.mean(0) - exact.square()) / (many.std(0) / 60**0.5)
     assert float(off.abs().max()) < 5.0 and abs(float(off.mean())) < 1.0
     few, rough = norms_with_error(op, w, probes=8)
     assert float(rough.mean()) > float(error.mean())
 
 
 def _jacobian(model, op, block, given):
-    """The true derivative of a stack's output in the stream into its first block, (n, d, n, d), of one input."""
+    """The true derivative of a stack's output in the stream into its first block, (n, d, n, d), of
+    one input.
+    """
     kept = {}
 
     def swap(_module, args, kwargs):
@@ -215,7 +273,9 @@ def _jacobian(model, op, block, given):
             out = outputs(model(**given))[0]
     finally:
         hook.remove()
-    rows = [torch.autograd.grad(value, kept["x"], retain_graph=True)[0][0] for value in out.flatten()]
+    rows = [
+        torch.autograd.grad(value, kept["x"], retain_graph=True)[0][0] for value in out.flatten()
+    ]
     _, n, d = op.shape
     return torch.stack(rows).view(n, d, n, d), out.detach()
 
@@ -243,7 +303,9 @@ def test_the_whole_tensor_is_refused_with_its_size():
         op.whole(most=size - 1)
     assert op.whole(most=size).shape == (3, 13, 32, 13, 32)
     with pytest.raises(EigenlensError, match=r"2 × \(64 tokens · 384 channels\)²"):
-        operator(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[0].whole()
+        operator(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[
+            0
+        ].whole()
 
 
 def test_what_does_not_fit_is_said():
@@ -265,7 +327,8 @@ def test_a_single_token(name):
         want = (own * (own - op.bias)).sum(-1)
         torch.testing.assert_close(in_out(op)[:, 0], want, rtol=1e-10, atol=1e-10)
         assert bool(norms_of(op, torch.ones(2, 1)).isfinite().all())
-        assert not norms_with_error(op, torch.zeros(2, 1))[1].any()  # no weight, no norm, and no 0/0
+        # no weight, no norm, and no 0/0
+        assert not norms_with_error(op, torch.zeros(2, 1))[1].any()
 
 
 def test_chunks_do_not_matter(monkeypatch):
@@ -279,13 +342,19 @@ def test_chunks_do_not_matter(monkeypatch):
 
 
 def test_cross_attention_is_in_the_decoders_bias():
-    """Another encoder input moves the decoder's B and, through nothing but its own stream, what T takes."""
+    """Another encoder input moves the decoder's B and, through nothing but its own stream, what T
+    takes.
+    """
     model, given = built("t5"), batch("t5")
     encoder, decoder = operator(model, given)
     assert (encoder.stack.name, decoder.stack.name) == ("encoder", "decoder")
     for block in decoder.stack.blocks:
-        (cross,) = (branch for stage in block for branch in stage.branches if branch.kind == "cross")
-        assert not cross.adjoint(torch.randn_like(decoder.inputs)).any() and cross.bias.norm() > 0.01
+        (cross,) = (
+            branch for stage in block for branch in stage.branches if branch.kind == "cross"
+        )
+        assert (
+            not cross.adjoint(torch.randn_like(decoder.inputs)).any() and cross.bias.norm() > 0.01
+        )
     other = operator(model, {**given, "input_ids": given["input_ids"].flip(1)})[1]
     assert torch.equal(other.inputs, decoder.inputs)
     assert distance(other.bias, decoder.bias) > 0.01
@@ -296,7 +365,11 @@ REAL = {"minilm": 6, "distilbert-gec": 6, "stories15m": 6, "dinov2-small": 12, "
 
 def real_batch(model):
     if model.kind == "vision":
-        return {"pixel_values": torch.from_numpy(np.random.default_rng(0).normal(size=(1, 3, 70, 70))).float()}
+        return {
+            "pixel_values": (
+                torch.from_numpy(np.random.default_rng(0).normal(size=(1, 3, 70, 70))).float()
+            )
+        }
     words = ["The cat that I saw yesterday sat on the mat, and it was black.", "No."]
     if model.kind == "decoder":
         return {"input_ids": model.tokenizer(words[:1], return_tensors="pt")["input_ids"]}
@@ -315,7 +388,11 @@ def test_real_weights(name):
         with stays_double():
             fixed = {"use_cache": False} if model.kind == "decoder" else {}
             own = model.backbone(**given, **fixed).last_hidden_state
-        assert len(op.stack.blocks) == REAL[name] and own.dtype == dtype and next(module.parameters()).dtype == dtype
+        assert (
+            len(op.stack.blocks) == REAL[name]
+            and own.dtype == dtype
+            and next(module.parameters()).dtype == dtype
+        )
         made = op.apply(op.inputs) + op.bias
         assert distance(made, own, op.stack.valid) < LIMIT[dtype]
         if dtype == torch.float64:
@@ -330,7 +407,7 @@ def test_real_weights(name):
 
 def test_a_model_in_float64_is_not_computed_in_float32():
     model, given = built("llama"), batch("llama")
-    (op, own), = operators_and_own(model, given)  # fmt: skip
+    ((op, own),) = operators_and_own(model, given)
     rough = Operator(freeze(model, given)[0])  # its norms and softmax go down to float32
     assert op.error < 1e-13 and distance(op.output, own) < 1e-14
     assert 1e-10 < distance(rough.output, own) < 1e-5

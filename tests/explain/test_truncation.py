@@ -1,4 +1,6 @@
-"""Heads cut to a low rank inside a loaded model: the scores of the truncated dense matrix, and every weight back afterwards."""
+"""Heads cut to a low rank inside a loaded model: the scores of the truncated dense matrix, and
+every weight back afterwards.
+"""
 
 import itertools
 import sys
@@ -14,7 +16,19 @@ from eigenlens.explain.truncation import query_weights, truncated
 from eigenlens.lab.model import Config, Transformer
 from tiny import of_catalogue, small_bert, small_llama
 
-PLAIN = ["bert", "distilbert", "albert", "gpt2", "opt", "vit", "dinov2", "clip", "t5", "whisper", "bart"]
+PLAIN = [
+    "bert",
+    "distilbert",
+    "albert",
+    "gpt2",
+    "opt",
+    "vit",
+    "dinov2",
+    "clip",
+    "t5",
+    "whisper",
+    "bart",
+]
 ROTARY = ["llama", "mistral", "qwen2", "gemma2", "phi", "gpt_neox", "modernbert"]
 
 
@@ -22,7 +36,8 @@ def first_call(model, given, module, **options):
     """The first attention's call and the stream that it reads."""
     seen = []
     hook = module.register_forward_pre_hook(
-        lambda _m, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+        lambda _m, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]),
+        with_kwargs=True,
     )
     with torch.no_grad(), capture(model, **options) as calls:
         model(**given)
@@ -32,7 +47,9 @@ def first_call(model, given, module, **options):
 
 
 def dense(weights, head, rank):
-    """The best matrix of the rank for queries and keys with their biases as one more row, by numpy's SVD."""
+    """The best matrix of the rank for queries and keys with their biases as one more row, by
+    numpy's SVD.
+    """
     key = head // weights.group
     queries = np.vstack([weights.query[head].numpy(), weights.query_bias[head].numpy()])
     keys = np.vstack([weights.key[key].numpy(), weights.key_bias[key].numpy()])
@@ -55,7 +72,8 @@ def test_scores_are_those_of_the_truncated_dense_matrix(name, rank):
     for head in range(queries.heads):
         found = (call.scaled_q[0, head] @ call.k[0, head].T).numpy()
         expected = stream @ wanted[head] @ stream.T
-        scale = float((found * expected).sum() / (expected**2).sum())  # the model's own, 1/√d mostly
+        # the model's own, 1/√d mostly
+        scale = float((found * expected).sum() / (expected**2).sum())
         assert 0.1 < scale <= 1 + 1e-5
         np.testing.assert_allclose(found, scale * expected, atol=1e-4 * abs(expected).max())
     assert float((before.scaled_q - call.scaled_q).abs().max()) > 1e-3  # something was cut
@@ -67,13 +85,19 @@ def test_weights_are_back_to_the_last_bit_also_after_an_error(name):
     model = lively(name, torch.float32)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(RuntimeError, match="inside"), truncated(model, 1):
-        changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
+        changed = [
+            key for key, value in model.state_dict().items() if not torch.equal(value, before[key])
+        ]
         raise RuntimeError("inside")
-    assert changed and all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert changed and all(
+        torch.equal(value, before[key]) for key, value in model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("name", ROTARY)
-def test_with_rotary_positions_every_distance_has_the_rank_and_the_mean_error_is_that_of_the_metric(name):
+def test_with_rotary_positions_every_distance_has_the_rank_and_the_mean_error_is_that_of_the_metric(
+    name,
+):
     torch.manual_seed(0)
     model = lively(name, torch.float64)
     queries, rank = query_weights(model)[0], 2
@@ -84,20 +108,30 @@ def test_with_rotary_positions_every_distance_has_the_rank_and_the_mean_error_is
     keys = torch.cat([w.key[head // w.group], w.key_bias[head // w.group][None]])
     metric = queries.metric(head)
     with truncated(model, rank, [(0, head)]):
-        new = torch.cat([queries.weight[head].T, old[-1:] * 0 if queries.bias is None else queries.bias[head][None]])
+        new = torch.cat(
+            [
+                queries.weight[head].T,
+                old[-1:] * 0 if queries.bias is None else queries.bias[head][None],
+            ]
+        )
         assert np.linalg.matrix_rank(new.numpy(), tol=1e-9) == rank
         other = query_weights(model)[0].weights.query
         assert all(torch.equal(other[h], w.query[h]) for h in range(head))
     width = getattr(queries.module, "rotary_ndims", D)
     errors = []
-    for angles in itertools.product(range(4), repeat=width // 2):  # four quarter turns of each plane have a circle's mean
+    # four quarter turns of each plane have a circle's mean
+    for angles in itertools.product(range(4), repeat=width // 2):
         angle = torch.tensor(angles, dtype=torch.float64) * torch.pi / 2
         both = torch.cat([angle, angle])[None, None]  # (1, 1, width)
-        turned = rotate(keys[None, None, :, :width], keys[None, None, :, :width], both.cos(), both.sin())[1][0, 0]
+        turned = rotate(
+            keys[None, None, :, :width], keys[None, None, :, :width], both.cos(), both.sin()
+        )[1][0, 0]
         turned = torch.cat([turned, keys[:, width:]], 1)
         errors.append(float(((old - new) @ turned.T).square().sum()))
         assert np.linalg.matrix_rank((new @ turned.T).numpy(), tol=1e-9) <= rank
-    assert np.mean(errors) == pytest.approx(float(torch.einsum("cd,de,ce->", old - new, metric, old - new)))
+    assert np.mean(errors) == pytest.approx(
+        float(torch.einsum("cd,de,ce->", old - new, metric, old - new))
+    )
 
 
 def test_heads_that_share_keys_are_cut_apart():
@@ -136,27 +170,46 @@ def test_a_model_of_the_lab_is_cut_too(widths):
     with truncated(model, 2):
         w = query_weights(model)[1].weights
         for head in range(2):
-            found = torch.cat([w.query[head], w.query_bias[head][None]]) @ torch.cat([w.key[head], w.key_bias[head][None]]).T
+            found = (
+                torch.cat([w.query[head], w.query_bias[head][None]])
+                @ torch.cat([w.key[head], w.key_bias[head][None]]).T
+            )
             np.testing.assert_allclose(found.numpy(), wanted[head], atol=1e-5)
 
 
 def test_minilm_is_cut_as_numpy_would():
     model = of_catalogue("minilm").module
     attentions = query_weights(model)
-    assert len(attentions) == 6 and attentions[0].heads == 12 and attentions[0].weight.shape == (12, 32, 384)
+    assert (
+        len(attentions) == 6
+        and attentions[0].heads == 12
+        and attentions[0].weight.shape == (12, 32, 384)
+    )
     wanted = dense(attentions[3].weights, 5, 4)
     with truncated(model, 4):
         w = query_weights(model)[3].weights
-        found = torch.cat([w.query[5], w.query_bias[5][None]]) @ torch.cat([w.key[5], w.key_bias[5][None]]).T
+        found = (
+            torch.cat([w.query[5], w.query_bias[5][None]])
+            @ torch.cat([w.key[5], w.key_bias[5][None]]).T
+        )
         np.testing.assert_allclose(found.numpy(), wanted, atol=1e-4 * abs(wanted).max())
 
 
 def test_what_cannot_be_cut_is_said():
-    with pytest.raises(EigenlensError, match="norm behind its projections"), truncated(lively("qwen3", torch.float32), 2):
+    with (
+        pytest.raises(EigenlensError, match="norm behind its projections"),
+        truncated(lively("qwen3", torch.float32), 2),
+    ):
         pass
-    with pytest.raises(EigenlensError, match=r"no head \(7, 0\)"), truncated(small_bert(), 2, [(7, 0)]):
+    with (
+        pytest.raises(EigenlensError, match=r"no head \(7, 0\)"),
+        truncated(small_bert(), 2, [(7, 0)]),
+    ):
         pass
     with pytest.raises(EigenlensError, match="at least 0, not -2"), truncated(small_bert(), -2):
         pass
-    with pytest.raises(EigenlensError, match="blocks of Linear are not known"), truncated(torch.nn.Linear(3, 3), 2):
+    with (
+        pytest.raises(EigenlensError, match="blocks of Linear are not known"),
+        truncated(torch.nn.Linear(3, 3), 2),
+    ):
         pass

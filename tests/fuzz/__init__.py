@@ -1,1 +1,3 @@
-"""Damaged and hostile input for every reader: `cases` has the readers, `mutations` and `archives` the damage, `guard` the rules."""
+"""Damaged and hostile input for every reader: `cases` has the readers, `mutations` and `archives`
+the damage, `guard` the rules.
+"""

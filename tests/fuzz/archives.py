@@ -1,4 +1,6 @@
-"""Archives that lie, climb, link, swell and end too soon; and what an honest reader must give for each."""
+"""Archives that lie, climb, link, swell and end too soon; and what an honest reader must give for
+each.
+"""
 
 import bz2
 import gzip
@@ -15,15 +17,52 @@ from .mutations import damaged_bytes
 
 WANTED = "package/model/config.json"
 NAMES = [
-    WANTED, "package/model/weights.bin", "../outside.txt", "../../outside.txt", "/tmp/absolute.txt", "package/../../outside.txt", "./" + WANTED,
-    "package/./model/config.json", "package//model/config.json", WANTED.upper(), WANTED + "/", WANTED + "\0x", "package\\model\\config.json", "C:\\x",
-    "package/model", "", ".", "..", "~/x", "x" * 300, "package/model/inner.zip", "\u202etxt.exe", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
-]  # fmt: skip
+    WANTED,
+    "package/model/weights.bin",
+    "../outside.txt",
+    "../../outside.txt",
+    "/tmp/absolute.txt",
+    "package/../../outside.txt",
+    "./" + WANTED,
+    "package/./model/config.json",
+    "package//model/config.json",
+    WANTED.upper(),
+    WANTED + "/",
+    WANTED + "\0x",
+    "package\\model\\config.json",
+    "C:\\x",
+    "package/model",
+    "",
+    ".",
+    "..",
+    "~/x",
+    "x" * 300,
+    "package/model/inner.zip",
+    "\u202etxt.exe",
+    "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+]
 KINDS = [
-    tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE,
-    tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, b"Z",
-]  # fmt: skip
-TARGETS = ["/etc/passwd", "../../../../etc/passwd", "package/model/weights.bin", WANTED, "", "/dev/zero", "."]
+    tarfile.REGTYPE,
+    tarfile.AREGTYPE,
+    tarfile.LNKTYPE,
+    tarfile.SYMTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.DIRTYPE,
+    tarfile.FIFOTYPE,
+    tarfile.CONTTYPE,
+    tarfile.GNUTYPE_SPARSE,
+    b"Z",
+]
+TARGETS = [
+    "/etc/passwd",
+    "../../../../etc/passwd",
+    "package/model/weights.bin",
+    WANTED,
+    "",
+    "/dev/zero",
+    ".",
+]
 
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
@@ -40,18 +79,30 @@ class Entry:
 
 
 def entries(rng: Random) -> list[Entry]:
-    """Members of an archive, the wanted one among them most of the time, in any order, some of them twice."""
-    made = [Entry(WANTED, tarfile.REGTYPE, rng.randbytes(rng.choice([0, 1, 100, 5000])))] if rng.random() < 0.8 else []
+    """Members of an archive, the wanted one among them most of the time, in any order, some of them
+    twice.
+    """
+    made = (
+        [Entry(WANTED, tarfile.REGTYPE, rng.randbytes(rng.choice([0, 1, 100, 5000])))]
+        if rng.random() < 0.8
+        else []
+    )
     for _ in range(rng.randrange(6)):
         kind = rng.choice(KINDS) if rng.random() < 0.5 else tarfile.REGTYPE
-        content = rng.randbytes(rng.choice([0, 10, 3000])) if kind in (tarfile.REGTYPE, tarfile.AREGTYPE) else b""
+        content = (
+            rng.randbytes(rng.choice([0, 10, 3000]))
+            if kind in (tarfile.REGTYPE, tarfile.AREGTYPE)
+            else b""
+        )
         made.append(Entry(rng.choice(NAMES), kind, content, rng.choice(TARGETS)))
     rng.shuffle(made)
     return made
 
 
 def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
-    """A tar of any dialect, packed by any method; with `lies`, extended headers that say what is not so."""
+    """A tar of any dialect, packed by any method; with `lies`, extended headers that say what is
+    not so.
+    """
     plain = io.BytesIO()
     style = rng.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
     with tarfile.open(fileobj=plain, mode="w", format=style) as tar:
@@ -59,8 +110,16 @@ def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
             info = tarfile.TarInfo(each.name.replace("\0", "?"))
             info.type, info.linkname, info.size = each.kind, each.target, len(each.content)
             if lies and style == tarfile.PAX_FORMAT and rng.random() < 0.5:
-                told = [{"size": "-1"}, {"size": "99999999999"}, {"path": "../../x"}, {"size": "x"}, {"GNU.sparse.size": "1e9"}]
-                info.pax_headers = rng.choice([*told, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}])
+                told = [
+                    {"size": "-1"},
+                    {"size": "99999999999"},
+                    {"path": "../../x"},
+                    {"size": "x"},
+                    {"GNU.sparse.size": "1e9"},
+                ]
+                info.pax_headers = rng.choice(
+                    [*told, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}]
+                )
             try:
                 tar.addfile(info, io.BytesIO(each.content))
             except (ValueError, UnicodeError, tarfile.TarError):
@@ -77,9 +136,16 @@ def _lzma(content: bytes) -> bytes:
 
 
 def zip_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
-    """A zip with modes of links and devices, and more than one member of a name; with `lies`, sizes that are not so."""
+    """A zip with modes of links and devices, and more than one member of a name; with `lies`, sizes
+    that are not so.
+    """
     made = io.BytesIO()
-    modes = {tarfile.SYMTYPE: 0o120777, tarfile.CHRTYPE: 0o020666, tarfile.DIRTYPE: 0o040755, tarfile.FIFOTYPE: 0o010666}
+    modes = {
+        tarfile.SYMTYPE: 0o120777,
+        tarfile.CHRTYPE: 0o020666,
+        tarfile.DIRTYPE: 0o040755,
+        tarfile.FIFOTYPE: 0o010666,
+    }
     with zipfile.ZipFile(made, "w") as archive:
         for each in members:
             info = zipfile.ZipInfo(each.name)
@@ -93,12 +159,16 @@ def zip_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
         at = content.rfind(b"PK\x01\x02")
         if at >= 0:
             where = at + rng.choice([8, 10, 16, 20, 24, 28, 30, 32, 42])
-            content[where : where + 4] = struct.pack("<I", rng.choice([0, 1, 99, 0xFFFFFFFF, 0x7FFFFFFF]))
+            content[where : where + 4] = struct.pack(
+                "<I", rng.choice([0, 1, 99, 0xFFFFFFFF, 0x7FFFFFFF])
+            )
     return bytes(content)
 
 
 def bomb_bytes(rng: Random, size: int) -> tuple[str, bytes]:
-    """A small file that would unpack to `size` bytes in the wanted member, or in one before it: name and content."""
+    """A small file that would unpack to `size` bytes in the wanted member, or in one before it:
+    name and content.
+    """
     before = [] if rng.random() < 0.5 else ["package/filler"]
     zeros = b"\0" * (1 << 20)
     kind = rng.choice(["zip", "gz"])
@@ -133,9 +203,15 @@ def write_archive(folder: Path, rng: Random) -> tuple[Path, list[Entry] | None]:
     """An archive in a folder; its members where it was left whole, else None."""
     members, lies = entries(rng), rng.random() < 0.2
     if rng.random() < 0.5:
-        path, content = folder / rng.choice(["a.whl", "a.zip", "a.bin"]), zip_bytes(members, rng, lies)
+        path, content = (
+            folder / rng.choice(["a.whl", "a.zip", "a.bin"]),
+            zip_bytes(members, rng, lies),
+        )
     else:
-        path, content = folder / rng.choice(["a.tar.gz", "a.tgz", "a.tar", "a.bin"]), tar_bytes(members, rng, lies)
+        path, content = (
+            folder / rng.choice(["a.tar.gz", "a.tgz", "a.tar", "a.bin"]),
+            tar_bytes(members, rng, lies),
+        )
     whole = rng.random() < 0.5
     path.write_bytes(content if whole else damaged_bytes(content, rng))
     return path, members if whole and not lies else None

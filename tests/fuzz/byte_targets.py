@@ -38,7 +38,9 @@ def _archive() -> tuple[One, list[bytes]]:
         path.write_bytes(data)
         archives.member(path, WANTED)
 
-    made = [maker(entries(Random(i)), Random(i)) for i in range(12) for maker in (tar_bytes, zip_bytes)]
+    made = [
+        maker(entries(Random(i)), Random(i)) for i in range(12) for maker in (tar_bytes, zip_bytes)
+    ]
     return _watched(read), made
 
 
@@ -50,7 +52,12 @@ def _text() -> tuple[One, list[bytes]]:
         path.write_bytes(data[1:])
         list(pieces([path], section=16))
 
-    return _watched(read), [b"twords\n\nmore words", b'j{"text": "a"}\n{"text": "b"}', b"t\xff\xfe", b"j[]"]
+    return _watched(read), [
+        b"twords\n\nmore words",
+        b'j{"text": "a"}\n{"text": "b"}',
+        b"t\xff\xfe",
+        b"j[]",
+    ]
 
 
 def _token_ids() -> tuple[One, list[bytes]]:
@@ -89,7 +96,10 @@ def _evaluation() -> type:
 
 
 BYTE_TARGETS: dict[str, Callable[[], tuple[One, list[bytes]]]] = {
-    "archive": _archive, "text": _text, "token_ids": _token_ids, "explanation": _json_of("explanation", _explanation),
+    "archive": _archive,
+    "text": _text,
+    "token_ids": _token_ids,
+    "explanation": _json_of("explanation", _explanation),
     "evaluation": _json_of("evaluation", _evaluation),
-}  # fmt: skip
+}
 """By name: what makes the reader, and inputs to begin with."""

@@ -1,8 +1,10 @@
-"""Every reader of what others may have written, as a function of a random number generator: it refuses, or gives a result.
+"""Every reader of what others may have written, as a function of a random number generator: it
+refuses, or gives a result.
 
-A target makes one damaged input in a fresh folder, reads it by the door a user would take, and says `refused` (an
-`EigenlensError`) or `correct`. Anything else is an error of the program: another exception, a file outside of the folder, code
-that was run, memory or time without end. A case is the name of a target and a number: the same two make the same input.
+A target makes one damaged input in a fresh folder, reads it by the door a user would take, and says
+`refused` (an `EigenlensError`) or `correct`. Anything else is an error of the program: another
+exception, a file outside of the folder, code that was run, memory or time without end. A case is
+the name of a target and a number: the same two make the same input.
 """
 
 import tempfile
@@ -19,10 +21,17 @@ from .world import world
 Target = Callable[[Random, Path], None]
 
 TARGETS: dict[str, Target] = {
-    "archive": inputs.archive, "text": inputs.text, "token_ids": inputs.token_ids, "study": results.study, "plan": results.plan,
-    "evaluation": results.evaluation, "collapse": results.collapse, "explanation": results.explanation, "model": models.model,
+    "archive": inputs.archive,
+    "text": inputs.text,
+    "token_ids": inputs.token_ids,
+    "study": results.study,
+    "plan": results.plan,
+    "evaluation": results.evaluation,
+    "collapse": results.collapse,
+    "explanation": results.explanation,
+    "model": models.model,
     "command": commands.command,
-}  # fmt: skip
+}
 
 
 def run_case(name: str, seed: int) -> str:
@@ -38,7 +47,9 @@ def run_case(name: str, seed: int) -> str:
         except EigenlensError as error:
             said = str(error)
             if not said or "\n" in said.strip() or len(said) > 8000:
-                raise Broken(f"case {name} {seed}: the refusal is no sentence: {said[:300]!r}") from error
+                raise Broken(
+                    f"case {name} {seed}: the refusal is no sentence: {said[:300]!r}"
+                ) from error
             return "refused"
         except BaseException as error:
             error.add_note(f"replay with: python benchmarks/fuzz.py --replay {name} {seed}")

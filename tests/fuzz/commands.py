@@ -18,7 +18,9 @@ from .world import world
 
 def command(rng: Random, folder: Path) -> None:
     """A command on a damaged folder ends with 0, or with 2 and one line on standard error."""
-    kind = rng.choice(["study", "study", "plan", "evaluation", "collapse", "explanation", "text", "token_ids"])
+    kind = rng.choice(
+        ["study", "study", "plan", "evaluation", "collapse", "explanation", "text", "token_ids"]
+    )
     name = rng.choice(["full", "causal"]) if kind == "study" else kind
     place, out = folder / name, folder / "out"
     if kind == "study":
@@ -32,12 +34,33 @@ def command(rng: Random, folder: Path) -> None:
         place.write_bytes(ids_bytes(rng))
     else:
         damage_json_file(copied(name, folder) / f"{kind}.json", rng)
-    read = ["study", world() / "bert", place, "-o", out, "--inputs", "6", "--length", "8", "--only", "rows"]
+    read = [
+        "study",
+        world() / "bert",
+        place,
+        "-o",
+        out,
+        "--inputs",
+        "6",
+        "--length",
+        "8",
+        "--only",
+        "rows",
+    ]
     commands = {
-        "study": [["show", place], ["show", place, "--json"], ["compare", place, world() / "full"], ["plan", place, "--budget", "0.5", "-o", out]],
-        "plan": [["evaluate", world() / "bert", "--plan", place, "--inputs", "2", "-o", out]], "text": [read], "token_ids": [read],
-    }  # fmt: skip
-    code, said = run_command(*rng.choice(commands.get(kind, [["report", place, "-o", folder / "page.html"]])))
+        "study": [
+            ["show", place],
+            ["show", place, "--json"],
+            ["compare", place, world() / "full"],
+            ["plan", place, "--budget", "0.5", "-o", out],
+        ],
+        "plan": [["evaluate", world() / "bert", "--plan", place, "--inputs", "2", "-o", out]],
+        "text": [read],
+        "token_ids": [read],
+    }
+    code, said = run_command(
+        *rng.choice(commands.get(kind, [["report", place, "-o", folder / "page.html"]]))
+    )
     if code not in (0, 2) or "Traceback" in said or (code == 2 and said.count("eigenlens: ") != 1):
         raise Broken(f"the command ended with {code} and said {said[-2000:]!r}")
     if code == 2:

@@ -1,4 +1,6 @@
-"""What no input may do, watched while a case runs: write elsewhere, start programs, run code, take the machine's memory."""
+"""What no input may do, watched while a case runs: write elsewhere, start programs, run code, take
+the machine's memory.
+"""
 
 import contextlib
 import os
@@ -12,14 +14,38 @@ from pathlib import Path
 from eigenlens.run.memory import peak
 
 MOST_MEMORY = 1 << 30
-"""Bytes by which one case may raise the peak of this process: the world's folders take a few megabytes."""
+"""Bytes by which one case may raise the peak of this process: the world's folders take a few
+megabytes.
+"""
 MOST_SECONDS = 120
 """Seconds of computing after which a case counts as endless."""
-WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.chown"}
+WRITES = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.symlink",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+    "os.chown",
+}
 FORBIDDEN = {
-    "pickle.find_class", "marshal.load", "marshal.loads", "subprocess.Popen", "os.system", "os.exec", "os.spawn", "os.posix_spawn",
-    "os.fork", "socket.connect", "socket.getaddrinfo", "urllib.Request", "ctypes.dlopen", "webbrowser.open",
-}  # fmt: skip
+    "pickle.find_class",
+    "marshal.load",
+    "marshal.loads",
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.spawn",
+    "os.posix_spawn",
+    "os.fork",
+    "socket.connect",
+    "socket.getaddrinfo",
+    "urllib.Request",
+    "ctypes.dlopen",
+    "webbrowser.open",
+}
 
 
 class Broken(AssertionError):
@@ -27,18 +53,24 @@ class Broken(AssertionError):
 
 
 class _Watch:
-    """State of the one hook: an audit hook stays for the life of a process, so it is told when to look."""
+    """State of the one hook: an audit hook stays for the life of a process, so it is told when to
+    look.
+    """
 
     root: str | None = None
     found: str | None = None
-    thread = 0  # that runs the case: the threads of a cluster that other tests keep running are none of its business
+    # that runs the case: the threads of a cluster that other tests keep running are none of its
+    # business
+    thread = 0
 
 
 def _hook(event: str, args: tuple) -> None:
     if _Watch.root is None or _Watch.found is not None or threading.get_ident() != _Watch.thread:
         return
     if event in FORBIDDEN:
-        if event.startswith("marshal") and sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
+        if event.startswith("marshal") and sys._getframe(1).f_code.co_filename.startswith(
+            "<frozen importlib"
+        ):
             return  # a module of the package or its dependencies that loads when it is first used
         _Watch.found = f"{event} {str(args)[:200]}"
     elif event == "open" and isinstance(args[0], str | bytes | os.PathLike):
@@ -46,7 +78,8 @@ def _hook(event: str, args: tuple) -> None:
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND):
             _inside(event, args[0])
     elif event in WRITES:
-        for path in args[1:2] if event == "os.symlink" else args[:2]:  # what a link points to is not written
+        # what a link points to is not written
+        for path in args[1:2] if event == "os.symlink" else args[:2]:
             if isinstance(path, str | bytes | os.PathLike):
                 _inside(event, path, args[-1])
     elif event in ("exec", "compile"):
@@ -56,7 +89,11 @@ def _hook(event: str, args: tuple) -> None:
 
 
 def _inside(event: str, path: str | bytes | os.PathLike, folder: object = -1) -> None:
-    base = os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) and folder >= 0 else os.getcwd()
+    base = (
+        os.readlink(f"/proc/self/fd/{folder}")
+        if isinstance(folder, int) and folder >= 0
+        else os.getcwd()
+    )
     whole = os.path.normpath(os.path.join(base, os.fsdecode(path)))
     cache = "__pycache__" in whole or whole == os.devnull
     if not cache and not whole.startswith(_Watch.root + os.sep) and whole != _Watch.root:
@@ -68,7 +105,9 @@ sys.addaudithook(_hook)
 
 @contextlib.contextmanager
 def watched(root: Path) -> Iterator[None]:
-    """Raise `Broken` where the block writes outside of `root`, runs foreign code, or takes memory or time without end."""
+    """Raise `Broken` where the block writes outside of `root`, runs foreign code, or takes memory
+    or time without end.
+    """
 
     def endless(*_: object) -> None:
         raise Broken(f"a case took more than {MOST_SECONDS} seconds of computing")

@@ -25,17 +25,35 @@ def archive(rng: Random, folder: Path) -> None:
     out = folder / "out"
     out.mkdir()
     wanted = rng.choice(
-        [WANTED, WANTED, WANTED, "package/model/weights.bin", "../outside.txt", "/tmp/absolute.txt", "package/model", "\0", ""]
+        [
+            WANTED,
+            WANTED,
+            WANTED,
+            "package/model/weights.bin",
+            "../outside.txt",
+            "/tmp/absolute.txt",
+            "package/model",
+            "\0",
+            "",
+        ]
     )
     archives.extract(path, {wanted: out / "found"})
     if ".." in wanted or wanted.startswith("/"):
         raise Broken(f"{wanted!r} came out of an archive")
-    if os.listdir(out) != ["found"] or not (out / "found").is_file() or (out / "found").is_symlink():
+    if (
+        os.listdir(out) != ["found"]
+        or not (out / "found").is_file()
+        or (out / "found").is_symlink()
+    ):
         raise Broken(f"an archive left {os.listdir(out)}")
     content = (out / "found").read_bytes()
     if archives.member(path, wanted) != content:
         raise Broken("two readings of a member differ")
-    named = None if members is None else [m for m in members if m.name.removeprefix("./").partition("\0")[0] == wanted]
+    named = (
+        None
+        if members is None
+        else [m for m in members if m.name.removeprefix("./").partition("\0")[0] == wanted]
+    )
     if named is not None and not any(content in (m.content, m.target.encode()) for m in named):
         raise Broken("a member has another content than was put in")
 
@@ -59,8 +77,13 @@ TEXTS = [
 
 
 def text_file(folder: Path, rng: Random) -> Path:
-    """Text in a file: whole, cut, in other encodings, of many names, or lines of JSON of any shape."""
-    path = folder / (rng.choice(["a", "b", "c"]) + rng.choice([".txt", ".md", ".rst", ".jsonl", ".jsonl", "", ".TXT"]))
+    """Text in a file: whole, cut, in other encodings, of many names, or lines of JSON of any
+    shape.
+    """
+    path = folder / (
+        rng.choice(["a", "b", "c"])
+        + rng.choice([".txt", ".md", ".rst", ".jsonl", ".jsonl", "", ".TXT"])
+    )
     if path.suffix == ".jsonl" and rng.random() < 0.8:
         lines = []
         for _ in range(rng.randrange(6)):
@@ -96,7 +119,9 @@ def text(rng: Random, folder: Path) -> None:
         (data / "folder.txt").mkdir()
     asked = [str(data)] if rng.random() < 0.5 else [str(path) for path in files]
     if rng.random() < 0.05:
-        asked = [rng.choice(["", "\0", "nowhere", "-\0", "\ud800", "x" * 5000, str(data) + "/a.txt/b"])]
+        asked = [
+            rng.choice(["", "\0", "nowhere", "-\0", "\ud800", "x" * 5000, str(data) + "/a.txt/b"])
+        ]
     found = list(pieces(asked, section=rng.choice([8, 16, 1000]), seed=rng.randrange(3)))
     for piece in found:
         if not isinstance(piece.text, str):
@@ -130,10 +155,16 @@ DESCRIPTIONS = [
 
 
 def ids_bytes(rng: Random) -> bytes:
-    """Token ids as `.npy`: honest, of other types and orders, with a header that lies, or no array at all."""
-    shape = rng.choice([(200,), (200,), (30, 8), (30, 8), (8, 30), (0,), (), (1,), (5, 5, 5), (3, 8)])
+    """Token ids as `.npy`: honest, of other types and orders, with a header that lies, or no array
+    at all.
+    """
+    shape = rng.choice(
+        [(200,), (200,), (30, 8), (30, 8), (8, 30), (0,), (), (1,), (5, 5, 5), (3, 8)]
+    )
     highest = rng.choice([len(WORDS)] * 6 + [len(WORDS) + 1, 1000])
-    drawn = np.random.default_rng(rng.randrange(1 << 32)).integers(rng.choice([0, 0, 0, 0, 0, -3]), highest, shape)
+    drawn = np.random.default_rng(rng.randrange(1 << 32)).integers(
+        rng.choice([0, 0, 0, 0, 0, -3]), highest, shape
+    )
     ids = drawn.astype(rng.choice(["<i4", "<i8", "<u2", ">i4", "<u8", "|u1", "<i4", "<f4", "bool"]))
     made = io.BytesIO()
     kind = rng.randrange(9)
@@ -145,10 +176,27 @@ def ids_bytes(rng: Random) -> bytes:
         np.save(made, np.asfortranarray(ids) if rng.random() < 0.3 else ids)
     content = made.getvalue()
     if kind == 2:  # the header again, with lies
-        shapes = [shape, (-1,), (1 << 40,), (1 << 62, 8), (2**63,), (3.5,), "x", (True,), (10**30,), (1 << 61,), None, [8]]
-        header = repr({
-            "descr": rng.choice(DESCRIPTIONS), "fortran_order": rng.choice([True, False, 0, None, "x"]), "shape": rng.choice(shapes),
-        })  # fmt: skip
+        shapes = [
+            shape,
+            (-1,),
+            (1 << 40,),
+            (1 << 62, 8),
+            (2**63,),
+            (3.5,),
+            "x",
+            (True,),
+            (10**30,),
+            (1 << 61,),
+            None,
+            [8],
+        ]
+        header = repr(
+            {
+                "descr": rng.choice(DESCRIPTIONS),
+                "fortran_order": rng.choice([True, False, 0, None, "x"]),
+                "shape": rng.choice(shapes),
+            }
+        )
         header = rng.choice(
             [
                 header,
@@ -164,14 +212,22 @@ def ids_bytes(rng: Random) -> bytes:
         padded = header.encode("latin-1") + b"\n"
         version = rng.choice([b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x09"])
         size = rng.choice([len(padded), len(padded), 0, 0xFFFF])
-        content = b"\x93NUMPY" + version + size.to_bytes(2 if version == b"\x01\x00" else 4, "little") + padded + ids.tobytes()
+        content = (
+            b"\x93NUMPY"
+            + version
+            + size.to_bytes(2 if version == b"\x01\x00" else 4, "little")
+            + padded
+            + ids.tobytes()
+        )
     if kind == 3:
         content = damaged_bytes(content, rng)
     return content
 
 
 def read_ids(content: bytes, folder: Path) -> None:
-    """Inputs of a study from the bytes of a `.npy` file: each of them ids of the vocabulary, in the order of the file."""
+    """Inputs of a study from the bytes of a `.npy` file: each of them ids of the vocabulary, in the
+    order of the file.
+    """
     path, spool = folder / "ids.npy", folder / "spool"
     path.write_bytes(content)
     spool.mkdir()
@@ -182,9 +238,14 @@ def read_ids(content: bytes, folder: Path) -> None:
             ids = batch["input_ids"]
             if ids.shape[1] != 8 or not bool(((ids >= 0) & (ids < len(WORDS))).all()):
                 raise Broken(f"inputs {tuple(ids.shape)} from {int(ids.min())} to {int(ids.max())}")
-    told = np.load(path, allow_pickle=False).reshape(-1)  # an independent reader agrees that these are the ids
+    # an independent reader agrees that these are the ids
+    told = np.load(path, allow_pickle=False).reshape(-1)
     kept = np.concatenate(
-        [batch["input_ids"].numpy().reshape(-1) for bucket in inputs.groups for _, batch in inputs.batches(bucket, 4)]
+        [
+            batch["input_ids"].numpy().reshape(-1)
+            for bucket in inputs.groups
+            for _, batch in inputs.batches(bucket, 4)
+        ]
     )
     if not set(kept.tolist()) <= set(told.tolist()):
         raise Broken("there are ids in the inputs that are not in the file")

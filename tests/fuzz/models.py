@@ -12,18 +12,41 @@ from .mutations import damage_json_file, damage_tensor_file, json_bytes
 from .results import copied
 
 HOSTILE = {
-    "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.Tokenizer", None]},
-    "architectures": ["pipeline"], "model_type": "evil", "_attn_implementation": "someone/kernel", "num_hidden_layers": 10**9,
-    "hidden_size": 10**9, "vocab_size": 10**12, "max_position_embeddings": 10**12, "quantization_config": {"quant_method": "evil"},
-    "tokenizer_class": "EvilTokenizer", "torch_dtype": "os.system", "transformers_version": "99", "is_encoder_decoder": True,
-    "num_attention_heads": 0, "intermediate_size": 10**11, "rope_scaling": {"type": "evil"}, "dtype": "float8_e4m3fn", "use_cache": "x",
-    "tie_word_embeddings": "no", "pruned_heads": {"0": [0]}, "id2label": {"0": "x"}, "num_labels": 10**10, "attn_implementation": "x/y",
-}  # fmt: skip
+    "auto_map": {
+        "AutoConfig": "evil.Config",
+        "AutoModel": "evil.Model",
+        "AutoTokenizer": ["evil.Tokenizer", None],
+    },
+    "architectures": ["pipeline"],
+    "model_type": "evil",
+    "_attn_implementation": "someone/kernel",
+    "num_hidden_layers": 10**9,
+    "hidden_size": 10**9,
+    "vocab_size": 10**12,
+    "max_position_embeddings": 10**12,
+    "quantization_config": {"quant_method": "evil"},
+    "tokenizer_class": "EvilTokenizer",
+    "torch_dtype": "os.system",
+    "transformers_version": "99",
+    "is_encoder_decoder": True,
+    "num_attention_heads": 0,
+    "intermediate_size": 10**11,
+    "rope_scaling": {"type": "evil"},
+    "dtype": "float8_e4m3fn",
+    "use_cache": "x",
+    "tie_word_embeddings": "no",
+    "pruned_heads": {"0": [0]},
+    "id2label": {"0": "x"},
+    "num_labels": 10**10,
+    "attn_implementation": "x/y",
+}
 PLANTED = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
 
 
 def model(rng: Random, folder: Path) -> None:
-    """A model's folder with damaged config, weights, index or tokenizer, and code that nobody may run."""
+    """A model's folder with damaged config, weights, index or tokenizer, and code that nobody may
+    run.
+    """
     place = copied(rng.choice(["bert", "llama"]), folder)
     (place / "evil.py").write_text(PLANTED)
     kind = rng.randrange(6)
@@ -53,8 +76,13 @@ def model(rng: Random, folder: Path) -> None:
             ]
         )
         names = ["embeddings.word_embeddings.weight", "model.embed_tokens.weight", "x"]
-        index = {"metadata": {}, "weight_map": rng.choice([dict.fromkeys(names, file), [], None, {"x": {}}])}
-        (place / "model.safetensors.index.json").write_bytes(json_bytes(rng.choice([index, index, index, [], {}]), rng))
+        index = {
+            "metadata": {},
+            "weight_map": rng.choice([dict.fromkeys(names, file), [], None, {"x": {}}]),
+        }
+        (place / "model.safetensors.index.json").write_bytes(
+            json_bytes(rng.choice([index, index, index, [], {}]), rng)
+        )
         if away.exists() and not list(place.glob("*.safetensors")):
             (place / "part.safetensors").write_bytes(away.read_bytes()[:100])
     else:

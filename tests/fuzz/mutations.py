@@ -1,4 +1,6 @@
-"""Damage that knows the form of what it damages: bytes, JSON trees, named tensors, and the digests that vouch for them."""
+"""Damage that knows the form of what it damages: bytes, JSON trees, named tensors, and the digests
+that vouch for them.
+"""
 
 import copy
 import hashlib
@@ -16,15 +18,66 @@ from torch import Tensor
 
 DEEP = "[" * 100_000 + "]" * 100_000
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 3, 10**6, 10**12, 2**63, 10**400, -(10**30), 0.0, -0.5, 1e-320, 1e308, -1e308, math.nan, math.inf, -math.inf, "",
-    "x", "0", "../../etc/passwd", "/etc/passwd", "\ud800", "\0", "\u202e", "a/b/c", "a|b", "encoder/x", "encoder/-1", "encoder/99999999999999999999",
-    "<script>", "{0.__class__}", "%s%n", "x" * 5000, [], {}, [[]], [None], [1, 2, 3], {"": {}}, {"name": "x"}, [{"a": 1}], [[[[[[1]]]]]],
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    3,
+    10**6,
+    10**12,
+    2**63,
+    10**400,
+    -(10**30),
+    0.0,
+    -0.5,
+    1e-320,
+    1e308,
+    -1e308,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    "x",
+    "0",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "\ud800",
+    "\0",
+    "\u202e",
+    "a/b/c",
+    "a|b",
+    "encoder/x",
+    "encoder/-1",
+    "encoder/99999999999999999999",
+    "<script>",
+    "{0.__class__}",
+    "%s%n",
+    "x" * 5000,
+    [],
+    {},
+    [[]],
+    [None],
+    [1, 2, 3],
+    {"": {}},
+    {"name": "x"},
+    [{"a": 1}],
+    [[[[[[1]]]]]],
+]
 NUMBERS = [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-310, 1e308, -1e308, 1e200, 0.5, 3e9]
 DTYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool, torch.complex64,
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
     torch.float8_e4m3fn,
-]  # fmt: skip
+]
 
 
 def damaged_bytes(content: bytes, rng: Random) -> bytes:
@@ -44,12 +97,25 @@ def damaged_bytes(content: bytes, rng: Random) -> bytes:
         elif kind == 4:
             data[at:at] = data[at : at + rng.randrange(1, 256)]
         elif kind == 5:
-            edge = rng.choice([0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1])
+            edge = rng.choice(
+                [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1]
+            )
             size = rng.choice("BHIQ")
-            data[at : at + struct.calcsize(size)] = struct.pack("<" + size, edge & (256 ** struct.calcsize(size) - 1))
+            data[at : at + struct.calcsize(size)] = struct.pack(
+                "<" + size, edge & (256 ** struct.calcsize(size) - 1)
+            )
         else:
             data[at : at + 8] = rng.choice(
-                [b"\0" * 8, b"\xff" * 8, b"\xed\xa0\x80", b"99999999", b"-1", b"NaN", b"{}", b"\\ud800"]
+                [
+                    b"\0" * 8,
+                    b"\xff" * 8,
+                    b"\xed\xa0\x80",
+                    b"99999999",
+                    b"-1",
+                    b"NaN",
+                    b"{}",
+                    b"\\ud800",
+                ]
             )
     return bytes(data)
 
@@ -59,7 +125,13 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
     found, queue = [], [tree]
     while queue:
         node = queue.pop()
-        items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        items = (
+            node.items()
+            if isinstance(node, dict)
+            else enumerate(node)
+            if isinstance(node, list)
+            else ()
+        )
         for key, value in items:
             found.append((node, key))
             queue.append(value)
@@ -67,7 +139,9 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def damaged_tree(tree: Any, rng: Random) -> Any:
-    """A JSON tree with values of other types, keys dropped, added, renamed or exchanged, lists cut and grown."""
+    """A JSON tree with values of other types, keys dropped, added, renamed or exchanged, lists cut
+    and grown.
+    """
     tree = copy.deepcopy(tree)
     if rng.random() < 0.01:
         return rng.choice(VALUES)
@@ -84,7 +158,9 @@ def damaged_tree(tree: Any, rng: Random) -> Any:
         elif kind == 3:
             del node[key]
         elif kind == 4 and isinstance(node, dict):
-            node[rng.choice(["x", "", "name", "0", "__class__", "heads", "format"])] = copy.deepcopy(rng.choice(VALUES))
+            node[rng.choice(["x", "", "name", "0", "__class__", "heads", "format"])] = (
+                copy.deepcopy(rng.choice(VALUES))
+            )
         elif kind == 5 and isinstance(node, dict):
             node[str(rng.choice(["x", "encoder/7", "full", "-1", "1e9"]))] = node.pop(key)
         elif kind == 6:
@@ -94,9 +170,13 @@ def damaged_tree(tree: Any, rng: Random) -> Any:
                 copy.deepcopy(node[key]),
             )
         elif isinstance(node[key], list) and node[key]:
-            node[key] = rng.choice([node[key][:-1], node[key][1:], node[key] * 2, node[key][::-1], node[key][:1]])
+            node[key] = rng.choice(
+                [node[key][:-1], node[key][1:], node[key] * 2, node[key][::-1], node[key][:1]]
+            )
         elif isinstance(node[key], int | float) and not isinstance(node[key], bool):
-            node[key] = rng.choice([-node[key], node[key] + 1, node[key] * 2, node[key] // 3, str(node[key]), 10**9])
+            node[key] = rng.choice(
+                [-node[key], node[key] + 1, node[key] * 2, node[key] // 3, str(node[key]), 10**9]
+            )
     return tree
 
 
@@ -131,9 +211,12 @@ def damaged_tensor(x: Tensor, rng: Random) -> Tensor:
         wanted = rng.choice(DTYPES)
         return flat.to(wanted)
     if kind == 5:
-        return torch.zeros(rng.choice([(), (0,), (0, 1 << 40), (1,), (3,), (2, 2), (1, 1, 1, 1)]), dtype=x.dtype)
+        return torch.zeros(
+            rng.choice([(), (0,), (0, 1 << 40), (1,), (3,), (2, 2), (1, 1, 1, 1)]), dtype=x.dtype
+        )
     if x.is_floating_point() and x.numel():
-        value = float(torch.tensor(rng.choice(NUMBERS), dtype=torch.float64).to(x.dtype))  # as far as this type reaches
+        # as far as this type reaches
+        value = float(torch.tensor(rng.choice(NUMBERS), dtype=torch.float64).to(x.dtype))
         if kind == 6:
             flat.view(-1)[rng.randrange(x.numel())] = value
             return flat
@@ -169,11 +252,16 @@ def _other_name(name: str, rng: Random) -> str:
     """A name with another number, another part, or none of the form."""
     kind = rng.randrange(5)
     if kind == 0:
-        return "".join(rng.choice(["9", "999999999999", "-1", "x", ""]) if char.isdigit() else char for char in name)
+        return "".join(
+            rng.choice(["9", "999999999999", "-1", "x", ""]) if char.isdigit() else char
+            for char in name
+        )
     if kind == 1:
         return name.replace(rng.choice("/|:"), rng.choice(["/", "|", ":", "", "//"]))
     if kind == 2:
-        return rng.choice(["x", "", "/", "|", ":", "a|b|c|d|e|f", "__metadata_", "fit:x/0/second", "held:"])
+        return rng.choice(
+            ["x", "", "/", "|", ":", "a|b|c|d|e|f", "__metadata_", "fit:x/0/second", "held:"]
+        )
     if kind == 3:
         return name[: rng.randrange(len(name) + 1)] + rng.choice(["", "x", "\u202e", "\U0001f600"])
     return name.replace("0", "7").replace("1", "8")
@@ -188,13 +276,26 @@ def lying_header(content: bytes, rng: Random) -> bytes:
         return damaged_bytes(content, rng)
     header = damaged_tree(header, rng)
     if isinstance(header, dict) and rng.random() < 0.5:
-        entries = [entry for entry in header.values() if isinstance(entry, dict) and "shape" in entry]
+        entries = [
+            entry for entry in header.values() if isinstance(entry, dict) and "shape" in entry
+        ]
         if entries:
             entry = rng.choice(entries)
-            entry.update(rng.choice([
-                {"shape": [1 << 40]}, {"shape": [1 << 62, 4]}, {"shape": [-1]}, {"data_offsets": [0, 1 << 60]}, {"data_offsets": [8, 0]},
-                {"dtype": "X99"}, {"dtype": "BOOL"}, {"data_offsets": [-8, 0]}, {"shape": [0, 1 << 62]},
-            ]))  # fmt: skip
+            entry.update(
+                rng.choice(
+                    [
+                        {"shape": [1 << 40]},
+                        {"shape": [1 << 62, 4]},
+                        {"shape": [-1]},
+                        {"data_offsets": [0, 1 << 60]},
+                        {"data_offsets": [8, 0]},
+                        {"dtype": "X99"},
+                        {"dtype": "BOOL"},
+                        {"data_offsets": [-8, 0]},
+                        {"shape": [0, 1 << 62]},
+                    ]
+                )
+            )
     made = json.dumps(header).encode()
     length = rng.choice([len(made), len(made), len(made), 0, 1 << 40, 2**64 - 1, len(made) + 1])
     return length.to_bytes(8, "little") + made + content[8 + size :]
@@ -208,12 +309,16 @@ def damage_tensor_file(path: Path, rng: Random) -> None:
     elif kind == 1:
         path.write_bytes(lying_header(path.read_bytes(), rng))
     else:
-        damaged = {name: x.contiguous() for name, x in damaged_tensors(load_file(path), rng).items()}
+        damaged = {
+            name: x.contiguous() for name, x in damaged_tensors(load_file(path), rng).items()
+        }
         save_file({name: x.clone() for name, x in damaged.items()}, path)
 
 
 def damage_json_file(path: Path, rng: Random, reseal: Callable[[Any], Any] | None = None) -> None:
-    """Damage a JSON file, most often so that it still is JSON; `reseal` puts its digests right again."""
+    """Damage a JSON file, most often so that it still is JSON; `reseal` puts its digests right
+    again.
+    """
     if rng.random() < 0.15:
         path.write_bytes(damaged_bytes(path.read_bytes(), rng))
         return
@@ -230,4 +335,11 @@ def digest(path: Path) -> str:
 def study_seal(record: dict[str, Any]) -> dict[str, Any]:
     """A study's record with the seal that fits it."""
     rest = {key: value for key, value in record.items() if key != "seal"}
-    return {**rest, "seal": hashlib.sha256(json.dumps(json.loads(json.dumps(rest)), sort_keys=True).encode()).hexdigest()}
+    return {
+        **rest,
+        "seal": (
+            hashlib.sha256(
+                json.dumps(json.loads(json.dumps(rest)), sort_keys=True).encode()
+            ).hexdigest()
+        ),
+    }

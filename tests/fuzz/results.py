@@ -25,7 +25,9 @@ from .world import world
 
 @contextlib.contextmanager
 def silence():
-    """What is printed goes nowhere; halves of characters, which no encoding has, are spelled out as the commands do."""
+    """What is printed goes nowhere; halves of characters, which no encoding has, are spelled out as
+    the commands do.
+    """
     with (
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") as nowhere,
         contextlib.redirect_stdout(nowhere),
@@ -44,14 +46,19 @@ def copied(name: str, folder: Path) -> Path:
 
 
 def damage_study(place: Path, rng: Random) -> None:
-    """Damage a study's files, then make its digests right again: what is left to notice is the content."""
+    """Damage a study's files, then make its digests right again: what is left to notice is the
+    content.
+    """
     path = place / "study.json"
     if rng.random() < 0.5:
         chosen = rng.choice(sorted(place.glob("*.safetensors")))
         damage_tensor_file(chosen, rng)
         record = json.loads(path.read_text())
         if rng.random() < 0.95:
-            record["files"][chosen.name] = {"bytes": chosen.stat().st_size, "sha256": digest(chosen)}
+            record["files"][chosen.name] = {
+                "bytes": chosen.stat().st_size,
+                "sha256": digest(chosen),
+            }
         path.write_text(json.dumps(study_seal(record)))
     else:
         damage_json_file(path, rng, study_seal)
@@ -63,14 +70,27 @@ def read_study(place: Path, rng: Random) -> None:
     """Everything a study can be asked, in the order of a user who shows it, then in any order."""
     study = Study.open(place)
     asked: list[Callable[[], object]] = [
-        lambda: study.spectra.rows(), lambda: study.spectra.sentence, lambda: study.depth.rows(), lambda: study.depth.sentence,
-        lambda: [(f.rows(), f.layers(), f.sentence, f.record(), repr(f)) for f in study.diagnostics.values()],
-        lambda: study.heads(), lambda: _plain(study.record()), lambda: study.overlap(rank=2).summary(), lambda: study.matrix_results,
-        lambda: study.overlap(rank=2, analysis="matrices").rows(), lambda: (study.row_sums("fit"), study.row_sums("held")),
-        lambda: (study.moments("fit"), study.moments("held")), lambda: print_study(study), lambda: (study.name, study.length, repr(study)),
+        lambda: study.spectra.rows(),
+        lambda: study.spectra.sentence,
+        lambda: study.depth.rows(),
+        lambda: study.depth.sentence,
+        lambda: [
+            (f.rows(), f.layers(), f.sentence, f.record(), repr(f))
+            for f in study.diagnostics.values()
+        ],
+        lambda: study.heads(),
+        lambda: _plain(study.record()),
+        lambda: study.overlap(rank=2).summary(),
+        lambda: study.matrix_results,
+        lambda: study.overlap(rank=2, analysis="matrices").rows(),
+        lambda: (study.row_sums("fit"), study.row_sums("held")),
+        lambda: (study.moments("fit"), study.moments("held")),
+        lambda: print_study(study),
+        lambda: (study.name, study.length, repr(study)),
         lambda: study.overlap(rank=2, level="layer", centring="row-centred").sentence,
-        lambda: compare(study, world() / "full").record(), lambda: compare(world() / "causal", study).sentence,
-    ]  # fmt: skip
+        lambda: compare(study, world() / "full").record(),
+        lambda: compare(world() / "causal", study).sentence,
+    ]
     if rng.random() < 0.04:
         asked.append(lambda: study._repr_html_())
         asked.append(lambda: study.diagnostics._repr_html_())
@@ -123,7 +143,9 @@ def damage_plan(place: Path, rng: Random) -> None:
         chosen = place / rng.choice(["plan.safetensors", "examples.safetensors"])
         damage_tensor_file(chosen, rng)
         record = json.loads(path.read_text())
-        (record if chosen.name == "plan.safetensors" else record["examples"])["sha256"] = digest(chosen)
+        (record if chosen.name == "plan.safetensors" else record["examples"])["sha256"] = digest(
+            chosen
+        )
         path.write_text(json.dumps(record))
     else:
         damage_json_file(path, rng)
@@ -163,7 +185,12 @@ def explanation(rng: Random, folder: Path) -> None:
     with silence():
         _plain(found.record())
         print(found.sentence, found.name, found.notes, repr(found))
-        found.rows(), found.areas(), found.curves(), [(found.levels(m), found.strongest(m)) for m in found.methods]
+        (
+            found.rows(),
+            found.areas(),
+            found.curves(),
+            [(found.levels(m), found.strongest(m)) for m in found.methods],
+        )
         if rng.random() < 0.1:
             found._repr_html_()
         if rng.random() < 0.02:

@@ -1,4 +1,6 @@
-"""Archives, text and token ids that are cut, forged or hostile are refused in one sentence, or read as they are."""
+"""Archives, text and token ids that are cut, forged or hostile are refused in one sentence, or read
+as they are.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ from .inputs import read_ids
 from .world import WORDS
 
 BLOCK = 100
-EASY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EASY = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("block", range(35))
@@ -101,7 +105,10 @@ def test_any_bytes_as_text_are_words_or_a_refusal(tmp_path, content):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.just("text"), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6) | st.just("text"), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -129,7 +136,9 @@ def _texts(record):
 @EASY
 @given(
     arrays.arrays(
-        arrays.integer_dtypes() | arrays.unsigned_integer_dtypes(), st.just((40, 8)), elements=st.integers(0, len(WORDS) + 3)
+        arrays.integer_dtypes() | arrays.unsigned_integer_dtypes(),
+        st.just((40, 8)),
+        elements=st.integers(0, len(WORDS) + 3),
     )
 )
 def test_ids_of_any_width_are_read_or_refused(tmp_path_factory, ids):
@@ -180,9 +189,14 @@ def test_the_guard_notices(tmp_path):
 
 
 def test_the_guard_notices_memory(tmp_path):
-    """In a process of its own, whose peak is small: here much more would have to be taken than other tests have."""
+    """In a process of its own, whose peak is small: here much more would have to be taken than
+    other tests have.
+    """
     (tmp_path / "case").mkdir()
-    code = "import sys; from pathlib import Path; from fuzz import guard; guard.MOST_MEMORY = 1 << 26\n"
+    code = (
+        "import sys; from pathlib import Path; from fuzz import guard; guard.MOST_MEMORY = 1 <<"
+        " 26\n"
+    )
     code += "with guard.watched(Path(sys.argv[1])): b'x' * int(sys.argv[2])"
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for size, refused in ((1 << 20, False), (1 << 27, True)):

@@ -1,4 +1,6 @@
-"""A model's folder is not trusted: its config, weights, index and tokenizer are refused or read, and none of its code runs."""
+"""A model's folder is not trusted: its config, weights, index and tokenizer are refused or read,
+and none of its code runs.
+"""
 
 import json
 import pickle
@@ -36,10 +38,17 @@ def test_damaged_folders(block):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("num_hidden_layers", 10**9), ("hidden_size", 10**9), ("vocab_size", 10**12), ("num_labels", 10**10), ("intermediate_size", 1e12),
-        ("type_vocab_size", 2 * 10**6), ("architectures", 5), ("architectures", [[]]), ("_attn_implementation", "someone/kernel"),
+        ("num_hidden_layers", 10**9),
+        ("hidden_size", 10**9),
+        ("vocab_size", 10**12),
+        ("num_labels", 10**10),
+        ("intermediate_size", 1e12),
+        ("type_vocab_size", 2 * 10**6),
+        ("architectures", 5),
+        ("architectures", [[]]),
+        ("_attn_implementation", "someone/kernel"),
     ],
-)  # fmt: skip
+)
 def test_a_config_that_asks_for_too_much_is_refused_before_memory_is(folder, key, value):
     change(folder, **{key: value})
     with pytest.raises(EigenlensError):
@@ -48,7 +57,9 @@ def test_a_config_that_asks_for_too_much_is_refused_before_memory_is(folder, key
 
 def test_sizes_far_beyond_the_files_are_told_with_both_figures(folder):
     change(folder, hidden_size=1 << 16, vocab_size=1 << 20)
-    with pytest.raises(EigenlensError, match=r"describes [\d,]+ numbers, and its files hold [\d,]+ bytes"):
+    with pytest.raises(
+        EigenlensError, match=r"describes [\d,]+ numbers, and its files hold [\d,]+ bytes"
+    ):
         el.load(folder)
 
 
@@ -85,6 +96,8 @@ def test_pickled_weights_are_tensors_or_nothing(folder):
 
 
 def test_an_adapter_is_not_followed_to_another_place(folder):
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/somewhere"}))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "/somewhere"})
+    )
     with pytest.raises(EigenlensError, match="adapter"):
         el.load(folder)

@@ -1,4 +1,6 @@
-"""Plans, evaluations, collapse runs and explanations that are damaged are refused in one sentence, or read whole."""
+"""Plans, evaluations, collapse runs and explanations that are damaged are refused in one sentence,
+or read whole.
+"""
 
 import json
 import shutil
@@ -18,11 +20,19 @@ from .mutations import DEEP
 from .world import world
 
 CASES = {"evaluation": 700, "explanation": 300, "plan": 200, "collapse": 150}
-KINDS = {"evaluation": Evaluation, "explanation": Explanation, "plan": el.Plan, "collapse": Collapse}
+KINDS = {
+    "evaluation": Evaluation,
+    "explanation": Explanation,
+    "plan": el.Plan,
+    "collapse": Collapse,
+}
 BLOCK = 50
 
 
-@pytest.mark.parametrize(("kind", "block"), [(kind, block) for kind in sorted(CASES) for block in range(CASES[kind] // BLOCK)])
+@pytest.mark.parametrize(
+    ("kind", "block"),
+    [(kind, block) for kind in sorted(CASES) for block in range(CASES[kind] // BLOCK)],
+)
 def test_damaged(kind, block):
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         run_case(kind, seed)
@@ -42,12 +52,16 @@ def test_lists_nested_without_end_are_refused(kind, tmp_path):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.sampled_from(sorted(KINDS)), st.data())
 def test_any_json_in_the_place_of_any_part(tmp_path, kind, data):
     """A whole record with one of its parts replaced by whatever JSON can say."""
@@ -77,9 +91,18 @@ def test_a_plan_whose_tensors_do_not_fit_says_so_when_it_is_used(tmp_path):
     folder = tmp_path / "plan"
     shutil.copytree(world() / "plan", folder)
     tensors = load_file(folder / "plan.safetensors")
-    save_file({name: x[:, :1].contiguous() if x.ndim > 1 else x for name, x in tensors.items()}, folder / "plan.safetensors")
+    save_file(
+        {name: x[:, :1].contiguous() if x.ndim > 1 else x for name, x in tensors.items()},
+        folder / "plan.safetensors",
+    )
     record = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**record, "sha256": digest(folder / "plan.safetensors")}))
+    (folder / "plan.json").write_text(
+        json.dumps({**record, "sha256": digest(folder / "plan.safetensors")})
+    )
     model = el.load(world() / "bert")
-    with pytest.raises(EigenlensError, match="make the plan anew"), el.Plan.open(folder).applied(model), torch.no_grad():
+    with (
+        pytest.raises(EigenlensError, match="make the plan anew"),
+        el.Plan.open(folder).applied(model),
+        torch.no_grad(),
+    ):
         model.module(input_ids=torch.arange(8)[None])

@@ -1,4 +1,6 @@
-"""Studies whose damage got past their digests are refused in one sentence, or can be asked everything."""
+"""Studies whose damage got past their digests are refused in one sentence, or can be asked
+everything.
+"""
 
 import json
 import shutil
@@ -41,11 +43,18 @@ def test_an_undamaged_study_answers_everything(name, tmp_path):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("length",), -1), (("model", "name"), 5), (("sites",), []), (("sites", "encoder/0", "heads"), 10**12),
-        (("files", "../../etc/passwd"), {"bytes": 1, "sha256": ""}), (("options", "of"), "x"), (("notes",), [None]),
-        (("data", "documents"), None), (("diagnostics", "tokens"), {"x": "y"}), (("inputs",), 10**400),
+        (("length",), -1),
+        (("model", "name"), 5),
+        (("sites",), []),
+        (("sites", "encoder/0", "heads"), 10**12),
+        (("files", "../../etc/passwd"), {"bytes": 1, "sha256": ""}),
+        (("options", "of"), "x"),
+        (("notes",), [None]),
+        (("data", "documents"), None),
+        (("diagnostics", "tokens"), {"x": "y"}),
+        (("inputs",), 10**400),
     ],
-)  # fmt: skip
+)
 def test_a_record_of_another_form_is_refused_with_the_place(path, value, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(world() / "full", folder)
@@ -69,8 +78,12 @@ def test_lists_nested_without_end_are_refused(tmp_path):
 def test_the_real_command_ends_with_two_and_one_line(command, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(world() / "full", folder)
-    (folder / "rows.safetensors").write_bytes(b"\xff" * (folder / "rows.safetensors").stat().st_size)
-    more = {"compare": [world() / "causal"], "report": ["-o", tmp_path / "page.html"]}.get(command[0], [])
+    (folder / "rows.safetensors").write_bytes(
+        b"\xff" * (folder / "rows.safetensors").stat().st_size
+    )
+    more = {"compare": [world() / "causal"], "report": ["-o", tmp_path / "page.html"]}.get(
+        command[0], []
+    )
     done = subprocess.run(
         [sys.executable, "-m", "eigenlens.cli", *command, folder, *more],
         capture_output=True,

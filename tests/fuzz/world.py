@@ -1,4 +1,6 @@
-"""The whole results that are then damaged: two small models, a study of each, and one of every other kind of result."""
+"""The whole results that are then damaged: two small models, a study of each, and one of every
+other kind of result.
+"""
 
 import contextlib
 import os
@@ -10,34 +12,62 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 import eigenlens as el
 from eigenlens.report.page import drawing_library
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"{a}{b}" for a in "abcdef" for b in "aeiouklm")]
-SIZES = {"vocab_size": len(WORDS), "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 
 
 def tokenizer():
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", eos_token="[SEP]"
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        eos_token="[SEP]",
     )
 
 
 @cache
 def world() -> Path:
-    """A folder with `bert`, `llama`, their studies `full` and `causal`, a `plan`, `evaluation`, `collapse`, `explanation`."""
+    """A folder with `bert`, `llama`, their studies `full` and `causal`, a `plan`, `evaluation`,
+    `collapse`, `explanation`.
+    """
     torch.manual_seed(0)
     folder = Path(tempfile.mkdtemp(prefix="eigenlens-fuzz-"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         BertModel(
-            BertConfig(**SIZES, max_position_embeddings=32, initializer_range=0.3), add_pooling_layer=False
+            BertConfig(**SIZES, max_position_embeddings=32, initializer_range=0.3),
+            add_pooling_layer=False,
         ).save_pretrained(folder / "bert")
-        config = LlamaConfig(**SIZES, num_key_value_heads=1, max_position_embeddings=32, initializer_range=0.3, eos_token_id=3)
+        config = LlamaConfig(
+            **SIZES,
+            num_key_value_heads=1,
+            max_position_embeddings=32,
+            initializer_range=0.3,
+            eos_token_id=3,
+        )
         LlamaForCausalLM(config).save_pretrained(folder / "llama")
         for name in ("bert", "llama"):
             tokenizer().save_pretrained(folder / name)

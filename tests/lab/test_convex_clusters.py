@@ -1,4 +1,6 @@
-"""Token clusters: what goes from token to token adds up, rows keep the distances of the learned map, clusters by scikit-learn."""
+"""Token clusters: what goes from token to token adds up, rows keep the distances of the learned
+map, clusters by scikit-learn.
+"""
 
 import pytest
 import torch
@@ -42,10 +44,13 @@ def test_rows_keep_the_distances_of_the_learned_map():
     X = normal(3, 5, 4)
     block = LinearAttention(X, 2)
     Z = normal(*block.shape, seed=2)
-    whole = torch.einsum("nsa,aklb->nsklb", X, Z.view(4, 4, 4, 2)).flatten(0, 1).flatten(1)  # (N, 32)
+    # (N, 32)
+    whole = torch.einsum("nsa,aklb->nsklb", X, Z.view(4, 4, 4, 2)).flatten(0, 1).flatten(1)
     rows = (X @ directions(block, Z)).flatten(0, 1)
     assert rows.shape[1] == 4
-    torch.testing.assert_close(torch.cdist(rows, rows), torch.cdist(whole, whole), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        torch.cdist(rows, rows), torch.cdist(whole, whole), atol=1e-6, rtol=1e-6
+    )
 
 
 def test_k_means_is_as_good_as_scikit_learn_s():

@@ -1,4 +1,6 @@
-"""Blocks with heads trained by gradients: with enough heads they land on the optimum of the convex problem, with one they do not."""
+"""Blocks with heads trained by gradients: with enough heads they land on the optimum of the convex
+problem, with one they do not.
+"""
 
 import pytest
 import torch
@@ -42,7 +44,9 @@ def test_the_optimum_is_certified_and_its_heads_have_its_objective(solved):
     heads = heads_of(problem.block, found.Z)
     assert len(heads) == found.rank <= 6
     out = problem.block.attend(heads.W1, heads.W2, heads.gate)
-    objective = 0.5 * (out - problem.loss.Y).square().sum() + 0.25 * (heads.W1.square().sum() + heads.W2.square().sum())
+    objective = 0.5 * (out - problem.loss.Y).square().sum() + 0.25 * (
+        heads.W1.square().sum() + heads.W2.square().sum()
+    )
     assert float(objective) == pytest.approx(found.objective, rel=1e-9)
 
 
@@ -64,7 +68,8 @@ def test_one_head_is_strictly_worse_and_the_simple_certificate_bounds_its_gap(so
             off = trained.objective / found.objective - 1
             assert off > (1 if m == 1 else 1e-4)
             own = certificate(problem, 0.5, matrix_of(problem.block, trained.heads))
-            assert own["excess"] >= off and own["slack"] < 1e-3  # stationary, so the first term alone is a bound
+            # stationary, so the first term alone is a bound
+            assert own["excess"] >= off and own["slack"] < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["gated", "mixer", "fourier", "logistic"])
@@ -80,11 +85,17 @@ def test_the_other_blocks_too(kind):
         "fourier": lambda: FourierOperator(X, 2),
     }
     made = block.get(kind, lambda: LinearAttention(X, 2))()
-    problem = Problem(made, Logistic(labels, 2), pooled=True) if kind == "logistic" else Problem(made, Squared(Y))
+    problem = (
+        Problem(made, Logistic(labels, 2), pooled=True)
+        if kind == "logistic"
+        else Problem(made, Squared(Y))
+    )
     beta = 0.2 * problem.beta_max()
     found = solve(problem, beta, tolerance=1e-8)
     calls = []
-    trained = train_heads(problem, beta, made.heads, seed=1, report=lambda *call: calls.append(call))
+    trained = train_heads(
+        problem, beta, made.heads, seed=1, report=lambda *call: calls.append(call)
+    )
     assert abs(trained.objective / found.objective - 1) < 1e-6 and calls[0][1] == 0
 
 

@@ -1,4 +1,6 @@
-"""Blocks as linear maps: against loops over every index, their own transposes, and the blocks with heads that they stand for."""
+"""Blocks as linear maps: against loops over every index, their own transposes, and the blocks with
+heads that they stand for.
+"""
 
 import numpy as np
 import pytest
@@ -28,9 +30,11 @@ def made(name, n=N, s=S, d=D, c=C, seed=0):
     X = torch.randn(n, s, d, generator=source, dtype=torch.float64)
     H = torch.randn(P, d, d, generator=source, dtype=torch.float64)
     return {
-        "linear": lambda: LinearAttention(X, c), "gated": lambda: GatedAttention(X, c, H),
-        "mixer": lambda: LinearMixer(X, c), "fourier": lambda: FourierOperator(X, c),
-    }[name]()  # fmt: skip
+        "linear": lambda: LinearAttention(X, c),
+        "gated": lambda: GatedAttention(X, c, H),
+        "mixer": lambda: LinearMixer(X, c),
+        "fourier": lambda: FourierOperator(X, c),
+    }[name]()
 
 
 def by_loops(name, block, heads):
@@ -64,7 +68,10 @@ def test_the_convex_map_is_the_block_with_the_heads_of_z(name):
     expected = by_loops(name, block, heads)
     scale = np.abs(expected).max()
     assert np.abs(block.apply(Z).numpy() - expected).max() < 1e-10 * scale
-    assert np.abs(block.attend(heads.W1, heads.W2, heads.gate).numpy() - expected).max() < 1e-10 * scale
+    assert (
+        np.abs(block.attend(heads.W1, heads.W2, heads.gate).numpy() - expected).max()
+        < 1e-10 * scale
+    )
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -84,9 +91,21 @@ def test_the_adjoint_is_the_transpose(name):
     """Both as matrices, made column by column."""
     block = made(name, n=2, s=3, d=2)
     numbers = int(np.prod(block.shape))
-    forward = torch.stack([block.apply(one.view(block.shape)).flatten() for one in torch.eye(numbers, dtype=torch.float64)], 1)
+    forward = torch.stack(
+        [
+            block.apply(one.view(block.shape)).flatten()
+            for one in torch.eye(numbers, dtype=torch.float64)
+        ],
+        1,
+    )
     outputs = forward.shape[0]
-    back = torch.stack([block.adjoint(one.view(2, 3, C)).flatten() for one in torch.eye(outputs, dtype=torch.float64)], 1)
+    back = torch.stack(
+        [
+            block.adjoint(one.view(2, 3, C)).flatten()
+            for one in torch.eye(outputs, dtype=torch.float64)
+        ],
+        1,
+    )
     torch.testing.assert_close(back, forward.T, rtol=0, atol=1e-12)
 
 
@@ -146,7 +165,9 @@ def test_losses_by_torch_and_their_conjugates_by_the_supremum():
     labels = torch.tensor([[0, 2], [1, 1]])
     loss = Logistic(labels, 3)
     out = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(out.flatten(0, 1), labels.flatten(), reduction="sum")
+    expected = torch.nn.functional.cross_entropy(
+        out.flatten(0, 1), labels.flatten(), reduction="sum"
+    )
     assert loss.value(out).item() == pytest.approx(expected.item())
     torch.testing.assert_close(loss.gradient(out), torch.autograd.grad(expected, out)[0])
     squared = Squared(torch.randn(2, 2, 3, dtype=torch.float64))
@@ -154,13 +175,16 @@ def test_losses_by_torch_and_their_conjugates_by_the_supremum():
     for one in (loss, squared):
         v = one.gradient(out)  # there the supremum is attained at out: ⟨v, out⟩ − F(out)
         assert float(one.conjugate(v)) == pytest.approx(float((v * out).sum() - one.value(out)))
-        assert float(one.conjugate(0.3 * v)) >= float((0.3 * v * out).sum() - one.value(out))  # else only an upper bound
+        # else only an upper bound
+        assert float(one.conjugate(0.3 * v)) >= float((0.3 * v * out).sum() - one.value(out))
     assert float(loss.conjugate(torch.ones(2, 2, 3, dtype=torch.float64))) == np.inf
 
 
 def test_memory_is_refused_before_it_is_taken():
     X = torch.randn(300, 200, 16)
-    problem = Problem(GatedAttention(X, 10, torch.randn(50, 16, 16)), Squared(torch.zeros(300, 200, 10)))
+    problem = Problem(
+        GatedAttention(X, 10, torch.randn(50, 16, 16)), Squared(torch.zeros(300, 200, 10))
+    )
     assert memory_of(problem) > 4 * 300 * 200 * 50 * 16**2
     with pytest.raises(EigenlensError, match=r"takes 3\.\d+ GB, more than the limit of 2 GB"):
         solve(problem, 1.0)
@@ -182,7 +206,11 @@ class Held(torch.utils._python_dispatch.TorchDispatchMode):
 
         out = func(*args, **(kwargs or {}))
         for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, torch.Tensor) and (key := one.untyped_storage().data_ptr()) and key not in self.alive:
+            if (
+                isinstance(one, torch.Tensor)
+                and (key := one.untyped_storage().data_ptr())
+                and key not in self.alive
+            ):
                 size = one.untyped_storage().nbytes()
                 self.alive[key] = size
                 self.now += size
@@ -214,15 +242,24 @@ def test_the_stated_memory_is_that_of_a_run(name, n):
         (lambda: LinearAttention(torch.ones(1, 1, 1) * torch.nan, 2), "not finite"),
         (lambda: LinearMixer(torch.zeros(2, 2, 2, dtype=torch.long), 2), "torch.int64"),
         (lambda: FourierOperator(torch.zeros(2, 2, 2), 0), "not 0"),
-        (lambda: GatedAttention(torch.zeros(2, 2, 3), 2, torch.zeros(4, 2, 2)), r"\(P, 3, 3\).*\(4, 2, 2\)"),
-        (lambda: Problem(made("linear"), Squared(torch.zeros(N, S, C + 1))), r"\(4, 5, 2\).*\(4, 5, 3\)"),
-        (lambda: Problem(made("linear"), Squared(torch.zeros(N, S, C)), pooled=True), r"\(4, 1, 2\)"),
+        (
+            lambda: GatedAttention(torch.zeros(2, 2, 3), 2, torch.zeros(4, 2, 2)),
+            r"\(P, 3, 3\).*\(4, 2, 2\)",
+        ),
+        (
+            lambda: Problem(made("linear"), Squared(torch.zeros(N, S, C + 1))),
+            r"\(4, 5, 2\).*\(4, 5, 3\)",
+        ),
+        (
+            lambda: Problem(made("linear"), Squared(torch.zeros(N, S, C)), pooled=True),
+            r"\(4, 1, 2\)",
+        ),
         (lambda: Squared(torch.zeros(3)), r"\(n, s, c\)"),
         (lambda: Logistic(torch.tensor([[0, 3]]), 3), "0 to 3 of 3"),
         (lambda: Logistic(torch.zeros(2, 2), 2), "whole numbers"),
         (lambda: heads_of(made("mixer"), torch.zeros(1, 2, 2)), r"not \(1, 2, 2\)"),
     ],
-)  # fmt: skip
+)
 def test_bad_inputs_are_told(make, says):
     with pytest.raises(EigenlensError, match=says):
         make()

@@ -1,4 +1,6 @@
-"""The solver: against closed forms, plain proximal gradients on dense features, and scipy; its certificate holds everywhere."""
+"""The solver: against closed forms, plain proximal gradients on dense features, and scipy; its
+certificate holds everywhere.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,12 @@ def normal(*shape, seed=0):
 def problems(n=12, s=4, d=3, c=2):
     X, H, Y = normal(n, s, d, seed=1) / d**0.5, normal(3, d, d, seed=2), normal(n, s, c, seed=3)
     labels = torch.randint(c, (n, s), generator=torch.Generator().manual_seed(4))
-    blocks = LinearAttention(X, c), GatedAttention(X, c, H), LinearMixer(X, c), FourierOperator(X, c)
+    blocks = (
+        LinearAttention(X, c),
+        GatedAttention(X, c, H),
+        LinearMixer(X, c),
+        FourierOperator(X, c),
+    )
     for block in blocks:
         yield Problem(block, Squared(Y))
         yield Problem(block, Logistic(labels, c))
@@ -48,13 +55,23 @@ def dense(problem):
     return torch.stack([problem.apply(one.view(shape)).flatten() for one in units], 1).numpy()
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.block.name}-{type(p.loss).__name__}{'-pooled' * p.pooled}")
+@pytest.mark.parametrize(
+    "problem",
+    PROBLEMS,
+    ids=lambda p: f"{p.block.name}-{type(p.loss).__name__}{'-pooled' * p.pooled}",
+)
 def test_the_certificate_is_reached_and_a_plain_solver_on_dense_features_agrees(problem):
-    """Singular-value thresholding without momentum, on the dense matrix of the map, with F's gradient by autograd."""
+    """Singular-value thresholding without momentum, on the dense matrix of the map, with F's
+    gradient by autograd.
+    """
     beta = 0.2 * problem.beta_max()
     found = solve(problem, beta, tolerance=1e-7)
     assert found.certified and found.gap < 1e-6
-    A, shape, Z = torch.from_numpy(dense(problem)), problem.block.shape, np.zeros(problem.block.shape)
+    A, shape, Z = (
+        torch.from_numpy(dense(problem)),
+        problem.block.shape,
+        np.zeros(problem.block.shape),
+    )
     L = np.linalg.norm(A.numpy(), 2) ** 2 * (1 if isinstance(problem.loss, Squared) else 0.5)
     best = np.inf
     for _ in range(1000):
@@ -63,7 +80,9 @@ def test_the_certificate_is_reached_and_a_plain_solver_on_dense_features_agrees(
         if isinstance(problem.loss, Squared):
             value = ((out - problem.loss.Y) ** 2).sum() / 2
         else:
-            value = torch.nn.functional.cross_entropy(out.flatten(0, 1), problem.loss.labels.flatten(), reduction="sum")
+            value = torch.nn.functional.cross_entropy(
+                out.flatten(0, 1), problem.loss.labels.flatten(), reduction="sum"
+            )
         nuclear = sum(np.linalg.svd(one, compute_uv=False).sum() for one in Z)
         best = min(best, value.item() + beta * nuclear)
         g = torch.autograd.grad(value, z)[0].numpy().reshape(shape)
@@ -73,7 +92,9 @@ def test_the_certificate_is_reached_and_a_plain_solver_on_dense_features_agrees(
 
 
 def test_orthonormal_features_have_a_closed_form():
-    """A mixer whose samples are an orthonormal basis: the optimum is A*Y with its singular values less β."""
+    """A mixer whose samples are an orthonormal basis: the optimum is A*Y with its singular values
+    less β.
+    """
     s, d, c = 3, 2, 3
     X = torch.linalg.qr(normal(s * d, s * d))[0].view(s * d, s, d)
     problem = Problem(LinearMixer(X, c), Squared(normal(s * d, s, c, seed=1)))
@@ -100,29 +121,49 @@ def test_scipy_on_two_factors_finds_the_same_optimum():
         U, V = x[: rows * r].reshape(rows, r), x[rows * r :].reshape(columns, r)
         off = A @ (U @ V.T).ravel() - Y
         g = (A.T @ off).reshape(rows, columns)
-        return off @ off / 2 + beta / 2 * (x @ x), np.concatenate([(g @ V + beta * U).ravel(), (g.T @ U + beta * V).ravel()])
+        return off @ off / 2 + beta / 2 * (x @ x), np.concatenate(
+            [(g @ V + beta * U).ravel(), (g.T @ U + beta * V).ravel()]
+        )
 
     start = np.random.default_rng(0).standard_normal((rows + columns) * r)
     done = minimize(
-        value, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "maxfun": 9000, "ftol": 0, "gtol": 1e-10}
+        value,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 5000, "maxfun": 9000, "ftol": 0, "gtol": 1e-10},
     )
     assert solve(problem, beta, tolerance=1e-8).objective == pytest.approx(done.fun, rel=1e-8)
 
 
 def test_the_duality_gap_is_a_bound_at_any_z_and_the_simple_form_is_not():
-    """Where the loss is least, far from the optimum, the gradient is 0: (‖∇F‖/β − 1)₊ says that nothing is wrong."""
+    """Where the loss is least, far from the optimum, the gradient is 0: (‖∇F‖/β − 1)₊ says that
+    nothing is wrong.
+    """
     for problem in PROBLEMS[:2]:
         beta = 0.3 * problem.beta_max()
         least = solve(problem, beta, tolerance=1e-9).objective
         for seed in range(20):
             Z = normal(*problem.block.shape, seed=seed) * 10.0 ** (seed % 5 - 3)
             now = certificate(problem, beta, Z)
-            assert now["bound"] <= least * (1 + 1e-12) and now["gap"] >= now["objective"] / least - 1 - 1e-9
-            assert now["objective"] / least - 1 <= now["excess"] + now["slack"] + 1e-9  # with its second term it is one
+            assert (
+                now["bound"] <= least * (1 + 1e-12)
+                and now["gap"] >= now["objective"] / least - 1 - 1e-9
+            )
+            # with its second term it is one
+            assert now["objective"] / least - 1 <= now["excess"] + now["slack"] + 1e-9
     squared = PROBLEMS[0]
     fitted = np.linalg.lstsq(dense(squared), squared.loss.Y.numpy().ravel(), rcond=None)[0]
-    now = certificate(squared, beta := 0.3 * squared.beta_max(), torch.from_numpy(fitted).view(squared.block.shape))
-    assert now["excess"] == 0 and now["objective"] > 1.5 * solve(squared, beta).objective and now["gap"] > 0.5
+    now = certificate(
+        squared,
+        beta := 0.3 * squared.beta_max(),
+        torch.from_numpy(fitted).view(squared.block.shape),
+    )
+    assert (
+        now["excess"] == 0
+        and now["objective"] > 1.5 * solve(squared, beta).objective
+        and now["gap"] > 0.5
+    )
 
 
 def test_from_beta_max_on_nothing_is_learned():
@@ -134,9 +175,12 @@ def test_from_beta_max_on_nothing_is_learned():
 
 def test_a_target_of_zero_is_met_by_zero():
     block = PROBLEMS[0].block
-    found = solve(Problem(block, Squared(torch.zeros(block.n, block.s, block.c, dtype=torch.float64))), 1.0)
+    found = solve(
+        Problem(block, Squared(torch.zeros(block.n, block.s, block.c, dtype=torch.float64))), 1.0
+    )
     assert found.objective == 0 and found.gap == 0 and found.rank == 0 and not bool(found.Z.any())
-    silent = LinearAttention(torch.zeros(2, 3, 2, dtype=torch.float64), 1)  # no input, a target that cannot be met
+    # no input, a target that cannot be met
+    silent = LinearAttention(torch.zeros(2, 3, 2, dtype=torch.float64), 1)
     found = solve(Problem(silent, Squared(torch.ones(2, 3, 1, dtype=torch.float64))), 1.0)
     assert found.objective == 3 and found.certified and bool(found.Z.isfinite().all())
 
@@ -156,9 +200,9 @@ def test_the_callback_hears_of_objective_and_gap_and_may_end_the_run():
     beta, start = 0.05 * problem.beta_max(), normal(*PROBLEMS[0].block.shape)
     kept = start.clone()
     whole = solve(problem, beta, report=lambda *call: calls.append(call))
-    assert [done for _, done, _ in calls] == [row["step"] for row in whole.rows()] and {total for *_, total in calls} == {
-        20_000
-    }
+    assert [done for _, done, _ in calls] == [row["step"] for row in whole.rows()] and {
+        total for *_, total in calls
+    } == {20_000}
     assert calls[-1][0] == f"objective {whole.objective:.6g}, gap {whole.gap:.1e}"
 
     def enough(_what, done, _total):
@@ -190,10 +234,15 @@ def test_single_precision_inputs_stay_single():
 
 @pytest.mark.parametrize(
     ("asked", "says"),
-    [({"beta": 0}, "above 0, not 0"), ({"beta": -1.5}, "not -1.5"), ({"beta": float("nan")}, "not nan"),
-     ({"beta": 1, "tolerance": 0}, "tolerance"), ({"beta": 1, "most": 0}, "a step or more"),
-     ({"beta": 1, "start": torch.zeros(2, 2)}, r"Z is \(1, 9, 6\), the start is \(2, 2\)")],
-)  # fmt: skip
+    [
+        ({"beta": 0}, "above 0, not 0"),
+        ({"beta": -1.5}, "not -1.5"),
+        ({"beta": float("nan")}, "not nan"),
+        ({"beta": 1, "tolerance": 0}, "tolerance"),
+        ({"beta": 1, "most": 0}, "a step or more"),
+        ({"beta": 1, "start": torch.zeros(2, 2)}, r"Z is \(1, 9, 6\), the start is \(2, 2\)"),
+    ],
+)
 def test_bad_requests_are_told(asked, says):
     with pytest.raises(EigenlensError, match=says):
         solve(PROBLEMS[0], **asked)

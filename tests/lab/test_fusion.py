@@ -40,7 +40,8 @@ def test_concat_is_the_weighted_sum():
     with torch.no_grad():
         fusion.alpha.copy_(torch.tensor([0.1, -0.5, 2.0, 0.0]))
     torch.testing.assert_close(fusion(given), 0.1 * given[0] - 0.5 * given[1] + 2.0 * given[2])
-    kernel = torch.cat([a * torch.eye(C) for a in fusion.alpha])  # (L·C, C): the map of the concatenation that it is
+    # (L·C, C): the map of the concatenation that it is
+    kernel = torch.cat([a * torch.eye(C) for a in fusion.alpha])
     torch.testing.assert_close(fusion(given), torch.cat(given, 2) @ kernel)
 
 

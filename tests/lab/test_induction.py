@@ -1,4 +1,6 @@
-"""The two-layer model of induction and its Markov sequences: against definitions written out, and the published curve."""
+"""The two-layer model of induction and its Markov sequences: against definitions written out, and
+the published curve.
+"""
 
 import itertools
 import math
@@ -20,14 +22,22 @@ def by_hand(model, tokens):
     eye = np.eye(d)
 
     def v(place):
-        rows = [sum(W[h, j - 1] * eye[tokens[place - j]] for j in range(1, M + 1)) for h in range(H)]
+        rows = [
+            sum(W[h, j - 1] * eye[tokens[place - j]] for j in range(1, M + 1)) for h in range(H)
+        ]
         return [row / np.linalg.norm(row) for row in rows]
 
     L = len(tokens)
     query, weights = v(L), []
     for place in range(M, L):
         here = v(place)
-        k = sum(c[s] ** 2 * math.prod(query[h] @ here[h] for h in S) for s, S in enumerate(model.sets)) / (c**2).sum()
+        k = (
+            sum(
+                c[s] ** 2 * math.prod(query[h] @ here[h] for h in S)
+                for s, S in enumerate(model.sets)
+            )
+            / (c**2).sum()
+        )
         weights.append(math.exp(a * k))
     return sum(w * eye[tokens[place]] for w, place in zip(weights, range(M, L))) / sum(weights)
 
@@ -42,7 +52,9 @@ def moved(states=3, **start):
     return model
 
 
-@pytest.mark.parametrize("start", [{}, {"window": 4}, {"empty": False}, {"heads": 2, "window": 2, "largest": 1}])
+@pytest.mark.parametrize(
+    "start", [{}, {"window": 4}, {"empty": False}, {"heads": 2, "window": 2, "largest": 1}]
+)
 def test_the_model_is_its_definition_and_counts_give_the_same(start):
     drawn = Markov(number=5, length=20).draw(3)
     model = moved(**start)
@@ -52,7 +64,8 @@ def test_the_model_is_its_definition_and_counts_give_the_same(start):
     counted = model.of_counts(*drawn.counts(model.window))
     torch.testing.assert_close(counted, o)
     gradients = [
-        torch.autograd.grad(loss_of(x, drawn.target, "output as logits"), list(model.parameters())) for x in (o, counted)
+        torch.autograd.grad(loss_of(x, drawn.target, "output as logits"), list(model.parameters()))
+        for x in (o, counted)
     ]
     for one, other in zip(*gradients):
         torch.testing.assert_close(one, other)
@@ -63,32 +76,48 @@ def test_sets_are_all_of_at_most_two_heads():
     assert model.sets == [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
     assert float(model.share((2, 1)).detach()) == pytest.approx(1 / 7)
     assert InductionModel(3, Start(empty=False)).sets == model.sets[1:]
-    assert model.copies.tolist() == pytest.approx([math.exp(3) / (math.exp(3) + 2 * math.exp(0.1))] * 3)
+    assert model.copies.tolist() == pytest.approx(
+        [math.exp(3) / (math.exp(3) + 2 * math.exp(0.1))] * 3
+    )
 
 
 def test_losses_are_what_they_say():
-    o, target = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]], dtype=torch.float64), torch.tensor([0, 0])
+    o, target = (
+        torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]], dtype=torch.float64),
+        torch.tensor([0, 0]),
+    )
     logits = [-math.log(math.exp(r[0]) / sum(math.exp(x) for x in r)) for r in o.tolist()]
     assert float(loss_of(o, target, "output as logits")) == pytest.approx(sum(logits) / 2)
-    assert float(loss_of(o, target, "log of the output", 0.01)) == pytest.approx(-(math.log(0.71) + math.log(0.01)) / 2)
+    assert float(loss_of(o, target, "log of the output", 0.01)) == pytest.approx(
+        -(math.log(0.71) + math.log(0.01)) / 2
+    )
 
 
 def test_a_step_is_plain_gradient_descent():
     drawn = Markov(number=50, length=30).draw(1)
     model = InductionModel()
     loss = loss_of(model(drawn.tokens[:, :-1]), drawn.target, "output as logits")
-    expected = [x - g for x, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters())))]
+    expected = [
+        x - g
+        for x, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters())))
+    ]
     stepped, rows = train(drawn, epochs=1)
     for x, y in zip(stepped.parameters(), expected):
         torch.testing.assert_close(x.data, y.data)
-    assert [row["epoch"] for row in rows] == [0, 1] and rows[0]["loss"] == pytest.approx(float(loss.detach()))
+    assert [row["epoch"] for row in rows] == [0, 1] and rows[0]["loss"] == pytest.approx(
+        float(loss.detach())
+    )
 
 
 def test_what_is_not_to_learn_stays():
     drawn = Markov(number=50, length=30).draw(1)
     model, _ = train(drawn, epochs=3, only=("c",))
     start = InductionModel()
-    assert torch.equal(model.W, start.W) and torch.equal(model.a, start.a) and not torch.equal(model.c, start.c)
+    assert (
+        torch.equal(model.W, start.W)
+        and torch.equal(model.a, start.a)
+        and not torch.equal(model.c, start.c)
+    )
     again, rows = train(drawn, epochs=2, only=("a",), model=model)
     assert again is model and rows[0]["epoch"] == 0 and rows[-1]["a"] != 0.01
 
@@ -101,12 +130,21 @@ def test_sequences_follow_their_kernels():
     for row, truth in zip(tokens, drawn.truth.numpy()):
         last = (row[-2], row[-4])
         following = [row[t] for t in range(3, len(row) - 1) if (row[t - 1], row[t - 3]) == last]
-        assert np.allclose(np.bincount(following, minlength=3) / len(following), truth, atol=5 / math.sqrt(len(following)))
-    assert torch.equal(source.draw(5).tokens, drawn.tokens) and not torch.equal(source.draw(6).tokens, drawn.tokens)
+        assert np.allclose(
+            np.bincount(following, minlength=3) / len(following),
+            truth,
+            atol=5 / math.sqrt(len(following)),
+        )
+    assert torch.equal(source.draw(5).tokens, drawn.tokens) and not torch.equal(
+        source.draw(6).tokens, drawn.tokens
+    )
 
 
 def test_kernels_of_a_small_alpha_are_nearly_sure():
-    few, many = (Markov(number=400, length=10, alpha=alpha).draw(0).truth.amax(1).mean() for alpha in (0.1, 10.0))
+    few, many = (
+        Markov(number=400, length=10, alpha=alpha).draw(0).truth.amax(1).mean()
+        for alpha in (0.1, 10.0)
+    )
     assert few > 0.85 and many < 0.6
 
 
@@ -117,15 +155,25 @@ def test_counts_are_those_of_a_loop():
     for b, row in enumerate(drawn.tokens.tolist()):
         expected = torch.zeros(27, 3, dtype=torch.float64)
         for place in range(3, 25):
-            expected[contexts.index((row[place - 1], row[place - 2], row[place - 3])), row[place]] += 1
-        assert torch.equal(counts[b], expected) and contexts[int(last[b])] == (row[24], row[23], row[22])
+            expected[
+                contexts.index((row[place - 1], row[place - 2], row[place - 3])), row[place]
+            ] += 1
+        assert torch.equal(counts[b], expected) and contexts[int(last[b])] == (
+            row[24],
+            row[23],
+            row[22],
+        )
 
 
 def test_the_published_curve():
-    """p and a at epochs 3, 10 and 100 of a smaller draw; p within 0.1, a(100) in [3.8, 4.8], p > 0.99 by epoch 20."""
+    """p and a at epochs 3, 10 and 100 of a smaller draw; p within 0.1, a(100) in [3.8, 4.8], p >
+    0.99 by epoch 20.
+    """
     _, rows = train(Markov(number=3000).draw(0), epochs=100)
     for epoch, p, a in ((3, 0.637, 0.174), (10, 0.996, 0.701), (100, 1.0, 4.28)):
-        assert rows[epoch]["p"] == pytest.approx(p, abs=0.1) and rows[epoch]["a"] == pytest.approx(a, rel=0.12)
+        assert rows[epoch]["p"] == pytest.approx(p, abs=0.1) and rows[epoch]["a"] == pytest.approx(
+            a, rel=0.12
+        )
     assert rows[20]["p"] > 0.99 and 3.8 <= rows[100]["a"] <= 4.8
     assert rows[100]["off"] < 0.1 < rows[0]["off"]
     assert half_way(rows, "p") < half_way(rows, "a")
@@ -134,7 +182,9 @@ def test_the_published_curve():
 @pytest.mark.parametrize("parents", [(2,), (1, 3)])
 def test_the_true_parents_win_whatever_they_are(parents):
     model, rows = train(Markov(number=1000, parents=parents).draw(0), epochs=40)
-    assert rows[-1]["p"] > 0.99 and int(model.p.argmax()) == model.sets.index(tuple(x - 1 for x in parents))
+    assert rows[-1]["p"] > 0.99 and int(model.p.argmax()) == model.sets.index(
+        tuple(x - 1 for x in parents)
+    )
 
 
 def test_tokens_without_a_past_teach_nothing():
@@ -155,7 +205,14 @@ def test_the_floor_is_the_loss_of_who_knows_the_kernels():
 
 
 def test_wrong_sizes_are_told():
-    for wrong in ({"number": 0}, {"states": 1}, {"parents": (0,)}, {"parents": (1, 1)}, {"length": 2}, {"alpha": 0.0}):
+    for wrong in (
+        {"number": 0},
+        {"states": 1},
+        {"parents": (0,)},
+        {"parents": (1, 1)},
+        {"length": 2},
+        {"alpha": 0.0},
+    ):
         with pytest.raises(EigenlensError):
             Markov(**wrong)
     for wrong in ({"heads": 4}, {"largest": 4}, {"c": 0.0}):

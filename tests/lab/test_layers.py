@@ -1,4 +1,6 @@
-"""A mechanism for every layer and head, gates, norms and widths: the model is what the configuration says."""
+"""A mechanism for every layer and head, gates, norms and widths: the model is what the
+configuration says.
+"""
 
 import json
 from dataclasses import asdict
@@ -36,15 +38,24 @@ def test_a_name_is_for_all_layers_and_letters_are_repeated():
     assert layers_of("full", 2, 4) == [(("softmax", 4),)] * 2
     assert layers_of("F", 3, 1) == [(("softmax", 1),)] * 3
     assert names(Transformer(Config(**{**SHAPE, "layers": 4}, mechanism="FF"))) == ["softmax"] * 4
-    letters = {kind.letter: name for name, kind in mechanisms().items() if kind.letter and "causal" in kind.directions}
+    letters = {
+        kind.letter: name
+        for name, kind in mechanisms().items()
+        if kind.letter and "causal" in kind.directions
+    }
     text = "".join(letters)
-    model = Transformer(Config(**{**SHAPE, "layers": 2 * len(text), "causal": True}, mechanism=text))
+    model = Transformer(
+        Config(**{**SHAPE, "layers": 2 * len(text), "causal": True}, mechanism=text)
+    )
     assert names(model) == 2 * list(letters.values())
 
 
 def test_heads_of_one_layer_attend_in_their_own_ways():
     model = moved(mechanism=[("softmax", 1), ("softmax", 1)])
-    assert all(isinstance(mechanism, HeadMix) and mechanism.counts == (1, 1) for mechanism in model.mechanisms)
+    assert all(
+        isinstance(mechanism, HeadMix) and mechanism.counts == (1, 1)
+        for mechanism in model.mechanisms
+    )
     plain = moved()
     plain.load_state_dict(model.state_dict())
     torch.testing.assert_close(model(IDS), plain(IDS))
@@ -52,13 +63,19 @@ def test_heads_of_one_layer_attend_in_their_own_ways():
 
 def test_every_layer_can_have_a_list_of_its_own_and_settings_go_by_name():
     config = Config(
-        **SHAPE, causal=True, mechanism=["full", [("full", 1), ("local", 1)]], mechanism_settings={"local": {"window": 3}}
+        **SHAPE,
+        causal=True,
+        mechanism=["full", [("full", 1), ("local", 1)]],
+        mechanism_settings={"local": {"window": 3}},
     )
     model = Transformer(config)
     assert isinstance(model.mechanisms[0], Softmax) and isinstance(model.mechanisms[1], HeadMix)
     _, second = model.patterns(IDS)
     far = torch.arange(12)[:, None] - torch.arange(12) >= 3
-    assert float(second[:, 1][:, far].detach().abs().max()) == 0 and float(second[:, 0][:, far].detach().max()) > 0
+    assert (
+        float(second[:, 1][:, far].detach().abs().max()) == 0
+        and float(second[:, 0][:, far].detach().max()) > 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,12 +91,18 @@ def test_every_layer_can_have_a_list_of_its_own_and_settings_go_by_name():
         ({"mechanism_settings": {"softmax": {"heat": 2}}}, "no setting 'heat' of softmax"),
         ({"mechanism_settings": {"hardmax": {}}}, "no mechanism 'hardmax'"),
         ({"mechanism_settings": {"softmax": 2}}, "mechanism_settings is a table"),
-        ({"mechanism_settings": {"local": {"windw": 2}}}, "no setting 'windw' of local; it has window"),
+        (
+            {"mechanism_settings": {"local": {"windw": 2}}},
+            "no setting 'windw' of local; it has window",
+        ),
         (
             {"mechanism": "local", "mechanism_settings": {"local": {"window": "a"}}},
             "window of local is a whole number, not 'a'",
         ),
-        ({"mechanism": "local", "mechanism_settings": {"local": {"window": 0}}}, "a window has at least 1 token"),
+        (
+            {"mechanism": "local", "mechanism_settings": {"local": {"window": 0}}},
+            "a window has at least 1 token",
+        ),
         ({"width": "a"}, "width is a whole number, not 'a'"),
         ({"causal": "no"}, "causal is true or false, not 'no'"),
         ({"mechanism_settings": None}, "mechanism_settings is a table, not None"),
@@ -87,7 +110,10 @@ def test_every_layer_can_have_a_list_of_its_own_and_settings_go_by_name():
         ({"gate": "G1-bias=nan"}, "bias of a gate is a finite number"),
         ({"size": -1.0}, "size is a number above 0"),
         ({"size": float("nan")}, "size is a number above 0"),
-        ({"mechanism": "linformer", "causal": True}, "linformer runs both ways, and the model causal"),
+        (
+            {"mechanism": "linformer", "causal": True},
+            "linformer runs both ways, and the model causal",
+        ),
         ({"norm_position": "middle"}, "norm_position is 'pre' or 'post', not 'middle'"),
         ({"activation": "tanh"}, "activation is 'gelu' or 'relu'"),
         ({"fusion": "mean"}, "no fusion 'mean'"),
@@ -105,15 +131,31 @@ def test_what_cannot_be_is_refused(wrong, message):
 
 
 def test_gates_are_read_from_their_names():
-    assert vars(gate_of("G1")) == {"position": "G1", "per": "element", "shared": False, "form": "sigmoid", "bias": 0.0}
-    assert vars(gate_of("G3-head-silu")) == {"position": "G3", "per": "head", "shared": False, "form": "silu", "bias": 0.0}
+    assert vars(gate_of("G1")) == {
+        "position": "G1",
+        "per": "element",
+        "shared": False,
+        "form": "sigmoid",
+        "bias": 0.0,
+    }
+    assert vars(gate_of("G3-head-silu")) == {
+        "position": "G3",
+        "per": "head",
+        "shared": False,
+        "form": "silu",
+        "bias": 0.0,
+    }
     found = gate_of("G2-shared-bias=-1.5")
     assert found.position == "G2" and found.shared and found.bias == -1.5
 
 
 def test_a_configuration_goes_through_json():
     config = Config(
-        **SHAPE, mechanism=["full", [("full", 1), ("full", 1)]], mechanism_settings={"full": {}}, gate="G1", fusion="max"
+        **SHAPE,
+        mechanism=["full", [("full", 1), ("full", 1)]],
+        mechanism_settings={"full": {}},
+        gate="G1",
+        fusion="max",
     )
     again = Config(**json.loads(json.dumps(asdict(config))))
     assert again == config and hash(again) == hash(config)
@@ -125,7 +167,10 @@ def linear(x, w, name):
 
 def norm(x, w, name):
     centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
+    return (
+        centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"]
+        + w[f"{name}.bias"]
+    )
 
 
 def sigmoid(z):
@@ -138,7 +183,9 @@ def softmax(z):
 
 
 def by_hand(model, ids, D=8, E=8, gate=None, post=False, relu=False):
-    """The model in numpy, loops over layers and heads; every row of queries and keys has D numbers, of values E."""
+    """The model in numpy, loops over layers and heads; every row of queries and keys has D numbers,
+    of values E.
+    """
     w = {name: x.detach().numpy() for name, x in model.state_dict().items()}
     found = []
     for sequence in ids:
@@ -163,7 +210,11 @@ def by_hand(model, ids, D=8, E=8, gate=None, post=False, relu=False):
                 y = y * sigmoid(u @ g[:, 0])
             x = norm(x + y, w, f"blocks.{i}.norm_1") if post else x + y
             z = linear(x if post else norm(x, w, f"blocks.{i}.norm_2"), w, f"blocks.{i}.wide")
-            z = np.maximum(z, 0) if relu else 0.5 * z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3)))
+            z = (
+                np.maximum(z, 0)
+                if relu
+                else 0.5 * z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3)))
+            )
             y = linear(z, w, f"blocks.{i}.narrow")
             x = norm(x + y, w, f"blocks.{i}.norm_2") if post else x + y
         found.append((x if post else norm(x, w, "norm")) @ w["tokens.weight"].T)
@@ -185,7 +236,9 @@ def by_hand(model, ids, D=8, E=8, gate=None, post=False, relu=False):
 )
 def test_the_model_is_the_one_written_out(config, hand):
     model = moved(**config)
-    np.testing.assert_allclose(model(IDS).detach().numpy(), by_hand(model, IDS, **hand), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model(IDS).detach().numpy(), by_hand(model, IDS, **hand), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_heads_need_not_share_out_the_width():
@@ -200,7 +253,9 @@ def test_fusion_reads_out_all_layers():
     for block in model.blocks:
         streams.append(block(streams[-1]))
     alpha = model.fusion.alpha
-    torch.testing.assert_close(model(IDS), model.read(model.norm(alpha[0] * streams[1] + alpha[1] * streams[2])))
+    torch.testing.assert_close(
+        model(IDS), model.read(model.norm(alpha[0] * streams[1] + alpha[1] * streams[2]))
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -208,20 +263,31 @@ def test_patterns_and_head_outputs_make_up_the_attention(causal):
     model = moved(causal=causal, gate="G1", rank=3, value_width=5)
     inside = []
     for block in model.blocks:
-        block.attention.register_forward_hook(lambda module, given, out: inside.append((module, given[0], out)))
+        block.attention.register_forward_hook(
+            lambda module, given, out: inside.append((module, given[0], out))
+        )
     model(IDS)
     inside = inside[:2]
     for (module, x, out), A, z in zip(inside, model.patterns(IDS), model.head_outputs(IDS)):
-        assert A.shape == (2, 2, 12, 12) and z.shape == (2, 2, 12, 5) and module.w_o.shape == (2, 5, 16)
+        assert (
+            A.shape == (2, 2, 12, 12)
+            and z.shape == (2, 2, 12, 5)
+            and module.w_o.shape == (2, 5, 16)
+        )
         torch.testing.assert_close(A.sum(3), torch.ones(2, 2, 12, dtype=torch.float64))
         v = module.project(x)[..., 12:].view(2, 12, 2, 5).transpose(1, 2)
         torch.testing.assert_close(z, (A @ v) * module.gate.values(x))
-        torch.testing.assert_close(out, torch.einsum("bhte,hec->btc", z, module.w_o) + module.out.bias)
-        q, k = (torch.einsum("btc,hcd->bhtd", x, w) for w in (module.w_q, module.w_k))  # without their biases
+        torch.testing.assert_close(
+            out, torch.einsum("bhte,hec->btc", z, module.w_o) + module.out.bias
+        )
+        # without their biases
+        q, k = (torch.einsum("btc,hcd->bhtd", x, w) for w in (module.w_q, module.w_k))
         bias = module.project.bias.view(-1)
         q, k = (t + bias[start : start + 6].view(2, 1, 3) for t, start in ((q, 0), (k, 6)))
         scores = q @ k.transpose(2, 3) * 3**-0.5
-        scores = scores.masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf) if causal else scores
+        scores = (
+            scores.masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf) if causal else scores
+        )
         torch.testing.assert_close(A, scores.softmax(3))
 
 
@@ -244,7 +310,9 @@ def test_costs_count_gates_and_both_widths():
     narrow = Transformer(Config(**SHAPE, rank=2, value_width=6))
     assert base.attention_cost(12) == 2 * 2 * 2 * 12 * 12 * 8
     assert narrow.attention_cost(12) == 2 * 2 * 12 * 12 * (2 + 6)
-    assert narrow.cost(12) - narrow.attention_cost(12) == 12 * (2 * (16 * 2 * (2 + 2 + 6) + 2 * 6 * 16 + 2 * 16 * 64) + 20 * 16)
+    assert narrow.cost(12) - narrow.attention_cost(12) == 12 * (
+        2 * (16 * 2 * (2 + 2 + 6) + 2 * 6 * 16 + 2 * 16 * 64) + 20 * 16
+    )
     gated = Transformer(Config(**SHAPE, gate="G1"))
     assert gated.cost(12) - base.cost(12) == 12 * 2 * 16 * 16
 
@@ -252,7 +320,11 @@ def test_costs_count_gates_and_both_widths():
 def test_mechanisms_begin_in_their_own_way():
     """The model's start leaves the weights of mechanisms and gates alone."""
     torch.manual_seed(0)
-    model = Transformer(Config(**SHAPE, mechanism="linformer", mechanism_settings={"linformer": {"size": 4}}, gate="G1"))
+    model = Transformer(
+        Config(
+            **SHAPE, mechanism="linformer", mechanism_settings={"linformer": {"size": 4}}, gate="G1"
+        )
+    )
     fresh = make("linformer", model.mechanisms[0].shape, size=4)
     for left, right in zip(model.mechanisms[0].parameters(), fresh.parameters()):
         torch.testing.assert_close(left, right)
@@ -278,10 +350,16 @@ def test_mechanisms_that_read_the_stream_are_given_what_the_projections_are():
 def test_every_mechanism_learns_in_a_model(name):
     causal = "both ways" not in mechanisms()[name].directions
     torch.manual_seed(0)
-    model = Transformer(Config(vocabulary=20, length=64, width=16, layers=2, heads=2, causal=causal, mechanism=name))
+    model = Transformer(
+        Config(vocabulary=20, length=64, width=16, layers=2, heads=2, causal=causal, mechanism=name)
+    )
     ids = torch.randint(20, (2, 64))
     model(ids).square().mean().backward()
-    silent = [path for path, weight in model.named_parameters() if weight.grad is None or not torch.isfinite(weight.grad).all()]
+    silent = [
+        path
+        for path, weight in model.named_parameters()
+        if weight.grad is None or not torch.isfinite(weight.grad).all()
+    ]
     assert not silent
     with torch.no_grad():
         assert all(pattern.shape == (2, 2, 64, 64) for pattern in model.patterns(ids))

@@ -1,4 +1,6 @@
-"""The laboratory's transformer: shapes, switches, costs, and that its attention can be seen and exchanged."""
+"""The laboratory's transformer: shapes, switches, costs, and that its attention can be seen and
+exchanged.
+"""
 
 import itertools
 
@@ -25,14 +27,18 @@ def test_ids_become_logits():
 
 @pytest.mark.parametrize("on", list(itertools.product([True, False], repeat=5)))
 def test_every_setting_of_the_switches_is_the_model_written_out(on):
-    """Against loops over layers and heads in numpy; weights are moved from their start so that biases and norms count."""
+    """Against loops over layers and heads in numpy; weights are moved from their start so that
+    biases and norms count.
+    """
     switches = Switches(*on)
     torch.manual_seed(0)
     model = Transformer(Config(**{**vars(SMALL), **vars(switches)})).double()
     for weight in model.parameters():
         weight.data += 0.3 * torch.randn_like(weight)
     assert all(block.switches == switches for block in model.blocks)
-    np.testing.assert_allclose(model(IDS).detach().numpy(), by_hand(model, IDS, switches), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model(IDS).detach().numpy(), by_hand(model, IDS, switches), rtol=1e-9, atol=1e-9
+    )
 
 
 def by_hand(model, ids, on):
@@ -45,26 +51,38 @@ def by_hand(model, ids, on):
         if not on.norm:
             return x
         centred = x - x.mean(-1, keepdims=True)
-        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
+        return (
+            centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"]
+            + w[f"{name}.bias"]
+        )
 
     def attention(x, name):
         out = np.zeros_like(x)
         for h in range(2):
-            q, k, v = (linear(x, f"{name}.project")[:, 16 * part + 8 * h : 16 * part + 8 * h + 8] for part in range(3))
+            q, k, v = (
+                linear(x, f"{name}.project")[:, 16 * part + 8 * h : 16 * part + 8 * h + 8]
+                for part in range(3)
+            )
             p = np.exp(q @ k.T / 8**0.5)
-            out += (p / p.sum(1, keepdims=True)) @ v @ w[f"{name}.out.weight"][:, 8 * h : 8 * h + 8].T
+            out += (
+                (p / p.sum(1, keepdims=True)) @ v @ w[f"{name}.out.weight"][:, 8 * h : 8 * h + 8].T
+            )
         return out + w[f"{name}.out.bias"]
 
     def mlp(x, name):
         z = linear(x, f"{name}.wide")
-        return linear(0.5 * z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3))), f"{name}.narrow")
+        return linear(
+            0.5 * z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3))), f"{name}.narrow"
+        )
 
     found = []
     for sequence in ids:
         x = w["tokens.weight"][sequence] + w["positions.weight"]
         for i in range(2):
             if on.attention:
-                x = (x if on.attention_skip else 0) + attention(norm(x, f"blocks.{i}.norm_1"), f"blocks.{i}.attention")
+                x = (x if on.attention_skip else 0) + attention(
+                    norm(x, f"blocks.{i}.norm_1"), f"blocks.{i}.attention"
+                )
             if on.mlp:
                 x = (x if on.mlp_skip else 0) + mlp(norm(x, f"blocks.{i}.norm_2"), f"blocks.{i}")
         found.append(norm(x, "norm") @ w["tokens.weight"].T)
@@ -83,7 +101,10 @@ def by_hand(model, ids, on):
 )
 def test_a_part_that_is_taken_out_has_no_weights(part, fewer):
     whole, without = Transformer(SMALL), Transformer(Config(**{**vars(SMALL), part: False}))
-    assert sum(p.numel() for p in whole.parameters()) - sum(p.numel() for p in without.parameters()) == fewer
+    assert (
+        sum(p.numel() for p in whole.parameters()) - sum(p.numel() for p in without.parameters())
+        == fewer
+    )
     assert len(without.mechanisms) == (0 if part == "attention" else 2)
 
 
@@ -95,7 +116,8 @@ def test_vectors_and_a_read_out_of_its_own():
     pooled = Transformer(Config(**{**shape, "pooled": True}))
     pooled.load_state_dict(each.state_dict())
     assert each(inputs).shape == (3, 12, 5)
-    torch.testing.assert_close(pooled(inputs), each(inputs).mean(1))  # a linear map of the mean is the mean of the maps
+    # a linear map of the mean is the mean of the maps
+    torch.testing.assert_close(pooled(inputs), each(inputs).mean(1))
     x = inputs @ each.vectors.weight.T + each.vectors.bias + each.positions.weight
     torch.testing.assert_close(each.embed(inputs), x)
 
@@ -141,7 +163,8 @@ def test_capture_sees_the_scores_of_every_layer():
     x = model.tokens(IDS) + model.positions(torch.arange(12))
     block = model.blocks[0]
     q, k, _ = block.attention.project(block.norm_1(x)).chunk(3, 2)
-    first = q[:, :, :8] @ k[:, :, :8].transpose(1, 2) / 8**0.5  # head 0 is the first 8 of 16 features
+    # head 0 is the first 8 of 16 features
+    first = q[:, :, :8] @ k[:, :, :8].transpose(1, 2) / 8**0.5
     torch.testing.assert_close(calls[0].scores()[:, 0], first, atol=1e-5, rtol=1e-5)
 
 
@@ -167,7 +190,9 @@ def test_every_layer_can_attend_in_its_own_way():
 
 
 def test_the_cost_is_what_the_matrix_products_take():
-    """Against torch's own counter of floating point operations, with the scores formed by hand so that it sees them."""
+    """Against torch's own counter of floating point operations, with the scores formed by hand so
+    that it sees them.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     class ByHand(Softmax):

@@ -1,4 +1,6 @@
-"""The tasks: what is asked for, against slow computations of their own; and that every one of them can be learned."""
+"""The tasks: what is asked for, against slow computations of their own; and that every one of them
+can be learned.
+"""
 
 import math
 
@@ -45,11 +47,17 @@ def test_the_next_byte_is_asked_for_everywhere():
     assert batch.inputs.shape == batch.targets.shape == (8, 16)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
     kept, held = ("\n\n".join(half).encode() for half in HALVES)
-    assert all(bytes([*x.tolist(), int(y[-1])]) in kept for x, y in zip(batch.inputs, batch.targets))
+    assert all(
+        bytes([*x.tolist(), int(y[-1])]) in kept for x, y in zip(batch.inputs, batch.targets)
+    )
     asked = list(task.held_out(size=7))
     assert [len(b.inputs) for b in asked] == [7, 7, 6]
-    assert all(bytes([*x.tolist(), int(y[-1])]) in held for b in asked for x, y in zip(b.inputs, b.targets))
-    assert torch.equal(task.batch(8, 0, 5).inputs, batch.inputs) and not torch.equal(task.batch(8, 0, 6).inputs, batch.inputs)
+    assert all(
+        bytes([*x.tolist(), int(y[-1])]) in held for b in asked for x, y in zip(b.inputs, b.targets)
+    )
+    assert torch.equal(task.batch(8, 0, 5).inputs, batch.inputs) and not torch.equal(
+        task.batch(8, 0, 6).inputs, batch.inputs
+    )
     assert task.config().causal and task.config(width=8).width == 8
     with pytest.raises(EigenlensError, match="less than two inputs of 16"):
         NextBytes(["short"], ["short"], length=16)
@@ -57,10 +65,15 @@ def test_the_next_byte_is_asked_for_everywhere():
 
 @pytest.mark.parametrize("kind", [NextBytes, NextTokens])
 def test_a_start_token_stands_first_and_is_never_asked_for(kind):
-    plain, task = kind(*HALVES, length=16, windows=20), kind(*HALVES, length=16, windows=20, start=True)
+    plain, task = (
+        kind(*HALVES, length=16, windows=20),
+        kind(*HALVES, length=16, windows=20, start=True),
+    )
     assert task.vocabulary == plain.vocabulary + 1
     left, right = plain.batch(8, 0, 5), task.batch(8, 0, 5)
-    assert (right.inputs[:, 0] == plain.vocabulary).all() and torch.equal(left.inputs[:, 1:], right.inputs[:, 1:])
+    assert (right.inputs[:, 0] == plain.vocabulary).all() and torch.equal(
+        left.inputs[:, 1:], right.inputs[:, 1:]
+    )
     assert torch.equal(left.targets, right.targets) and int(left.inputs.max()) < plain.vocabulary
 
 
@@ -69,7 +82,9 @@ def test_tokens_are_learned_from_the_training_documents_and_spell_the_text():
     assert task.vocabulary == 300
     for part, half in ((task.train, HALVES[0]), (task.held, HALVES[1])):
         assert task.tokenizer.decode(part.tolist()) == "\n\n".join(half)
-    assert task.bytes_per_token == pytest.approx(len("\n\n".join(HALVES[1]).encode()) / len(task.held))
+    assert task.bytes_per_token == pytest.approx(
+        len("\n\n".join(HALVES[1]).encode()) / len(task.held)
+    )
     assert task.bytes_per_token > 1.2
     again = NextTokens(*HALVES, length=16, vocabulary=300)
     assert torch.equal(again.train, task.train)
@@ -86,7 +101,9 @@ def test_a_composition_is_what_its_tables_say(order, functions):
     assert batch.inputs.shape == (30, task.length) and int(batch.inputs.max()) < task.vocabulary
     for inputs, targets in zip(batch.inputs.tolist(), batch.targets.tolist()):
         entries = inputs[: 10 * functions]
-        table = {divmod(key, 5): value - 5 * functions for key, value in zip(entries[::2], entries[1::2])}
+        table = {
+            divmod(key, 5): value - 5 * functions for key, value in zip(entries[::2], entries[1::2])
+        }
         assert len(table) == 5 * functions
         of = [key // 5 for key in entries[::2]]
         if order != "shuffled":
@@ -102,12 +119,19 @@ def test_a_composition_is_what_its_tables_say(order, functions):
 
 
 def test_a_curriculum_asks_for_one_function_more_at_a_time():
-    asked = lambda task, step: (task.batch(4, 0, step).targets[0] != IGNORED).nonzero().flatten().tolist()  # noqa: E731
+    def asked(task, step):
+        return (task.batch(4, 0, step).targets[0] != IGNORED).nonzero().flatten().tolist()
+
     task = Composition(3, 4, curriculum=(10, 20))
     first = 2 * 3 * 4
     assert [asked(task, step) for step in (0, 9, 10, 19, 20, 99)] == [
-        [first], [first], [first, first + 1], [first, first + 1], [first, first + 1, first + 2], [first, first + 1, first + 2],
-    ]  # fmt: skip
+        [first],
+        [first],
+        [first, first + 1],
+        [first, first + 1],
+        [first, first + 1, first + 2],
+        [first, first + 1, first + 2],
+    ]
     task = Composition(3, 4, intermediate=False, curriculum=(10, 20))
     assert [asked(task, step) for step in (0, 10, 20)] == [[first], [first + 1], [first + 2]]
     assert asked(Composition(3, 4, intermediate=False), 0) == [first + 2]
@@ -127,7 +151,9 @@ def test_the_nearest_point_is_the_nearest(farthest):
     assert batch.inputs.shape == (20, 7, 6) and batch.targets.shape == (20, 7, 3)
     for inputs, targets in zip(batch.inputs, batch.targets):
         points, query = inputs[:6, :3], inputs[6, 3:]
-        assert torch.equal(inputs[:6, 3:], torch.zeros(6, 3)) and torch.equal(inputs[6, :3], torch.zeros(3))
+        assert torch.equal(inputs[:6, 3:], torch.zeros(6, 3)) and torch.equal(
+            inputs[6, :3], torch.zeros(3)
+        )
         torch.testing.assert_close(inputs.square().sum(1), torch.ones(7))
         distances = [float((point - query).square().sum()) for point in points]
         best = distances.index((max if farthest else min)(distances))
@@ -135,10 +161,21 @@ def test_the_nearest_point_is_the_nearest(farthest):
 
 
 def test_one_hot_head_of_full_rank_solves_the_nearest_point():
-    """The weights of the construction, put into a lab model of one layer: `W_Q W_Kᵀ = βI`, values the points."""
+    """The weights of the construction, put into a lab model of one layer: `W_Q W_Kᵀ = βI`, values
+    the points.
+    """
     d, beta = 4, 4000.0
     task = NearestNeighbour(points=8, dimension=d, test=300)
-    config = task.config(width=3 * d, layers=1, heads=1, rank=d, value_width=d, mlp=False, norm=False, attention_skip=False)
+    config = task.config(
+        width=3 * d,
+        layers=1,
+        heads=1,
+        rank=d,
+        value_width=d,
+        mlp=False,
+        norm=False,
+        attention_skip=False,
+    )
     model = Transformer(config)
     with torch.no_grad():
         for weight in model.parameters():
@@ -146,14 +183,20 @@ def test_one_hot_head_of_full_rank_solves_the_nearest_point():
         eye = torch.eye(d)
         model.vectors.weight[: 2 * d] = torch.eye(2 * d)
         attention = model.blocks[0].attention
-        attention.project.weight[:d, d : 2 * d] = beta * eye  # queries read the second half, keys and values the first
+        # queries read the second half, keys and values the first
+        attention.project.weight[:d, d : 2 * d] = beta * eye
         attention.project.weight[d : 2 * d, :d] = eye
         attention.project.weight[2 * d :, :d] = eye
         attention.out.weight[:d] = eye
         model.readout.weight[:, :d] = eye
         outputs = torch.cat([model(b.inputs)[:, -1] for b in task.held_out()])
     targets = torch.cat([b.targets[:, -1] for b in task.held_out()])
-    positive = torch.cat([(b.inputs[:, :-1, :d] * b.inputs[:, -1:, d:]).sum(2).amax(1) > 0.01 for b in task.held_out()])
+    positive = torch.cat(
+        [
+            (b.inputs[:, :-1, :d] * b.inputs[:, -1:, d:]).sum(2).amax(1) > 0.01
+            for b in task.held_out()
+        ]
+    )
     assert positive.float().mean() > 0.9  # elsewhere the query's own score of 0 is the largest
     errors = (outputs - targets).square().sum(1)[positive]
     assert errors.median() < 1e-8 and errors.mean() < 0.05  # ties of nearly equal points are split
@@ -169,7 +212,9 @@ def test_letters_are_repeated_and_the_distinct_ones_sorted():
     before = Repeated(letters=5, repeats=3, alphabet=9, asks="previous", train=40, test=10)
     for inputs, targets in zip(before.train.inputs.tolist(), before.train.targets.tolist()):
         assert targets == [IGNORED] * 3 + inputs[:12]
-    with pytest.raises(EigenlensError, match="9 different letters cannot be drawn from an alphabet of 8"):
+    with pytest.raises(
+        EigenlensError, match="9 different letters cannot be drawn from an alphabet of 8"
+    ):
         Repeated(letters=9, alphabet=8)
 
 
@@ -186,11 +231,15 @@ def test_digits_are_those_of_scikit_learn():
     pixels = Digits("pixels")
     assert pixels.train.inputs.shape == (1437, 64, 1)
     assert torch.equal(pixels.train.inputs.flatten(1), task.train.inputs.flatten(1))
-    both = {tuple(x.flatten().tolist()) for x in task.train.inputs} & {tuple(x.flatten().tolist()) for x in task.test.inputs}
+    both = {tuple(x.flatten().tolist()) for x in task.train.inputs} & {
+        tuple(x.flatten().tolist()) for x in task.test.inputs
+    }
     assert not both
 
 
-LEARNED = {  # a task, how long, and the most held-out loss, as a share of what a model has that says the same of everything
+# a task, how long, and the most held-out loss, as a share of what a model has that says the same of
+# everything
+LEARNED = {
     "next bytes": (lambda: NextBytes(*HALVES, length=32, windows=32), 60, 0.65),
     "next tokens": (lambda: NextTokens(*HALVES, length=32, vocabulary=300, windows=32), 60, 0.9),
     "masked bytes": (lambda: MaskedBytes(*HALVES, length=32, windows=32), 60, 0.7),
@@ -207,9 +256,13 @@ def test_every_task_is_learned(name):
     make, steps, share = LEARNED[name]
     task = make()
     config = task.config(width=32, layers=2, heads=2)
-    same = 1 / task.dimension if name == "nearest" else math.log(config.classes or config.vocabulary)
+    same = (
+        1 / task.dimension if name == "nearest" else math.log(config.classes or config.vocabulary)
+    )
     torch.manual_seed(0)
-    done = train(Transformer(config), task, Settings(steps, batch=32, rate=4e-3, warmup=10, measure=steps))
+    done = train(
+        Transformer(config), task, Settings(steps, batch=32, rate=4e-3, warmup=10, measure=steps)
+    )
     assert done.loss < share * same
 
 
@@ -249,7 +302,12 @@ def test_a_further_loss_is_added():
     task = NextBytes(*HALVES, length=16, windows=8)
     torch.manual_seed(0)
     model = Transformer(task.config(width=16, layers=1, heads=2))
-    train(model, task, Settings(60, batch=4, rate=1e-2, warmup=2), extra=lambda m: 1e3 * m.tokens.weight.square().sum())
+    train(
+        model,
+        task,
+        Settings(60, batch=4, rate=1e-2, warmup=2),
+        extra=lambda m: 1e3 * m.tokens.weight.square().sum(),
+    )
     assert float(model.tokens.weight.detach().abs().mean()) < 0.01
 
 

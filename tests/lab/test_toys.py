@@ -1,9 +1,21 @@
-"""The toy tasks: labels against slow computations of their own, sizes, and that a seed fixes them."""
+"""The toy tasks: labels against slow computations of their own, sizes, and that a seed fixes
+them.
+"""
 
 import pytest
 import torch
 
-from eigenlens.lab import Circle, ConvexHull, Memorise, Settings, Sort, Transformer, evaluate, feed_back, train
+from eigenlens.lab import (
+    Circle,
+    ConvexHull,
+    Memorise,
+    Settings,
+    Sort,
+    Transformer,
+    evaluate,
+    feed_back,
+    train,
+)
 
 SMALL_TASKS = [
     lambda seed=0: Sort(50, 20, seed),
@@ -26,11 +38,15 @@ def test_sorting_asks_for_the_letters_in_order():
 
 
 def test_the_hull_is_that_of_orientation_tests():
-    """A point is a vertex where all others lie within less than a half turn: it has a neighbour with none to its right."""
+    """A point is a vertex where all others lie within less than a half turn: it has a neighbour
+    with none to its right.
+    """
     for points, label in everything(ConvexHull(100, 50)):
         for i, vertex in enumerate(label.tolist()):
             others = [j for j in range(10) if j != i]
-            first = [j for j in others if all(side(points[i], points[j], points[k]) >= 0 for k in others)]
+            first = [
+                j for j in others if all(side(points[i], points[j], points[k]) >= 0 for k in others)
+            ]
             assert bool(first) == bool(vertex)
 
 
@@ -48,7 +64,8 @@ def test_the_points_of_the_hull_are_a_shifted_square():
     shift = points.mean(1) - 5  # its variance is that of the shift and a tenth of a point's
     assert shift.mean() == pytest.approx(0, abs=0.2)
     assert shift.var() == pytest.approx(3.3**2 + 10 / 12, rel=0.1)
-    assert task.train.targets.double().mean() == pytest.approx(0.596, abs=0.01)  # the majority's share is known
+    # the majority's share is known
+    assert task.train.targets.double().mean() == pytest.approx(0.596, abs=0.01)
 
 
 def test_memorising_is_measured_on_the_sequences_that_were_learned():
@@ -65,11 +82,15 @@ def test_the_arcs_are_two_halves_of_a_circle_and_the_target_is_the_next_point():
     inputs, targets = task.train.inputs.double(), task.train.targets.double()
     assert inputs.shape == targets.shape == (999, 2, 2)
     assert torch.equal(inputs[1:], targets[:-1])
-    torch.testing.assert_close(inputs.square().sum(2).sqrt(), torch.full((999, 2), 0.3, dtype=torch.float64))
+    torch.testing.assert_close(
+        inputs.square().sum(2).sqrt(), torch.full((999, 2), 0.3, dtype=torch.float64)
+    )
     torch.testing.assert_close(inputs[:, 0], -inputs[:, 1])
     (x, y), (u, v) = inputs.movedim(2, 0), targets.movedim(2, 0)
     turned = torch.atan2(x * v - y * u, x * u + y * v)
-    torch.testing.assert_close(turned, torch.full((999, 2), torch.pi / 999, dtype=torch.float64), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        turned, torch.full((999, 2), torch.pi / 999, dtype=torch.float64), rtol=1e-3, atol=0
+    )
 
 
 def test_jitter_moves_what_is_learned_from_and_nothing_else():
@@ -92,7 +113,9 @@ def test_feeding_back_is_the_model_again_and_again():
 @pytest.mark.parametrize("make", SMALL_TASKS)
 def test_a_seed_fixes_the_sequences_and_a_step_the_batch(make):
     first, again, other = make(), make(), make(seed=1)
-    assert torch.equal(first.train.inputs, again.train.inputs) and torch.equal(first.test.targets, again.test.targets)
+    assert torch.equal(first.train.inputs, again.train.inputs) and torch.equal(
+        first.test.targets, again.test.targets
+    )
     assert not torch.equal(first.train.inputs, other.train.inputs)
     batch = first.batch(6, seed=2, step=3)
     assert torch.equal(batch.inputs, again.batch(6, seed=2, step=3).inputs)
@@ -108,10 +131,14 @@ def test_held_out_loss_and_accuracy_are_means_over_all_answers(make):
     model = Transformer(task.config(width=8, layers=1, heads=2))
     right, nats = [], []
     for x, y in zip(task.test.inputs, task.test.targets):
-        for output, target in zip(model(x[None])[0].detach().reshape(-1, task.classes).double(), y.flatten()):
+        for output, target in zip(
+            model(x[None])[0].detach().reshape(-1, task.classes).double(), y.flatten()
+        ):
             right.append(int(output.argmax()) == int(target))
             nats.append(float(output.exp().sum().log() - output[target]))
-    assert evaluate(model, task) == pytest.approx((sum(nats) / len(nats), sum(right) / len(right)), rel=1e-5)
+    assert evaluate(model, task) == pytest.approx(
+        (sum(nats) / len(nats), sum(right) / len(right)), rel=1e-5
+    )
 
 
 def test_vectors_are_learned_by_their_squared_error():

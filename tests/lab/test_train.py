@@ -1,4 +1,6 @@
-"""Training: the text is split by document, runs are deterministic, go on where they were killed, and learn."""
+"""Training: the text is split by document, runs are deterministic, go on where they were killed,
+and learn.
+"""
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ def fresh():
 
 
 def same(left, right):
-    return all(torch.equal(a, b) for a, b in zip(left.state_dict().values(), right.state_dict().values()))
+    return all(
+        torch.equal(a, b) for a, b in zip(left.state_dict().values(), right.state_dict().values())
+    )
 
 
 def test_documents_are_never_in_both_halves():
@@ -84,7 +88,12 @@ def test_a_killed_run_ends_as_if_it_had_not_been(task, tmp_path):
     assert seen[0] == 17
     assert same(whole, resumed)
     assert [p.loss for p in done.curve] == [p.loss for p in expected.curve]
-    assert train(fresh(), task, settings, before=lambda _: pytest.fail("it is finished"), checkpoint=file).loss == done.loss
+    assert (
+        train(
+            fresh(), task, settings, before=lambda _: pytest.fail("it is finished"), checkpoint=file
+        ).loss
+        == done.loss
+    )
 
 
 def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
@@ -93,7 +102,12 @@ def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
     with pytest.raises(EigenlensError, match="other settings"):
         train(fresh(), task, Settings(3, batch=2), checkpoint=file)
     with pytest.raises(EigenlensError, match="another model"):
-        train(Transformer(Config(257, length=16, width=16, layers=1, heads=2)), task, Settings(2, batch=2), checkpoint=file)
+        train(
+            Transformer(Config(257, length=16, width=16, layers=1, heads=2)),
+            task,
+            Settings(2, batch=2),
+            checkpoint=file,
+        )
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(EigenlensError, match="cannot be read"):
         train(fresh(), task, Settings(2, batch=2), checkpoint=file)

@@ -1,4 +1,6 @@
-"""One file a run: what is wrong with it is named, a killed run ends as if it had not been, and its models are kept."""
+"""One file a run: what is wrong with it is named, a killed run ends as if it had not been, and its
+models are kept.
+"""
 
 import json
 import tomllib
@@ -16,8 +18,21 @@ from eigenlens.lab.run_file import BY_TASK, task_keys
 
 SMALL = {
     "task": {"name": "sort", "train": 200, "test": 50},
-    "model": {"layers": 2, "width": 16, "heads": 2, "mechanism": [["softmax", 1], ["local", 1]], "gate": "G1-head"},
-    "training": {"steps": 40, "batch": 16, "rate": 5e-3, "warmup": 5, "measure": 20, "seeds": [0, 3]},
+    "model": {
+        "layers": 2,
+        "width": 16,
+        "heads": 2,
+        "mechanism": [["softmax", 1], ["local", 1]],
+        "gate": "G1-head",
+    },
+    "training": {
+        "steps": 40,
+        "batch": 16,
+        "rate": 5e-3,
+        "warmup": 5,
+        "measure": 20,
+        "seeds": [0, 3],
+    },
 }
 SMALL["model"]["mechanism_settings"] = {"local": {"window": 3}}
 
@@ -31,7 +46,11 @@ def toml(content):
     lines = []
     for section, keys in content.items():
         lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items() if not isinstance(value, dict)]
+        lines += [
+            f"{key} = {json.dumps(value)}"
+            for key, value in keys.items()
+            if not isinstance(value, dict)
+        ]
         for name, settings in keys.get("mechanism_settings", {}).items():
             lines.append(f"[{section}.mechanism_settings.{name}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
@@ -64,20 +83,32 @@ def test_a_file_says_what_its_content_says(tmp_path):
         (changed("model", layers=2.5), r"\[model\] layers is a whole number, not 2.5"),
         (changed("model", layers=True), r"\[model\] layers is a whole number, not True"),
         (changed("model", norm="yes"), r"\[model\] norm is true or false, not 'yes'"),
-        (changed("model", activation="tanh"), r"\[model\] activation is 'gelu' or 'relu', not 'tanh'"),
+        (
+            changed("model", activation="tanh"),
+            r"\[model\] activation is 'gelu' or 'relu', not 'tanh'",
+        ),
         (changed("model", mechanism=3), r"\[model\] mechanism is a text or a list, not 3"),
         (changed("task", test=0), r"\[task\] test is at least 1, not 0"),
         (changed("task", seed=-1), r"\[task\] seed is at least 0, not -1"),
-        (changed("training", seeds=[2**31]), r"\[training\] seeds is a number of at most 2,147,483,647"),
+        (
+            changed("training", seeds=[2**31]),
+            r"\[training\] seeds is a number of at most 2,147,483,647",
+        ),
         (changed("training", rate=float("inf")), r"\[training\] rate is a number of at most"),
         (changed("model", size=float("nan")), r"\[model\] size is a number of at most"),
-        (changed("model", mechanism_settings={"local": 3}), r"\[model\] mechanism_settings is a table"),
+        (
+            changed("model", mechanism_settings={"local": 3}),
+            r"\[model\] mechanism_settings is a table",
+        ),
         (changed("model", vocabulary=10), r"\[model\] vocabulary is set by the task sort"),
         ({**SMALL, "training": {}}, r"\[training\] has no steps"),
         (changed("training", step=3), r"\[training\] has no key 'step'"),
         (changed("training", seed=3), r"\[training\] has no key 'seed'"),
         (changed("training", rate="fast"), r"\[training\] rate is a number, not 'fast'"),
-        (changed("training", seeds=3), r"\[training\] seeds is a list of a whole number each, not 3"),
+        (
+            changed("training", seeds=3),
+            r"\[training\] seeds is a list of a whole number each, not 3",
+        ),
         (changed("training", seeds=[]), r"different numbers from 0 on, not \[\]"),
         (changed("training", seeds=[1, 1]), "different numbers"),
         (changed("training", batch=0), r"\[training\] batch is at least 1, and finite, not 0"),
@@ -91,11 +122,20 @@ def test_what_is_wrong_is_said_in_one_sentence(content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("model", heads=3, mechanism="softmax"), r"\[model\] a width of 16 does not divide into 3 heads"),
+        (
+            changed("model", heads=3, mechanism="softmax"),
+            r"\[model\] a width of 16 does not divide into 3 heads",
+        ),
         (changed("model", mechanism="hardmax"), r"\[model\] no mechanism 'hardmax'"),
         ({**SMALL, "task": {"name": "repeated", "letters": 90}}, r"\[task\] 90 different letters"),
-        ({**SMALL, "task": {"name": "next-bytes", "data": "nowhere.txt"}}, r"\[task\] no such data: 'nowhere.txt'"),
-        ({**SMALL, "task": {"name": "next-bytes"}, "model": {"causal": False}}, "needs a causal model"),
+        (
+            {**SMALL, "task": {"name": "next-bytes", "data": "nowhere.txt"}},
+            r"\[task\] no such data: 'nowhere.txt'",
+        ),
+        (
+            {**SMALL, "task": {"name": "next-bytes"}, "model": {"causal": False}},
+            "needs a causal model",
+        ),
         (changed("training", device="abacus"), r"the device 'abacus' cannot be used"),
     ],
 )
@@ -118,14 +158,19 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 
 
 def test_the_result_is_what_the_models_do(done):
-    assert [row["step"] for row in done.rows()] == [20, 40, 20, 40] and [row["seed"] for row in done.rows()] == [0, 0, 3, 3]
+    assert [row["step"] for row in done.rows()] == [20, 40, 20, 40] and [
+        row["seed"] for row in done.rows()
+    ] == [0, 0, 3, 3]
     task = Run.of(SMALL).build()
     losses = {end["seed"]: (end["loss"], end["accuracy"]) for end in done.ends()}
     for seed in (0, 3):
         assert evaluate(done.model(seed), task) == pytest.approx(losses[seed], rel=1e-6)
         assert losses[seed][0] < 2.2  # ln 10 is 2.3
     assert losses[0] != losses[3]
-    assert f"{sum(loss for loss, _ in losses.values()) / 2:.4g}" in done.sentence and "2 seeds" in done.sentence
+    assert (
+        f"{sum(loss for loss, _ in losses.values()) / 2:.4g}" in done.sentence
+        and "2 seeds" in done.sentence
+    )
     assert done.facts["weights"] == sum(p.numel() for p in done.model().parameters())
     assert done.plot().to_dict()["mark"]["type"] == "line"
     assert "<svg" in done._repr_html_()
@@ -134,7 +179,11 @@ def test_the_result_is_what_the_models_do(done):
 
 def test_a_folder_opens_to_the_same_result(done):
     opened = lab.open(done.folder)
-    assert opened.rows() == done.rows() and opened.sentence == done.sentence and opened.run == Run.of(SMALL)
+    assert (
+        opened.rows() == done.rows()
+        and opened.sentence == done.sentence
+        and opened.run == Run.of(SMALL)
+    )
     assert opened.config == Run.of(SMALL).config(Run.of(SMALL).build())
     with pytest.raises(EigenlensError, match="no model of seed 7; there are 0, 3"):
         opened.model(7)
@@ -167,13 +216,25 @@ def test_a_killed_run_ends_as_if_it_had_not_been(done, tmp_path):
         run(SMALL, tmp_path / "out", report=kill, every=0.0)
     assert (tmp_path / "out/seed-3/checkpoint.safetensors").is_file()
     seen = []
-    again = run(SMALL, tmp_path / "out", resume=True, report=lambda label, step, total: seen.append((label, step)))
-    assert seen[0] == ("seed 3", 27) and {label for label, _ in seen} == {"seed 3"}  # seed 0 is not trained again
-    untimed = [{key: row[key] for key in ("seed", "step", "loss", "accuracy")} for row in again.rows()]
-    assert untimed == [{key: row[key] for key in ("seed", "step", "loss", "accuracy")} for row in done.rows()]
+    again = run(
+        SMALL,
+        tmp_path / "out",
+        resume=True,
+        report=lambda label, step, total: seen.append((label, step)),
+    )
+    # seed 0 is not trained again
+    assert seen[0] == ("seed 3", 27) and {label for label, _ in seen} == {"seed 3"}
+    untimed = [
+        {key: row[key] for key in ("seed", "step", "loss", "accuracy")} for row in again.rows()
+    ]
+    assert untimed == [
+        {key: row[key] for key in ("seed", "step", "loss", "accuracy")} for row in done.rows()
+    ]
     for seed in (0, 3):
         left, right = again.model(seed).state_dict(), done.model(seed).state_dict()
-        assert left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+        assert left.keys() == right.keys() and all(
+            torch.equal(left[name], right[name]) for name in left
+        )
 
 
 def test_the_callers_random_numbers_are_left_alone(tmp_path):
@@ -191,7 +252,11 @@ def test_vectors_have_a_loss_and_no_accuracy(tmp_path):
         "training": {"steps": 3},
     }
     done = run(content, tmp_path / "out")
-    assert done.ends()[0]["accuracy"] is None and done.ends()[0]["loss"] > 0 and "right" not in done.sentence
+    assert (
+        done.ends()[0]["accuracy"] is None
+        and done.ends()[0]["loss"] > 0
+        and "right" not in done.sentence
+    )
     json.dumps(done.record(), allow_nan=False)
 
 
@@ -200,19 +265,31 @@ def test_a_run_that_diverges_says_so(tmp_path):
     done = run(content, tmp_path / "out")
     assert done.ends()[0]["loss"] is None or done.ends()[0]["loss"] > 2
     broken = TrainingRun(
-        {**done.facts, "seeds": [{"seed": 0, "curve": [{"step": 20, "loss": None, "accuracy": None}]}]}, done.folder
+        {
+            **done.facts,
+            "seeds": [{"seed": 0, "curve": [{"step": 20, "loss": None, "accuracy": None}]}],
+        },
+        done.folder,
     )
     assert "diverged" in broken.sentence
 
 
 def test_the_example_has_every_key_and_its_defaults_are_the_real_ones():
     assert Run.of(tomllib.loads(EXAMPLE)).task == "next-bytes"
-    everything = "\n".join(line.removeprefix("# ") for line in EXAMPLE.splitlines() if "=" in line or "[" in line)
-    content = tomllib.loads(everything.partition("\n")[2] if everything.startswith("A training") else everything)
+    everything = "\n".join(
+        line.removeprefix("# ") for line in EXAMPLE.splitlines() if "=" in line or "[" in line
+    )
+    content = tomllib.loads(
+        everything.partition("\n")[2] if everything.startswith("A training") else everything
+    )
     given = tomllib.loads(EXAMPLE)
     model = {field.name: field.default for field in fields(Config) if field.name not in BY_TASK}
     training = {field.name: field.default for field in fields(Settings) if field.name != "seed"}
-    assert set(content["model"]) == set(model) and set(content["training"]) == {*training, "seeds", "device"}
+    assert set(content["model"]) == set(model) and set(content["training"]) == {
+        *training,
+        "seeds",
+        "device",
+    }
     assert set(content["task"]) == {"name", *task_keys("next-bytes")}
     shown = {
         "rank",
@@ -242,8 +319,20 @@ def test_the_command_trains_and_prints_what_it_found(tmp_path):
     assert "held-out loss" in done.stdout and (out / "pictures/loss.png").is_file()
     with_json = call(file, "-o", out, "--steps", 5, "--resume", "--json")
     found = json.loads(with_json.stdout)
-    assert found["run"]["training"]["steps"] == 5 and [one["steps"] for one in found["seeds"]] == [5, 5]
-    assert set(found) == {"run", "config", "versions", "weights", "multiply_adds", "seeds", "sentence", "pictures"}
+    assert found["run"]["training"]["steps"] == 5 and [one["steps"] for one in found["seeds"]] == [
+        5,
+        5,
+    ]
+    assert set(found) == {
+        "run",
+        "config",
+        "versions",
+        "weights",
+        "multiply_adds",
+        "seeds",
+        "sentence",
+        "pictures",
+    }
 
 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path, monkeypatch):
@@ -267,7 +356,13 @@ def test_errors_of_the_command_are_one_sentence(tmp_path):
     import sys
 
     done = subprocess.run(
-        [sys.executable, "-m", "eigenlens.cli", "train", tmp_path / "no.toml"], capture_output=True, text=True
+        [sys.executable, "-m", "eigenlens.cli", "train", tmp_path / "no.toml"],
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no.toml cannot be read" in done.stderr
+    assert (
+        done.returncode == 2
+        and done.stderr.count("\n") == 1
+        and "no.toml cannot be read" in done.stderr
+    )
     assert isinstance(call().exception, EigenlensError) and "--example" in str(call().exception)

@@ -1,4 +1,6 @@
-"""Verdicts follow from numbers and can go either way; parts of a reproduction are kept and never mixed up."""
+"""Verdicts follow from numbers and can go either way; parts of a reproduction are kept and never
+mixed up.
+"""
 
 import json
 
@@ -42,24 +44,55 @@ def runs(learned, full=2.0, floor=3.0):
             ("mean only", "tuned", 0.0, floor),
             ("interpolated", "learned", 0.25, learned),
         ):
-            rows.append({
-                "mechanism": mechanism, "protocol": protocol, "share": share, "seed": seed, "loss": loss + shift,
-                "accuracy": 0.5, "attention_multiply_adds": 10 * share, "model_multiply_adds": 90 + 10 * share,
-                "training_flops": 1e9, "seconds": 1.0,
-            })  # fmt: skip
-    times = [{"mechanism": r["mechanism"], "share": r["share"], "forward_seconds": 0.1, "step_seconds": 0.3} for r in rows[:3]]
+            rows.append(
+                {
+                    "mechanism": mechanism,
+                    "protocol": protocol,
+                    "share": share,
+                    "seed": seed,
+                    "loss": loss + shift,
+                    "accuracy": 0.5,
+                    "attention_multiply_adds": 10 * share,
+                    "model_multiply_adds": 90 + 10 * share,
+                    "training_flops": 1e9,
+                    "seconds": 1.0,
+                }
+            )
+    times = [
+        {
+            "mechanism": r["mechanism"],
+            "share": r["share"],
+            "forward_seconds": 0.1,
+            "step_seconds": 0.3,
+        }
+        for r in rows[:3]
+    ]
     return rows, times
 
 
-def tables(share=0.2, matrices=0.6, inputs=400, times_chance=4.0, error=0.05, learned=2.05, **options):
+def tables(
+    share=0.2, matrices=0.6, inputs=400, times_chance=4.0, error=0.05, learned=2.05, **options
+):
     return {
-        "dimensions": [{"model": "a", "share of n": share, "of matrices": matrices, "matrices": inputs}],
+        "dimensions": [
+            {"model": "a", "share of n": share, "of matrices": matrices, "matrices": inputs}
+        ],
         "overlap": [
             {"model": "a", "masked": False, "times chance": times_chance},
             {"model": "b", "masked": True, "times chance": 99.0},
         ],
-        "between models": [{"left": "a", "right": "c", "masked": False, "times chance": times_chance}],
-        "reconstruction": [{"model": "a", "share": 0.25, "median": error, "first quarter": 0.0, "third quarter": 1.0}],
+        "between models": [
+            {"left": "a", "right": "c", "masked": False, "times chance": times_chance}
+        ],
+        "reconstruction": [
+            {
+                "model": "a",
+                "share": 0.25,
+                "median": error,
+                "first quarter": 0.0,
+                "third quarter": 1.0,
+            }
+        ],
         "training": summary(*runs(learned, **options)),
     }
 
@@ -90,11 +123,20 @@ def test_what_is_kept_is_counted_seed_by_seed():
 
 
 def test_a_reproduction_is_the_same_after_json():
-    done = Reproduction("p", "A <b>paper</b>", claims_of(tables()), tables(), ("a note",), {"seed": 0})
+    done = Reproduction(
+        "p", "A <b>paper</b>", claims_of(tables()), tables(), ("a note",), {"seed": 0}
+    )
     record = json.loads(json.dumps(done.record()))
     again = Reproduction.from_record(record)
     assert again.claims == done.claims
-    assert set(record["claims"][0]) == {"claim", "published", "measured", "interval", "verdict", "note"}
+    assert set(record["claims"][0]) == {
+        "claim",
+        "published",
+        "measured",
+        "interval",
+        "verdict",
+        "note",
+    }
     assert "&lt;b&gt;" in done._repr_html_()
 
 

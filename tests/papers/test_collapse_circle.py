@@ -1,4 +1,6 @@
-"""The circle: trajectories against closed forms, the cubic rate of pure attention, and that a run is resumed and repeated."""
+"""The circle: trajectories against closed forms, the cubic rate of pure attention, and that a run
+is resumed and repeated.
+"""
 
 from dataclasses import asdict, replace
 
@@ -25,10 +27,14 @@ def test_two_points_that_turn_and_shrink():
 
 
 def test_points_are_stretched_by_the_power_of_their_distance():
-    """A map that keeps directions and takes lengths to the power of p stretches by p, the mean of both points' alike."""
+    """A map that keeps directions and takes lengths to the power of p stretches by p, the mean of
+    both points' alike.
+    """
     inputs = Circle(20).train.inputs.double()
     for p in (0.5, 1.0, 3.0):
-        assert stretch(lambda x, p=p: x * x.norm(dim=2, keepdim=True) ** (p - 1), inputs) == pytest.approx(p, rel=1e-6)
+        assert stretch(
+            lambda x, p=p: x * x.norm(dim=2, keepdim=True) ** (p - 1), inputs
+        ) == pytest.approx(p, rel=1e-6)
     assert stretch(lambda x: x + 5 - x.mean(1, keepdim=True), inputs) == pytest.approx(1)
 
 
@@ -38,16 +44,28 @@ def test_a_trajectory_ends_where_a_point_leaves():
         path = torch.stack([torch.cat([arc[:7], last[None]]), -arc], 1)
         found = along(path, 0.3, 0.1)
         assert found["left"] == 4  # 2⁴ radii are the first over ten
-        assert len(found["trajectory"]) == len(found["distance"]) == len(found["turn"]) == len(found["radius"]) == 4
+        assert (
+            len(found["trajectory"])
+            == len(found["distance"])
+            == len(found["turn"])
+            == len(found["radius"])
+            == 4
+        )
 
 
 def test_attention_alone_takes_a_distance_to_its_cube_and_a_skip_keeps_it():
-    """Where scores are small the difference of two opposing points' patterns goes with the square of their distance."""
+    """Where scores are small the difference of two opposing points' patterns goes with the square
+    of their distance.
+    """
     circle = Circle(50)
     for variant, order in (("SAN", 3), ("SAN+skip", 1)):
         torch.manual_seed(0)
-        config = circle.config(layers=1, heads=2, width=32, size=0.2, **asdict(replace(VARIANTS[variant], norm=False)))
-        assert stretch(Transformer(config).double(), circle.train.inputs.double()) == pytest.approx(order, abs=0.05)
+        config = circle.config(
+            layers=1, heads=2, width=32, size=0.2, **asdict(replace(VARIANTS[variant], norm=False))
+        )
+        assert stretch(Transformer(config).double(), circle.train.inputs.double()) == pytest.approx(
+            order, abs=0.05
+        )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +78,9 @@ def test_the_quick_experiment_has_a_row_for_every_variant(quick):
     assert [row["variant"] for row in quick[1]] == list(SHOWN)
     for row in quick[1]:
         assert row["loss"] < 0.01 * 0.3**2
-        assert len(row["distance"]) == (QUICK.circles[0].steps + 1 if row["left"] is None else row["left"])
+        assert len(row["distance"]) == (
+            QUICK.circles[0].steps + 1 if row["left"] is None else row["left"]
+        )
         assert row["trajectory"][0] == [pytest.approx([0.3, 0]), pytest.approx([-0.3, 0])]
 
 

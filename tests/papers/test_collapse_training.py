@@ -1,4 +1,6 @@
-"""Path lengths of trained toys: against paths written out one by one, and that a run is resumed and repeated."""
+"""Path lengths of trained toys: against paths written out one by one, and that a run is resumed and
+repeated.
+"""
 
 import itertools
 import json
@@ -31,7 +33,9 @@ TOYS = {"sort": Sort(30, 12), "hull": ConvexHull(30, 12), "memorise": Memorise(1
 
 def model_of(toy):
     torch.manual_seed(1)
-    model = Transformer(toy.config(layers=LAYERS, heads=HEADS, width=WIDTH, mlp=False, norm=False, size=0.7))
+    model = Transformer(
+        toy.config(layers=LAYERS, heads=HEADS, width=WIDTH, mlp=False, norm=False, size=0.7)
+    )
     for weight in model.parameters():
         weight.data += 0.2 * torch.randn_like(weight)
     return model.double()
@@ -43,7 +47,10 @@ def weights_of(model):
 
 def pattern(w, layer, head, x):
     """P of one head on a stream (T, C), with the biases of queries and keys."""
-    both = x @ w[f"blocks.{layer}.attention.project.weight"].T + w[f"blocks.{layer}.attention.project.bias"]
+    both = (
+        x @ w[f"blocks.{layer}.attention.project.weight"].T
+        + w[f"blocks.{layer}.attention.project.bias"]
+    )
     D = WIDTH // HEADS
     q, k = both[:, head * D : (head + 1) * D], both[:, WIDTH + head * D : WIDTH + (head + 1) * D]
     p = np.exp(q @ k.T / math.sqrt(D))
@@ -55,7 +62,10 @@ def value_map(w, layer, head):
     D = WIDTH // HEADS
     rows = slice(2 * WIDTH + head * D, 2 * WIDTH + (head + 1) * D)
     out = w[f"blocks.{layer}.attention.out.weight"][:, head * D : (head + 1) * D].T
-    return w[f"blocks.{layer}.attention.project.weight"][rows].T @ out, w[f"blocks.{layer}.attention.project.bias"][rows] @ out
+    return (
+        w[f"blocks.{layer}.attention.project.weight"][rows].T @ out,
+        w[f"blocks.{layer}.attention.project.bias"][rows] @ out,
+    )
 
 
 def said(toy, w, x):
@@ -70,7 +80,9 @@ def residual(x):
 
 @pytest.mark.parametrize("name", TOYS)
 def test_terms_of_every_length_are_the_sum_of_its_paths(name):
-    """27 paths through three layers of two heads and a skip, one by one, with the patterns of the whole model."""
+    """27 paths through three layers of two heads and a skip, one by one, with the patterns of the
+    whole model.
+    """
     toy = TOYS[name]
     model = model_of(toy)
     w, batch = weights_of(model), double(next(toy.held_out()))
@@ -93,9 +105,13 @@ def test_terms_of_every_length_are_the_sum_of_its_paths(name):
         rest = x - terms.sum(0)
         for k in range(LAYERS + 1):
             np.testing.assert_array_equal(found["alone"][k, 0, b], said(toy, w, terms[k]))
-            np.testing.assert_array_equal(found["up to"][k, 0, b], said(toy, w, terms[: k + 1].sum(0) + rest))
+            np.testing.assert_array_equal(
+                found["up to"][k, 0, b], said(toy, w, terms[: k + 1].sum(0) + rest)
+            )
             if not toy.pooled:
-                np.testing.assert_array_equal(found["residual"][k, 0, b], said(toy, w, residual(terms[k])))
+                np.testing.assert_array_equal(
+                    found["residual"][k, 0, b], said(toy, w, residual(terms[k]))
+                )
     assert ("residual" in found) == (not toy.pooled)
     assert torch.equal(found["up to"][-1, 0], model(batch.inputs).argmax(-1))
 
@@ -120,11 +136,17 @@ def test_a_path_that_is_rerun_is_a_network_of_single_heads(name):
             mean = np.mean(ends, axis=0)
             np.testing.assert_array_equal(found["alone"][hops - 1, 0, b], said(toy, w, mean))
             if not toy.pooled:
-                np.testing.assert_array_equal(found["residual"][hops - 1, 0, b], said(toy, w, residual(mean)))
+                np.testing.assert_array_equal(
+                    found["residual"][hops - 1, 0, b], said(toy, w, residual(mean))
+                )
 
 
 def double(batch):
-    return batch if not batch.inputs.is_floating_point() else replace(batch, inputs=batch.inputs.double())
+    return (
+        batch
+        if not batch.inputs.is_floating_point()
+        else replace(batch, inputs=batch.inputs.double())
+    )
 
 
 @pytest.mark.parametrize("name", TOYS)
@@ -151,9 +173,16 @@ def test_the_accuracies_of_a_table_are_shares_of_all_answers(quick):
     parts, rows = quick
     model, toy, _ = train_toys("sort", QUICK, 0, parts)
     batch = next(toy.held_out())
-    for mode, answers in (("frozen", frozen_answers(model, batch)), ("rerun", rerun_answers(model, batch, 4, 0))):
+    for mode, answers in (
+        ("frozen", frozen_answers(model, batch)),
+        ("rerun", rerun_answers(model, batch, 4, 0)),
+    ):
         for reading, classes in answers.items():
-            mine = [row for row in rows if (row["task"], row["mode"], row["reading"]) == ("sort", mode, reading)]
+            mine = [
+                row
+                for row in rows
+                if (row["task"], row["mode"], row["reading"]) == ("sort", mode, reading)
+            ]
             assert len(mine) == len(classes)
             for row, networks in zip(mine, classes.tolist()):
                 pairs = [
@@ -175,8 +204,12 @@ def test_the_quick_experiment_has_a_row_for_every_length_and_reading(quick):
     _, paths = quick
     for trial in QUICK.trials:
         mine = [row for row in paths if row["task"] == trial.task]
-        alone = [row["length"] for row in mine if (row["mode"], row["reading"]) == ("frozen", "alone")]
-        rerun = [row["length"] for row in mine if (row["mode"], row["reading"]) == ("rerun", "single")]
+        alone = [
+            row["length"] for row in mine if (row["mode"], row["reading"]) == ("frozen", "alone")
+        ]
+        rerun = [
+            row["length"] for row in mine if (row["mode"], row["reading"]) == ("rerun", "single")
+        ]
         assert alone == list(range(trial.layers + 1)) and rerun == list(range(1, trial.layers + 1))
         assert all(0 <= row["accuracy"] <= 1 and len(row["each"]) == QUICK.seeds for row in mine)
         (whole,) = (row["accuracy"] for row in mine if row["mode"] == "model")
@@ -220,6 +253,10 @@ def test_a_model_that_was_trained_is_found_again(tmp_path):
     seen = []
     again, _, found = train_toys("sort", QUICK, 0, Parts(tmp_path), lambda *done: seen.append(done))
     assert not seen and found == trained
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values()))
-    with pytest.raises(EigenlensError, match="no task 'chess'; there are sort, convex hull, memorise"):
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values())
+    )
+    with pytest.raises(
+        EigenlensError, match="no task 'chess'; there are sort, convex hull, memorise"
+    ):
         train_toys("chess", QUICK, 0, Parts(tmp_path))

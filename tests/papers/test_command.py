@@ -28,16 +28,27 @@ def made(monkeypatch):
     def reproduce(quick, out, seed, report, **options):
         asked.append({"quick": quick, "out": out, "seed": seed, **options})
         found = tables()
-        return Reproduction("small", "A small paper", claims_of(found), found, ("something was left out",), shown=SHOWN)
+        return Reproduction(
+            "small",
+            "A small paper",
+            claims_of(found),
+            found,
+            ("something was left out",),
+            shown=SHOWN,
+        )
 
     monkeypatch.setitem(papers.PAPERS, "small", reproduce)
     return asked
 
 
 def test_claims_are_printed_with_their_verdicts_and_drawn(monkeypatch, capsys, made, tmp_path):
-    code, out, _ = run(monkeypatch, capsys, "small", "--quick", "-o", tmp_path, "--seed", 3, "--resume")
+    code, out, _ = run(
+        monkeypatch, capsys, "small", "--quick", "-o", tmp_path, "--seed", 3, "--resume"
+    )
     assert code == 0
-    assert made == [{"quick": True, "out": tmp_path / "small", "seed": 3, "resume": True, "force": False}]
+    assert made == [
+        {"quick": True, "out": tmp_path / "small", "seed": 3, "resume": True, "force": False}
+    ]
     assert "A small paper" in out and "Note: something was left out." in out
     assert out.count("reproduced") >= 6 and "interpolated" in out
     assert (tmp_path / "small" / "pictures" / "training.png").stat().st_size > 1000
@@ -53,5 +64,8 @@ def test_json_is_all_there_is_on_standard_output(monkeypatch, capsys, made, tmp_
 def test_an_unknown_paper_is_one_sentence_and_nothing_runs(monkeypatch, capsys, made, tmp_path):
     code, out, err = run(monkeypatch, capsys, "small", "large", "-o", tmp_path)
     assert (code, out, made) == (2, "", [])
-    assert err.startswith("eigenlens: no paper 'large'; there are eigen-analysis, rank-collapse, sinks, hybrid, gated, ")
+    assert err.startswith(
+        "eigenlens: no paper 'large'; there are eigen-analysis, rank-collapse, sinks, hybrid,"
+        " gated, "
+    )
     assert err.endswith(", explainability, doubly-normalised, small\n") and err.count("\n") == 1

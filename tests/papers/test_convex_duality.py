@@ -1,4 +1,6 @@
-"""Convex duality: the drawn data by loops, tokens of pictures as the model gives them, and a quick run."""
+"""Convex duality: the drawn data by loops, tokens of pictures as the model gives them, and a quick
+run.
+"""
 
 import sys
 from dataclasses import replace
@@ -25,8 +27,10 @@ def quick(tmp_path_factory):
 
 def test_the_quick_run_judges_every_claim(quick):
     verdicts = [claim.verdict for claim in quick[1].claims]
-    assert verdicts[:5] == ["reproduced"] * 5  # identity, certificate, enough heads, of every block; one head is worse
-    assert verdicts[6] == "reproduced" and verdicts[7] == "not reproduced"  # the bound where it holds, and where it does not
+    # identity, certificate, enough heads, of every block; one head is worse
+    assert verdicts[:5] == ["reproduced"] * 5
+    # the bound where it holds, and where it does not
+    assert verdicts[6] == "reproduced" and verdicts[7] == "not reproduced"
     assert verdicts[8] == "reproduced" and verdicts[11] == "out of reach"
     tables = quick[1].tables
     assert len(tables["blocks"]) == 8 and len(tables["heads"]) == 6 and len(tables["accuracy"]) == 4
@@ -36,7 +40,11 @@ def test_the_quick_run_judges_every_claim(quick):
 def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
     folder, done = quick
     for name in ("block_run", "head_runs", "path_rows", "counterexample", "token_run"):
-        monkeypatch.setattr(sys.modules["eigenlens.papers.convex_duality"], name, lambda *_: pytest.fail("it is finished"))
+        monkeypatch.setattr(
+            sys.modules["eigenlens.papers.convex_duality"],
+            name,
+            lambda *_: pytest.fail("it is finished"),
+        )
     assert PAPER(quick=True, out=folder, resume=True).record() == done.record()
 
 
@@ -70,7 +78,11 @@ def test_the_bound_is_judged_by_what_was_measured(quick):
     tables = dict(quick[1].tables)
     tables["heads"] = [{**row, "off": 2.0, "excess": 1.0} for row in tables["heads"]]
     verdicts = [claim.verdict for claim in claims_of(tables)]
-    assert verdicts[2] == "not reproduced" and verdicts[6] == "not reproduced" and verdicts[5] == "not reproduced"
+    assert (
+        verdicts[2] == "not reproduced"
+        and verdicts[6] == "not reproduced"
+        and verdicts[5] == "not reproduced"
+    )
 
 
 def test_tokens_are_the_principal_components_of_the_model_s_own():
@@ -81,14 +93,18 @@ def test_tokens_are_the_principal_components_of_the_model_s_own():
     tokens = Tokens(scale, 0)
     pictures, X, y, kept = tokens.draw(0)
     hidden = tokens.made[1].numpy()
-    assert hidden.shape == (13, 16, 384) and [len(x) for x in X] == [6, 3, 4] == [len(p) for p in pictures]
+    assert hidden.shape == (13, 16, 384) and [len(x) for x in X] == [6, 3, 4] == [
+        len(p) for p in pictures
+    ]
     pca = PCA(5).fit(hidden[:6].reshape(-1, 384))
     assert kept == pytest.approx(pca.explained_variance_ratio_.sum(), rel=1e-6)
     expected = pca.transform(hidden[6:9].reshape(-1, 384))
     scaled = X[1].flatten(0, 1).numpy()
     assert float(X[0].square().sum(2).mean()) == pytest.approx(1)
     ratio = np.linalg.norm(expected) / np.linalg.norm(scaled)
-    np.testing.assert_allclose(np.abs(scaled) * ratio, np.abs(expected), atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        np.abs(scaled) * ratio, np.abs(expected), atol=1e-6 * np.abs(expected).max()
+    )
     assert torch.equal(torch.cat(y), tokens.made[2])
 
 

@@ -1,4 +1,6 @@
-"""Attention that does not explain away: mixtures against scikit-learn, keys counted one by one, and a quick run."""
+"""Attention that does not explain away: mixtures against scikit-learn, keys counted one by one, and
+a quick run.
+"""
 
 import sys
 
@@ -44,7 +46,9 @@ def test_softmax_is_the_posterior_of_a_mixture_about_the_keys():
 
 def test_the_step_over_queries_is_the_posterior_of_a_mixture_about_the_queries():
     q, k = torch.randn(7, 9).double(), torch.randn(5, 9).double()
-    np.testing.assert_allclose((q @ k.T / 3).softmax(0).numpy().T, by_scikit_learn(k.numpy(), q.numpy()), atol=1e-12)
+    np.testing.assert_allclose(
+        (q @ k.T / 3).softmax(0).numpy().T, by_scikit_learn(k.numpy(), q.numpy()), atol=1e-12
+    )
     assert all(row["largest difference"] < 1e-12 for row in mixtures(6, 9, 4, 0))
 
 
@@ -56,17 +60,33 @@ def test_random_scores_keep_the_guarantee_that_softmax_breaks():
         assert row["doubly normalised: rows off 1"] < 1e-12
     assert rows[-1]["softmax: least · S"] < 1e-10
     torch.manual_seed(0)
-    s = rows[0]["scale of scores"] * torch.randn(20, 6, 6, generator=torch.Generator().manual_seed(6000), dtype=torch.float64)
+    s = rows[0]["scale of scores"] * torch.randn(
+        20, 6, 6, generator=torch.Generator().manual_seed(6000), dtype=torch.float64
+    )
     e = s.exp()
-    assert rows[0]["softmax: least · S"] == pytest.approx(6 * float((e / e.sum(2, keepdim=True)).sum(1).min()))
+    assert rows[0]["softmax: least · S"] == pytest.approx(
+        6 * float((e / e.sum(2, keepdim=True)).sum(1).min())
+    )
 
 
 def test_the_edge_of_the_guarantee_in_closed_form():
-    """Of the other keys: 1/S of the first query, and of each other query what its column of −2·strength leaves."""
+    """Of the other keys: 1/S of the first query, and of each other query what its column of
+    −2·strength leaves.
+    """
     S, c = 5, 3.0
     first = np.exp(np.array([0.0, *[-c] * (S - 1)]))  # scores of another query
-    xi = np.array([first[0] / (np.exp(c) + (S - 1)), *[np.exp(-c) / (np.exp(c) + (S - 1) * np.exp(-c))] * (S - 1)])
-    own = np.array([np.exp(c) / (np.exp(c) + (S - 1)), *[np.exp(c) / (np.exp(c) + (S - 1) * np.exp(-c))] * (S - 1)])
+    xi = np.array(
+        [
+            first[0] / (np.exp(c) + (S - 1)),
+            *[np.exp(-c) / (np.exp(c) + (S - 1) * np.exp(-c))] * (S - 1),
+        ]
+    )
+    own = np.array(
+        [
+            np.exp(c) / (np.exp(c) + (S - 1)),
+            *[np.exp(c) / (np.exp(c) + (S - 1) * np.exp(-c))] * (S - 1),
+        ]
+    )
     columns = own / own.sum() + (S - 1) * xi / xi.sum()
     assert tight(S, c)["doubly normalised: least · S"] == pytest.approx(S * columns.min())
     assert tight(S, 40.0)["doubly normalised: least · S"] == pytest.approx(1)
@@ -82,7 +102,9 @@ def test_weights_of_keys_are_counted():
     A[0, 1] = 0.25
     sums = KeyWeights(2, (0.25, 0.5))
     sums.add(A, torch.ones_like(A, dtype=torch.bool))
-    assert sums.below.tolist() == [[3, 3], [0, 0]] and sums.least.tolist() == [0, 1] and sums.keys == 4
+    assert (
+        sums.below.tolist() == [[3, 3], [0, 0]] and sums.least.tolist() == [0, 1] and sums.keys == 4
+    )
     assert float(sums.histogram.sum()) == 8 and float(sums.histogram[0]) == 3
 
 
@@ -126,7 +148,8 @@ def test_the_quick_run_judges_every_claim(quick):
     assert verdicts[6] == "reproduced" and verdicts[7:] == ["out of reach"] * 4
     assert len(quick[1].tables["training"]) == 6 and quick[1].tables["missing"] == []
     mixed = quick[1].tables["training"][2]
-    assert mixed["mechanism"] == "hybrid-normalised" and 0 < mixed["u"] < 1 and mixed["u"] != 0.5  # it is learned
+    # it is learned
+    assert mixed["mechanism"] == "hybrid-normalised" and 0 < mixed["u"] < 1 and mixed["u"] != 0.5
 
 
 def test_a_model_that_cannot_be_had_is_left_out_and_told(quick, monkeypatch, tmp_path):
@@ -153,8 +176,14 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
     folder, done = quick
     for name in ("random_keys", "model_keys"):
         monkeypatch.setattr(module(), name, lambda *_: pytest.fail("it is finished"))
-    monkeypatch.setattr(sys.modules["eigenlens.papers.doubly_normalised.training"], "train", lambda *_: pytest.fail("finished"))
-    assert PAPERS["doubly-normalised"](quick=True, out=folder, resume=True).record() == done.record()
+    monkeypatch.setattr(
+        sys.modules["eigenlens.papers.doubly_normalised.training"],
+        "train",
+        lambda *_: pytest.fail("finished"),
+    )
+    assert (
+        PAPERS["doubly-normalised"](quick=True, out=folder, resume=True).record() == done.record()
+    )
 
 
 def test_its_pictures_are_drawn(quick, tmp_path):

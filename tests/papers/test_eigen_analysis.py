@@ -1,4 +1,6 @@
-"""The quick reproduction on real weights, and the two computations it rests on, against explicit ones."""
+"""The quick reproduction on real weights, and the two computations it rests on, against explicit
+ones.
+"""
 
 import json
 
@@ -25,7 +27,9 @@ def sums(x):
 
 
 def explicit_rows(number, n=20, heads=2):
-    mixing = torch.randn(heads, 6, n, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    mixing = torch.randn(
+        heads, 6, n, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     noise = 0.4 * torch.randn(heads, number, n, dtype=torch.float64)
     return torch.randn(heads, number, 6, dtype=torch.float64) @ mixing + noise + 1.5
 
@@ -38,7 +42,9 @@ def test_the_error_in_closed_form_is_that_of_every_row_estimated(m):
         mean, covariance = fit[h].mean(0), fit[h].T.cov()
         keys = chosen_keys(covariance[None], m)[0]
         inner = covariance[keys][:, keys]
-        weights = covariance[:, keys] @ torch.linalg.inv(inner + RIDGE * inner.diagonal().mean() * torch.eye(m))
+        weights = covariance[:, keys] @ torch.linalg.inv(
+            inner + RIDGE * inner.diagonal().mean() * torch.eye(m)
+        )
         estimate = mean + (held[h][:, keys] - mean[keys]) @ weights.T
         estimate[:, keys] = held[h][:, keys]  # computed entries keep their exact value
         error = (estimate - held[h]).square().sum() / (held[h] - mean).square().sum()
@@ -76,7 +82,9 @@ def test_moments_are_those_of_captured_scores(lab):
             torch.testing.assert_close(x.covariance[h], rows.T.cov(), atol=1e-5, rtol=1e-4)
             torch.testing.assert_close(x.map[h], s[:, h].mean(0), atol=1e-5, rtol=1e-4)
             inner = (s[:, h] - s[:, h].mean(0)).reshape(-1, 24)
-            torch.testing.assert_close(x.within[h], inner.T @ inner / len(inner), atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(
+                x.within[h], inner.T @ inner / len(inner), atol=1e-5, rtol=1e-4
+            )
 
 
 def test_moments_of_an_approximated_model_are_of_its_true_scores(lab):
@@ -86,7 +94,8 @@ def test_moments_of_an_approximated_model_are_of_its_true_scores(lab):
     model.attend_with(make("interpolated", 0.125, model.config, found, learned=False))
     again = moments(model, task, batches=2, size=8, seed=5)
     model.attend_with(make("full", 1.0, model.config, found))
-    torch.testing.assert_close(again[0].covariance, found[0].covariance)  # the first layer sees the same queries and keys
+    # the first layer sees the same queries and keys
+    torch.testing.assert_close(again[0].covariance, found[0].covariance)
     assert not torch.allclose(again[1].covariance, found[1].covariance)
 
 
@@ -101,7 +110,9 @@ def test_every_mechanism_runs_in_the_model_and_counts_its_cost(lab, name):
     assert torch.isfinite(other(inputs)).all()
     assert torch.allclose(other(inputs), model(inputs), atol=1e-5) == (name == "full")
     cheap = {"mean only", "mean map", "uniform keys", "linformer", "nystrom"}
-    assert 0 < other.attention_cost(24) <= model.attention_cost(24) * (0.75 if name in cheap else 1.0)
+    assert (
+        0 < other.attention_cost(24) <= model.attention_cost(24) * (0.75 if name in cheap else 1.0)
+    )
 
 
 def test_an_unknown_mechanism_or_paper_is_named(lab):
@@ -115,9 +126,15 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     out = tmp_path / "paper"
     done = PAPERS["eigen-analysis"](True, out)
     assert [len(done.claims), len(done.tables["reconstruction"])] == [6, 4]
-    assert {claim.verdict for claim in done.claims} <= {"reproduced", "not reproduced", "out of reach"}
+    assert {claim.verdict for claim in done.claims} <= {
+        "reproduced",
+        "not reproduced",
+        "out of reach",
+    }
     rows, matrices, layers, models, estimated, _ = done.claims
-    assert rows.measured == np.median([row["centred 90%"] / row["n"] for row in done.tables["dimensions"]])
+    assert rows.measured == np.median(
+        [row["centred 90%"] / row["n"] for row in done.tables["dimensions"]]
+    )
     assert matrices.verdict == "out of reach"  # 48 inputs cannot tell
     assert (layers.verdict == "reproduced") == (layers.measured >= 3) and layers.measured > 1
     assert models.measured == pytest.approx(done.tables["between models"][0]["overlap"] * 64 / 4)
@@ -133,7 +150,9 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     assert stored == json.loads(json.dumps(done.record()))
     (out / "reproduction.json").unlink()
     steps = []
-    again = PAPERS["eigen-analysis"](True, out, report=lambda what, *_: steps.append(what), resume=True)
+    again = PAPERS["eigen-analysis"](
+        True, out, report=lambda what, *_: steps.append(what), resume=True
+    )
     assert steps == []  # nothing is trained or studied again
     assert again.record() == done.record()
     with pytest.raises(EigenlensError, match="already holds"):

@@ -1,4 +1,6 @@
-"""Papers on a cluster: their passes and parts are those of this process to the last bit, and what is in hand stays here."""
+"""Papers on a cluster: their passes and parts are those of this process to the last bit, and what
+is in hand stays here.
+"""
 
 import importlib
 from dataclasses import replace
@@ -31,7 +33,10 @@ def bert(tmp_path_factory):
 
 def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, bert):
     def rows():
-        return [head_rows(bert, 8, 16, "python-docs", 0), catalogue_map(bert, "python-docs", 16, 20, 0)]
+        return [
+            head_rows(bert, 8, 16, "python-docs", 0),
+            catalogue_map(bert, "python-docs", 16, 20, 0),
+        ]
 
     with engaged(cluster):
         there = rows()
@@ -43,7 +48,9 @@ def test_every_block_of_every_input_comes_back_in_order(cluster, bert):
     batches = [{"input_ids": torch.randint(1000, 20_000, (2, 12))} for _ in range(3)]
     with engaged(cluster):
         steps = block_steps(model, batches)
-    assert [(step.layer, step.input) for step in steps] == [(layer, i) for layer in range(2) for i in range(6)]
+    assert [(step.layer, step.input) for step in steps] == [
+        (layer, i) for layer in range(2) for i in range(6)
+    ]
     assert block_steps(model, batches) == steps
 
 
@@ -85,7 +92,9 @@ def asked(monkeypatch):
 
 def test_the_command_puts_its_engine_in_force(cluster, asked, tmp_path, run):
     address = cluster._client.scheduler.address
-    ended = run("reproduce", "small", "-o", tmp_path / "there", "--engine", "dask", "--scheduler", address)
+    ended = run(
+        "reproduce", "small", "-o", tmp_path / "there", "--engine", "dask", "--scheduler", address
+    )
     assert ended.code == 0, ended.err
     assert asked[0].remote and asked[0].scheduler == address and asked[0].on_failure == "stop"
     assert run("reproduce", "small", "-o", tmp_path / "here", "--on-failure", "partial").code == 0
@@ -96,7 +105,9 @@ def test_the_command_puts_its_engine_in_force(cluster, asked, tmp_path, run):
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    paper = Paper("none", "No paper", *[lab.Settings(1)] * 2, lambda *_: {}, lambda *_: (), lambda _: {})
+    paper = Paper(
+        "none", "No paper", *[lab.Settings(1)] * 2, lambda *_: {}, lambda *_: (), lambda _: {}
+    )
     folder = tmp_path / "paper"
     paper(out=folder)
     with locked(folder), pytest.raises(el.EigenlensError, match="another process is at work in"):
@@ -107,7 +118,9 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 def tables_of(module, changes, folder, on=None):
     """The tables of a paper at a small scale, made here or on a cluster."""
     with engaged(on):
-        return module.measure(replace(module.QUICK, **changes), Parts.begin(folder, {}), 0, Here(lambda *_: None))
+        return module.measure(
+            replace(module.QUICK, **changes), Parts.begin(folder, {}), 0, Here(lambda *_: None)
+        )
 
 
 @pytest.mark.parametrize(
@@ -118,12 +131,16 @@ def tables_of(module, changes, folder, on=None):
         ("gated", {"steps": 10, "seeds": 1, "characters": 20_000}),
     ],
 )
-def test_parts_made_on_a_cluster_are_those_of_this_process(cluster, tmp_path, paper, changes, monkeypatch):
+def test_parts_made_on_a_cluster_are_those_of_this_process(
+    cluster, tmp_path, paper, changes, monkeypatch
+):
     module = importlib.import_module(f"eigenlens.papers.{paper}")
     here = tables_of(module, changes, tmp_path / "here")
     monkeypatch.setattr(Parts, "part", only_what_is_there)
     there = tables_of(module, changes, tmp_path / "there", cluster)
-    assert {name: timeless(rows) for name, rows in there.items()} == {name: timeless(rows) for name, rows in here.items()}
+    assert {name: timeless(rows) for name, rows in there.items()} == {
+        name: timeless(rows) for name, rows in here.items()
+    }
 
 
 def only_what_is_there(self, name, make):

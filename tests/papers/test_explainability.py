@@ -1,4 +1,6 @@
-"""Relevance and the methods beside it, on labelled inputs: the data, the probe, tokens really taken away, the verdicts."""
+"""Relevance and the methods beside it, on labelled inputs: the data, the probe, tokens really taken
+away, the verdicts.
+"""
 
 import copy
 import json
@@ -16,9 +18,27 @@ from eigenlens.papers import PAPERS, Reproduction, explainability
 from eigenlens.papers.explainability import deletion, tasks
 from eigenlens.papers.explainability.checks import one_layer
 from eigenlens.papers.explainability.claims import claims_of
-from eigenlens.papers.explainability.labelled import CLOTHING, SENTIMENT, Labelled, labelled_pictures, labelled_reviews
-from eigenlens.papers.explainability.planted import AtClassToken, Planted, planted_run, rising_share, top_ranked
-from eigenlens.papers.explainability.probe import Probe, probe_logits, probe_of, regression, share_right
+from eigenlens.papers.explainability.labelled import (
+    CLOTHING,
+    SENTIMENT,
+    Labelled,
+    labelled_pictures,
+    labelled_reviews,
+)
+from eigenlens.papers.explainability.planted import (
+    AtClassToken,
+    Planted,
+    planted_run,
+    rising_share,
+    top_ranked,
+)
+from eigenlens.papers.explainability.probe import (
+    Probe,
+    probe_logits,
+    probe_of,
+    regression,
+    share_right,
+)
 from eigenlens.papers.explainability.stories import SURE, own_stories
 from eigenlens.papers.explainability.tables import area_rows, mean_interval, pair_rows
 from eigenlens.run.progress import silent
@@ -63,7 +83,11 @@ def test_reviews_have_the_label_that_people_gave_them(reviewed):
     assert not set(learn.texts) & set(asked.texts)
     lengths = asked.batch["attention_mask"].sum(1)
     assert int(lengths.min()) >= 12 and int(lengths.max()) <= 64
-    frame = [i for i, text in enumerate(model.tokenizer.convert_ids_to_tokens(asked.batch["input_ids"][0])) if text[0] == "["]
+    frame = [
+        i
+        for i, text in enumerate(model.tokenizer.convert_ids_to_tokens(asked.batch["input_ids"][0]))
+        if text[0] == "["
+    ]
     assert asked.keep[0].nonzero()[:, 0].tolist() == frame
 
 
@@ -73,7 +97,9 @@ def test_parts_of_reviews_lose_only_padding(reviewed):
     for part in learn.parts(7):
         T = part.batch["input_ids"].shape[1]
         assert T == int(part.batch["attention_mask"].sum(1).max()) == part.keep.shape[1]
-        torch.testing.assert_close(part.batch["input_ids"], learn.batch["input_ids"][rows : rows + len(part), :T])
+        torch.testing.assert_close(
+            part.batch["input_ids"], learn.batch["input_ids"][rows : rows + len(part), :T]
+        )
         rows += len(part)
     assert rows == len(learn)
 
@@ -93,9 +119,12 @@ def test_pictures_are_those_of_the_data_set(pictured):
         places = chosen.permutation(60_000)[: len(learn)]
         if first:
             places = first + chosen.permutation(10_000)[: len(asked)]
-        assert [found[i][1] for i in places] == part.labels.tolist() and all(first <= i < last for i in places)
+        assert [found[i][1] for i in places] == part.labels.tolist() and all(
+            first <= i < last for i in places
+        )
         grey = part.batch["pixel_values"][:, 0] * spread[0] + mean[0]
-        small = torch.nn.functional.avg_pool2d(grey[:, None], 14)[:, 0] * 255  # a patch is 4 × 4 pixels of the data set
+        # a patch is 4 × 4 pixels of the data set
+        small = torch.nn.functional.avg_pool2d(grey[:, None], 14)[:, 0] * 255
         for picture, place in zip(small, places):
             blocks = found[place][0].reshape(7, 4, 7, 4).mean((1, 3))
             assert np.corrcoef(picture.numpy().ravel(), blocks.ravel())[0, 1] > 0.98
@@ -105,11 +134,15 @@ def test_pictures_are_those_of_the_data_set(pictured):
 def test_the_regression_is_scikit_learns():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(120, 6, generator=generator) * torch.tensor([1.0, 5, 0.1, 2, 1, 3]) + 4
-    labels = (x[:, 0] + x[:, 3] + torch.randn(120, generator=generator) > 8).long() + (x[:, 1] > 8).long()
+    labels = (x[:, 0] + x[:, 3] + torch.randn(120, generator=generator) > 8).long() + (
+        x[:, 1] > 8
+    ).long()
     strength = 0.05
     W, b = regression(x, labels, 3, strength)
     scaled = ((x - x.mean(0)) / x.std(0, correction=0)).numpy().astype(float)
-    theirs = LogisticRegression(C=1 / (strength * 120), max_iter=10_000, tol=1e-12).fit(scaled, labels.numpy())
+    theirs = LogisticRegression(C=1 / (strength * 120), max_iter=10_000, tol=1e-12).fit(
+        scaled, labels.numpy()
+    )
     ours = (x.double() @ W + b).softmax(1).numpy()
     np.testing.assert_allclose(ours, theirs.predict_proba(scaled), atol=1e-5)
 
@@ -195,7 +228,10 @@ def test_one_layer_under_a_probe_has_relevance_i_plus_a(reviewed):
 def test_stories_end_where_the_model_is_sure():
     model = of_catalogue("stories15m")
     found = own_stories(model, 3, 12, 0)
-    assert found.batch["input_ids"].shape == (3, 12) and (found.batch["input_ids"][:, 0] == model.tokenizer.bos_token_id).all()
+    assert (
+        found.batch["input_ids"].shape == (3, 12)
+        and (found.batch["input_ids"][:, 0] == model.tokenizer.bos_token_id).all()
+    )
     with torch.no_grad():
         for ids, label in zip(found.batch["input_ids"], found.labels):
             p = model.module(input_ids=ids[None]).logits[0, -1].softmax(0)
@@ -214,11 +250,16 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error():
 
 
 def test_gains_are_above_zero_where_the_method_is_better():
-    good, bad = {"positive": [0.1, 0.2], "negative": [0.9, 0.8]}, {"positive": [0.5, 0.3], "negative": [0.6, 0.7]}
+    good, bad = (
+        {"positive": [0.1, 0.2], "negative": [0.9, 0.8]},
+        {"positive": [0.5, 0.3], "negative": [0.6, 0.7]},
+    )
     areas = {"relevance": good, "attention": bad}
     found = {"areas": areas, "right": areas}
     rows = {row["order"]: row for row in pair_rows("toy", found, "relevance")}
-    assert rows["positive"]["gain"] == pytest.approx(0.25) and rows["negative"]["gain"] == pytest.approx(0.2)
+    assert rows["positive"]["gain"] == pytest.approx(0.25) and rows["negative"][
+        "gain"
+    ] == pytest.approx(0.2)
     assert all(row["gain"] < 0 for row in pair_rows("toy", found, "attention"))
     assert area_rows("toy", found)[1]["positive"] == pytest.approx(0.4)
 
@@ -228,7 +269,9 @@ def test_the_planted_token_is_the_class_and_the_only_one(read):
     task = Planted(read, seed=3)
     tokens, rows = task.test.inputs, torch.arange(len(task.test.inputs))
     assert torch.equal(tokens[rows, task.places], task.labels)
-    assert ((tokens < task.classes).sum(1) == 1).all() and (tokens[:, 0] == task.vocabulary - 1).all()
+    assert ((tokens < task.classes).sum(1) == 1).all() and (
+        tokens[:, 0] == task.vocabulary - 1
+    ).all()
 
 
 def test_a_tie_is_no_first_rank():
@@ -250,16 +293,20 @@ def test_the_attention_that_relevance_counts_is_that_with_a_rising_score():
     p = model.read(model.norm(x))[:, 0].softmax(1).amax(1)
     (slope,) = torch.autograd.grad((p / (1 - p)).log().sum(), A)
     rows = torch.arange(20)
-    weights, rises = A.detach()[rows, :, 0, task.places], slope[rows, :, 0, task.places] > 0  # (20, H)
+    # (20, H)
+    weights, rises = A.detach()[rows, :, 0, task.places], slope[rows, :, 0, task.places] > 0
     assert found == pytest.approx(float((weights * rises).sum() / weights.sum()), abs=1e-5)
 
 
 def test_a_model_that_has_learned_the_planted_token_shows_it_to_its_operator():
     run = planted_run(
         "pre-norm", "class token", layers=1, steps=200, inputs=40, draws=2, seed=0, report=silent
-    )  # fmt: skip
+    )
     assert run["accuracy"] > 0.95 and run["top"]["TensorLens In+Out"] >= 0.95
-    mean = {name: {order: np.mean(x) for order, x in areas.items()} for name, areas in run["areas"].items()}
+    mean = {
+        name: {order: np.mean(x) for order, x in areas.items()}
+        for name, areas in run["areas"].items()
+    }
     lens, chance = mean["TensorLens In+Out"], mean["random"]
     assert lens["positive"] < chance["positive"] and chance["negative"] < lens["negative"]
     assert run["top"]["random"] < 0.4
@@ -274,18 +321,26 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(run.record()))
     made = explainability.charts(run.tables)
-    assert list(made) == ["deletion", "accuracy", "areas", "planted"] and all(chart.to_dict() for chart in made.values())
+    assert list(made) == ["deletion", "accuracy", "areas", "planted"] and all(
+        chart.to_dict() for chart in made.values()
+    )
 
 
 def test_curves_begin_and_end_alike_for_all_methods(done):
     run, _ = done
     for task in ("reviews", "clothing", "stories"):
         for fraction in (0, 1):
-            values = [row["probability"] for row in run.tables["curves"] if (row["task"], row["fraction"]) == (task, fraction)]
+            values = [
+                row["probability"]
+                for row in run.tables["curves"]
+                if (row["task"], row["fraction"]) == (task, fraction)
+            ]
             assert len(values) == 20 and max(values) - min(values) < 1e-9
     areas = {row["method"]: row for row in run.tables["areas"] if row["task"] == "reviews"}
     curve = [
-        row for row in run.tables["curves"] if (row["task"], row["method"], row["order"]) == ("reviews", "rollout", "positive")
+        row
+        for row in run.tables["curves"]
+        if (row["task"], row["method"], row["order"]) == ("reviews", "rollout", "positive")
     ]
     area = np.trapezoid([row["probability"] for row in curve], [row["fraction"] for row in curve])
     assert areas["rollout"]["positive"] == pytest.approx(area)

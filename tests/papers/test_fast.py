@@ -1,4 +1,6 @@
-"""The reproduction of fastmax: its miniature runs, its mathematics holds, and its numbers are plain definitions."""
+"""The reproduction of fastmax: its miniature runs, its mathematics holds, and its numbers are plain
+definitions.
+"""
 
 import json
 import math
@@ -15,11 +17,18 @@ from eigenlens.papers.fast.claims import break_even
 from eigenlens.papers.pictures import charts
 
 FACTS = (
-    "the factorised form is the formula", "so are its gradients", "rows sum to one", "the rank of A is at most C(D+p, p)",
-    "the kernel of second order is positive", "the kernel of first order is not, without a normalisation",
-    "unit vectors: no key gets more than 5/(N+4) of a query (p=2)", "a normalisation by token keeps the future out",
-    "a maximum over all tokens lets it in", "p=1: operations grow at most with D^2", "p=2: operations grow at most with D^3",
-)  # fmt: skip
+    "the factorised form is the formula",
+    "so are its gradients",
+    "rows sum to one",
+    "the rank of A is at most C(D+p, p)",
+    "the kernel of second order is positive",
+    "the kernel of first order is not, without a normalisation",
+    "unit vectors: no key gets more than 5/(N+4) of a query (p=2)",
+    "a normalisation by token keeps the future out",
+    "a maximum over all tokens lets it in",
+    "p=1: operations grow at most with D^2",
+    "p=2: operations grow at most with D^3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +44,25 @@ def done(folder):
 def test_the_mathematics_is_reproduced(done):
     verdicts = {claim.claim: claim.verdict for claim in done.claims}
     assert {claim: verdicts[claim] for claim in FACTS} == dict.fromkeys(FACTS, "reproduced")
-    assert len(verdicts) == len(done.claims) == len(FACTS) + 6  # start (2) and clock (4): measured, not asserted
+    # start (2) and clock (4): measured, not asserted
+    assert len(verdicts) == len(done.claims) == len(FACTS) + 6
     assert "miniature" in done.notes[0]
     again = Reproduction.from_record(json.loads(json.dumps(done.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(done.record()))
 
 
 def test_a_finished_part_is_not_done_again(done, folder, monkeypatch):
-    for name in ("agreement", "ranks", "kernels", "starts", "random_models", "sharpest", "leaks", "times", "operations"):
+    for name in (
+        "agreement",
+        "ranks",
+        "kernels",
+        "starts",
+        "random_models",
+        "sharpest",
+        "leaks",
+        "times",
+        "operations",
+    ):
         monkeypatch.setattr(fast_measures, name, lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(fast_measures, "train", lambda *_, **__: pytest.fail("done again"))
     assert PAPERS["fast"](True, folder, resume=True).record() == done.record()
@@ -67,7 +87,9 @@ def test_the_start_is_measured_as_numpy_does(done):
     f = 1 + q @ k.T + (q @ k.T) ** 2 / 2
     A = f / f.sum(1, keepdims=True)
     found = rows["fastmax p=2", 128, 16]
-    assert found["entropy / ln N"] == pytest.approx(-(A * np.log(A)).sum(1).mean() / np.log(128), abs=1e-5)
+    assert found["entropy / ln N"] == pytest.approx(
+        -(A * np.log(A)).sum(1).mean() / np.log(128), abs=1e-5
+    )
     singular = np.linalg.svd(A, compute_uv=False)
     assert found["s1"] == pytest.approx(singular[0], abs=1e-4)
     assert found["s2 √N"] == pytest.approx(singular[1] * 128**0.5, abs=1e-3)
@@ -103,12 +125,28 @@ def test_the_break_even_of_known_curves():
 
 def test_training_rows_are_means_over_seeds():
     rows = [
-        {"task": "sort", "mechanism": "softmax", "seed": s, "step": step, "loss": s + step, "accuracy": 0.5 + 0.1 * s,
-         "entropy / ln N": 0.2 * s if step == 2 else None}
-        for s in (0, 1) for step in (1, 2)
-    ]  # fmt: skip
+        {
+            "task": "sort",
+            "mechanism": "softmax",
+            "seed": s,
+            "step": step,
+            "loss": s + step,
+            "accuracy": 0.5 + 0.1 * s,
+            "entropy / ln N": 0.2 * s if step == 2 else None,
+        }
+        for s in (0, 1)
+        for step in (1, 2)
+    ]
     assert trained_rows(rows) == [
-        {"task": "sort", "mechanism": "softmax", "loss": 2.5, "accuracy": 0.55, "entropy / ln N": 0.1, "low": 2, "high": 3,
-         "seeds": 2}
-    ]  # fmt: skip
+        {
+            "task": "sort",
+            "mechanism": "softmax",
+            "loss": 2.5,
+            "accuracy": 0.55,
+            "entropy / ln N": 0.1,
+            "low": 2,
+            "high": 3,
+            "seeds": 2,
+        }
+    ]
     assert [row["accuracy"] for row in mean_curves(rows, "sort")] == [0.55, 0.55]

@@ -1,4 +1,6 @@
-"""Gates: what is exact is exact, the miniature runs from end to end, and a run that goes on does nothing twice."""
+"""Gates: what is exact is exact, the miniature runs from end to end, and a run that goes on does
+nothing twice.
+"""
 
 import json
 from dataclasses import replace
@@ -32,13 +34,18 @@ def test_what_is_exact_is_reproduced(reproduction, text):
 def test_every_gate_is_trained_from_every_seed_and_looked_into(reproduction):
     rows = reproduction[0].tables["runs"]
     assert {(row["gate"], row["seed"]) for row in rows} == {
-        (gate, seed) for gate in ("none", "G1", "G1-head", "G2", "G3", "G4", "G5") for seed in (0, 1)
+        (gate, seed)
+        for gate in ("none", "G1", "G1-head", "G2", "G3", "G4", "G5")
+        for seed in (0, 1)
     }
     for row in rows:
         assert (row["mean_gate"] is None) == (row["gate"] == "none")
         assert 0 < row["first_token"] < 1 and row["largest_activation"] > 0 and row["loss"] < 5
     weights = {row["gate"]: row["weights"] for row in rows}
-    assert weights["G1"] - weights["none"] == 2 * 32 * 32 and weights["G1-head"] - weights["none"] == 2 * 32 * 2
+    assert (
+        weights["G1"] - weights["none"] == 2 * 32 * 32
+        and weights["G1-head"] - weights["none"] == 2 * 32 * 2
+    )
 
 
 def test_published_figures_of_large_models_are_out_of_reach(reproduction):
@@ -47,9 +54,13 @@ def test_published_figures_of_large_models_are_out_of_reach(reproduction):
     rows = {(row["gate"], row["seed"]): row for row in reproduction[0].tables["runs"]}
     ratio = [rows["G2", seed]["first_token"] / rows["none", seed]["first_token"] for seed in (0, 1)]
     claim = of(reproduction[0], "G2 changes the attention to the first token")
-    assert claim.measured == pytest.approx(sum(ratio) / 2) and claim.interval == pytest.approx((min(ratio), max(ratio)))
+    assert claim.measured == pytest.approx(sum(ratio) / 2) and claim.interval == pytest.approx(
+        (min(ratio), max(ratio))
+    )
     perplexity = [np.exp(rows["G1", s]["loss"]) / np.exp(rows["none", s]["loss"]) for s in (0, 1)]
-    assert of(reproduction[0], "G1 changes the perplexity").measured == pytest.approx(sum(perplexity) / 2)
+    assert of(reproduction[0], "G1 changes the perplexity").measured == pytest.approx(
+        sum(perplexity) / 2
+    )
 
 
 def test_a_run_that_goes_on_does_nothing_twice(reproduction, monkeypatch):
@@ -68,7 +79,9 @@ def test_the_pictures_show_every_model(reproduction):
 
 
 def test_the_sum_over_routes_is_the_sum_of_loops():
-    """`out[i,c] = Σ_h Σ_e Σ_j A_ij g_ie v_je W_O[h,e,c]`, every number by itself, against the layer's own output."""
+    """`out[i,c] = Σ_h Σ_e Σ_j A_ij g_ie v_je W_O[h,e,c]`, every number by itself, against the
+    layer's own output.
+    """
     made, x = layer("G1", 3, width=6, heads=2), stream(4, 3, width=6)[:1]
     with torch.no_grad():
         rows = x[0] @ made.project.weight.T + made.project.bias
@@ -82,7 +95,9 @@ def test_the_sum_over_routes_is_the_sum_of_loops():
             g = 1 / (1 + np.exp(-x[0, i].numpy() @ made.gate.weight[:, h].detach().numpy()))
             for e in range(3):
                 for j in range(i + 1):
-                    found[i] += A[j] * g[e] * v[j, e] * made.out.weight[:, 3 * h + e].detach().numpy()
+                    found[i] += (
+                        A[j] * g[e] * v[j, e] * made.out.weight[:, 3 * h + e].detach().numpy()
+                    )
     np.testing.assert_allclose(wanted.numpy(), found, atol=1e-12)
     assert checks.decomposition("G1", 9, 5) < 1e-10
 
@@ -93,14 +108,22 @@ def test_a_zero_gate_halves_and_others_do_not():
     assert checks.wide_open("G3", 7, 0) < 1e-12
 
 
-@pytest.mark.parametrize(("gate", "n", "expected"), [(None, 9, 1), ("G1-head", 9, 1), ("G1", 3, 3), ("G1", 9, 6), ("G1", 1, 1)])
+@pytest.mark.parametrize(
+    ("gate", "n", "expected"),
+    [(None, 9, 1), ("G1-head", 9, 1), ("G1", 3, 3), ("G1", 9, 6), ("G1", 1, 1)],
+)
 def test_the_span_of_the_maps(gate, n, expected):
-    """Against the rank of the gates themselves: the maps `w_e ⊗ o_e` are independent where heads are narrower than the stream."""
+    """Against the rank of the gates themselves: the maps `w_e ⊗ o_e` are independent where heads
+    are narrower than the stream.
+    """
     assert checks.span(gate, n, 2, width=12, heads=2) == expected
     if gate is not None:
         with torch.no_grad():
             g = layer(gate, 2, width=12, heads=2).gate.values(stream(n, 2, width=12)[:1])[0, 0]
-        assert int(np.linalg.matrix_rank(g.expand(n, 6).numpy() if gate == "G1" else g.numpy())) == expected
+        assert (
+            int(np.linalg.matrix_rank(g.expand(n, 6).numpy() if gate == "G1" else g.numpy()))
+            == expected
+        )
 
 
 def test_even_attention_gives_the_first_token_what_a_model_of_equal_scores_does():
@@ -109,7 +132,10 @@ def test_even_attention_gives_the_first_token_what_a_model_of_equal_scores_does(
 
 
 def test_the_claim_about_sinks_follows_the_models():
-    rows = [{"gate": f"G{i}", "seed": 0, "mean_gate": i / 12, "first_token": (i / 12) ** 2} for i in range(1, 12)]
+    rows = [
+        {"gate": f"G{i}", "seed": 0, "mean_gate": i / 12, "first_token": (i / 12) ** 2}
+        for i in range(1, 12)
+    ]
     rows.append({"gate": "none", "seed": 0, "mean_gate": None, "first_token": 0.123, "even": 0.045})
     assert "gets 0.123, and 0.045 if" in claims._sink({"runs": rows}).note
     assert claims._sink({"runs": rows}).verdict == "reproduced"
@@ -125,9 +151,13 @@ def test_what_is_seen_inside_is_what_the_model_computes():
     found = module.inside(model, task)
     gates, first, largest = [], [], []
     for block in model.blocks:
-        block.register_forward_hook(lambda _, given, out: largest.append(float(out.detach().abs().max())))
+        block.register_forward_hook(
+            lambda _, given, out: largest.append(float(out.detach().abs().max()))
+        )
         block.attention.gate.register_forward_hook(
-            lambda gate, given, out: gates.append(torch.sigmoid(given[0] @ gate.weight.flatten(1)).detach().mean())
+            lambda gate, given, out: gates.append(
+                torch.sigmoid(given[0] @ gate.weight.flatten(1)).detach().mean()
+            )
         )
     with torch.no_grad():
         for batch in task.held_out():

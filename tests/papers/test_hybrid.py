@@ -1,4 +1,6 @@
-"""The hybrid reproduction: the construction composes exactly, states are those of their rules, verdicts follow from numbers."""
+"""The hybrid reproduction: the construction composes exactly, states are those of their rules,
+verdicts follow from numbers.
+"""
 
 import itertools
 import json
@@ -13,7 +15,14 @@ from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.hybrid import composition as hybrid_composition
 from eigenlens.papers.hybrid import training as hybrid_training
 from eigenlens.papers.hybrid.claims import claims_of
-from eigenlens.papers.hybrid.composition import SHARP, Stream, answers, compositions, layers, written
+from eigenlens.papers.hybrid.composition import (
+    SHARP,
+    Stream,
+    answers,
+    compositions,
+    layers,
+    written,
+)
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
 from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
 
@@ -51,7 +60,12 @@ def test_every_picture_can_be_drawn(done):
 
 
 def test_finished_parts_are_not_done_again(done, folder, monkeypatch):
-    for module, name in ((hybrid, "compositions"), (hybrid, "capacity"), (hybrid, "equality"), (hybrid, "speed")):
+    for module, name in (
+        (hybrid, "compositions"),
+        (hybrid, "capacity"),
+        (hybrid, "equality"),
+        (hybrid, "speed"),
+    ):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(hybrid_training, "train", lambda *_, **__: pytest.fail("done again"))
     assert hybrid.paper(True, folder, resume=True).record() == done.record()
@@ -87,7 +101,9 @@ def test_what_a_query_holds_on_the_way_is_the_code_to_the_last_bit():
 
 
 def test_the_first_layer_looks_at_the_token_before_and_the_others_at_one_entry():
-    """The patterns by hand: a masked softmax of the layer's own scores puts all weight on one token, the right one."""
+    """The patterns by hand: a masked softmax of the layer's own scores puts all weight on one
+    token, the right one.
+    """
     N, L = 8, 2
     generator = torch.Generator().manual_seed(1)
     tables = torch.randint(N, (1, L, N), generator=generator)
@@ -97,12 +113,19 @@ def test_the_first_layer_looks_at_the_token_before_and_the_others_at_one_entry()
         scores = (x @ layer.W_Q + layer.b) @ (x @ layer.W_K).transpose(1, 2) * SHARP
         A = scores.masked_fill(~torch.ones(n, n, dtype=torch.bool).tril(), -torch.inf).softmax(2)[0]
         if depth == 0:
-            assert torch.equal(A[1:].argmax(1), torch.arange(n - 1)) and float(A[1:].max(1).values.min()) == 1.0
+            assert (
+                torch.equal(A[1:].argmax(1), torch.arange(n - 1))
+                and float(A[1:].max(1).values.min()) == 1.0
+            )
         else:
             chosen = A[-N:].argmax(1)
             assert float(A[-N:].max(1).values.min()) == 1.0
-            assert torch.equal(x[0, chosen, stream.at["of l"]].argmax(1), torch.full((N,), depth - 1))
-            assert torch.equal(x[0, chosen, stream.at["of x"]], x[0, -N:, stream.at[f"z{depth - 1}"]])
+            assert torch.equal(
+                x[0, chosen, stream.at["of l"]].argmax(1), torch.full((N,), depth - 1)
+            )
+            assert torch.equal(
+                x[0, chosen, stream.at["of x"]], x[0, -N:, stream.at[f"z{depth - 1}"]]
+            )
         x = layer(x)
 
 
@@ -123,7 +146,10 @@ def test_a_look_up_by_a_state_is_least_squares_on_the_table():
 def test_codes_are_distinct_and_read_back():
     for N in (2, 8, 256):
         code = codes(N)
-        assert code.shape == (N, (N - 1).bit_length()) and len({tuple(row) for row in code.tolist()}) == N
+        assert (
+            code.shape == (N, (N - 1).bit_length())
+            and len({tuple(row) for row in code.tolist()}) == N
+        )
         assert torch.equal(decoded(code * 0.3, N), torch.arange(N))
 
 
@@ -136,7 +162,9 @@ def test_states_hold_what_their_rules_write():
     for key, value in zip(k.numpy(), v.numpy()):
         S = S + np.outer(value - S @ key, key)
     np.testing.assert_allclose(read_back(k, v, "delta rule"), k.numpy() @ S.T, atol=1e-10)
-    np.testing.assert_allclose(read_back(k, v, "sum of pairs"), k.numpy() @ (k.numpy().T @ v.numpy()), atol=1e-10)
+    np.testing.assert_allclose(
+        read_back(k, v, "sum of pairs"), k.numpy() @ (k.numpy().T @ v.numpy()), atol=1e-10
+    )
 
 
 def test_the_best_state_leaves_one_minus_width_over_pairs():
@@ -144,15 +172,19 @@ def test_the_best_state_leaves_one_minus_width_over_pairs():
     for N in (8, 16, 64):
         assert rows["best state", N]["left"] == pytest.approx(1 - 8 / N, abs=0.01)
         assert rows["softmax", N]["high"] <= 1e-12
-        assert rows["delta rule", N]["left"] >= rows["best state", N]["left"]  # it is one of the states
+        # it is one of the states
+        assert rows["delta rule", N]["left"] >= rows["best state", N]["left"]
 
 
 def test_accuracies_are_counted_over_every_query(monkeypatch):
     """Answers that are right for even queries only are right half of the time."""
     monkeypatch.setattr(
-        hybrid_composition, "answers",
-        lambda tables, *_: torch.where(torch.arange(8) % 2 == 0, tables[:, 0], (tables[:, 0] + 1) % 8),
-    )  # fmt: skip
+        hybrid_composition,
+        "answers",
+        lambda tables, *_: torch.where(
+            torch.arange(8) % 2 == 0, tables[:, 0], (tables[:, 0] + 1) % 8
+        ),
+    )
     rows = compositions([8], 1, 4, 2, 0)
     assert [row["accuracy"] for row in rows] == [0.5, 0.5]
     assert [(row["full"], row["linear"]) for row in rows] == [(0, 1), (1, 0)]
@@ -175,7 +207,10 @@ def test_verdicts_follow_from_the_numbers(done):
         row["milliseconds"] = row["tokens"] ** (1.1 if "softmax" not in row["form"] else 2.0)
     found = verdicts(claims_of(tables, False))
     assert found["the chunked form is linear in length"] == "reproduced"
-    assert found["trained from scratch, full layers compose and as many linear ones do not"] == "out of reach"
+    assert (
+        found["trained from scratch, full layers compose and as many linear ones do not"]
+        == "out of reach"
+    )
     for row in tables["speed"]:
         row["milliseconds"] = row["tokens"] ** 1.2
     next(row for row in tables["composition"] if row["linear"] == 0)["accuracy"] = 0.999
@@ -183,7 +218,9 @@ def test_verdicts_follow_from_the_numbers(done):
     tables["equality"][0]["outputs"] = 2e-5
     found = verdicts(claims_of(tables, False))
     for name in (
-        "the chunked form is linear in length", "L + 1 full layers compose L functions", "hot softmax holds every pair",
+        "the chunked form is linear in length",
+        "L + 1 full layers compose L functions",
+        "hot softmax holds every pair",
         "chunks of tokens give the recurrence: outputs",
-    ):  # fmt: skip
+    ):
         assert found[name] == "not reproduced"

@@ -1,4 +1,6 @@
-"""Induction heads: the quick run end to end, its tables against definitions, and verdicts that follow from the numbers."""
+"""Induction heads: the quick run end to end, its tables against definitions, and verdicts that
+follow from the numbers.
+"""
 
 import json
 
@@ -48,7 +50,9 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(run.record()))
     pictures = module.charts(run.tables)
-    assert set(pictures) == {"training", "heads", "ablation"} and all(chart.to_dict() for chart in pictures.values())
+    assert set(pictures) == {"training", "heads", "ablation"} and all(
+        chart.to_dict() for chart in pictures.values()
+    )
 
 
 def test_what_is_finished_is_not_done_again(done, monkeypatch):
@@ -92,7 +96,10 @@ def test_the_table_is_mean_least_and_largest_of_the_seeds():
     assert [row["epoch"] for row in rows] == [3, 10]
     for row in rows:
         values = [run["rows"][row["epoch"]]["a"] for run in runs]
-        assert row["a"] == pytest.approx(sum(values) / 2) and (row["a low"], row["a high"]) == (min(values), max(values))
+        assert row["a"] == pytest.approx(sum(values) / 2) and (row["a low"], row["a high"]) == (
+            min(values),
+            max(values),
+        )
         assert (row["published p"], row["published a"]) == PUBLISHED[row["epoch"]]
     for run in runs:
         after = [row["p"] for row in run["rows"] if row["epoch"] >= run["p > .99"]]
@@ -102,30 +109,47 @@ def test_the_table_is_mean_least_and_largest_of_the_seeds():
 def test_each_stage_moves_its_own_number_alone():
     c, W, a = stages(300, 0, 10)
     assert (c["learns"], W["learns"], a["learns"]) == ("c", "W", "a")
-    assert c["copies"] == pytest.approx(0.9008, abs=1e-3) and c["a"] == W["a"] == 0.01 and c["p"] > 0.9
-    assert W["p"] == c["p"] and W["copies"] > c["copies"] and a["copies"] == W["copies"] and a["a"] > 1
+    assert (
+        c["copies"] == pytest.approx(0.9008, abs=1e-3) and c["a"] == W["a"] == 0.01 and c["p"] > 0.9
+    )
+    assert (
+        W["p"] == c["p"] and W["copies"] > c["copies"] and a["copies"] == W["copies"] and a["a"] > 1
+    )
 
 
 def test_other_parents_and_none():
     rows = {row["true parents"]: row for row in others(500, 0, 40)}
     assert len(rows) == 7
-    assert all(row["largest p"] == name and row["p of the true"] > 0.95 for name, row in rows.items() if name != "none")
+    assert all(
+        row["largest p"] == name and row["p of the true"] > 0.95
+        for name, row in rows.items()
+        if name != "none"
+    )
     assert abs(rows["none"]["a"]) < 0.1 and rows["−1, −2"]["off"] < rows["−1, −2"]["off at first"]
 
 
 def test_heads_made_by_hand_do_one_thing_each():
     rows = {row["head"]: row for row in exact()}
-    for name, score in (("perfect induction", "prefix"), ("duplicate token", "duplicate"), ("previous token", "previous")):
+    for name, score in (
+        ("perfect induction", "prefix"),
+        ("duplicate token", "duplicate"),
+        ("previous token", "previous"),
+    ):
         assert rows[name][score] == 1.0
     assert rows["perfect induction"]["stripe"] == 1.0
-    assert rows["uniform, causal"]["stripe"] == pytest.approx(sum(1 / t for t in range(50, 101)) / 51)
+    assert rows["uniform, causal"]["stripe"] == pytest.approx(
+        sum(1 / t for t in range(50, 101)) / 51
+    )
 
 
 def test_a_head_that_is_left_out_writes_nothing():
     """Zeroed outputs are those of a model whose output projection has no columns for the head."""
     model = load(small_llama())
     settings = {"block": 10, "inputs": 2}
-    whole, without = probed(model, Induction(**settings)), probed(model, Induction(**settings), [("self", 0, 1)])
+    whole, without = (
+        probed(model, Induction(**settings)),
+        probed(model, Induction(**settings), [("self", 0, 1)]),
+    )
     projection = model.backbone.layers[0].self_attn.o_proj.weight
     D = projection.shape[1] // 4
     with torch.no_grad():

@@ -25,7 +25,7 @@ from eigenlens.papers.mind_the_gap.models import (
     start,
     uniform,
     weigh,
-)  # fmt: skip
+)
 from eigenlens.papers.pictures import draw
 from eigenlens.sources.models import load
 
@@ -43,20 +43,31 @@ def test_the_spectrum_of_four_hundred_tokens():
     assert abs(mean["s1"] - 1) < 0.01
     assert 1.9 < mean["s2·√T"] < 2.3
     assert 0.9 < mean["λ2·√T"] < 1.1
-    assert mean["removed s1·√T"] == pytest.approx(mean["s2·√T"], rel=0.01)  # what is left is the bulk
+    # what is left is the bulk
+    assert mean["removed s1·√T"] == pytest.approx(mean["s2·√T"], rel=0.01)
 
 
 def test_the_spectrum_of_a_matrix_that_is_known():
-    """Half of the identity and half of the uniform matrix: eigenvalues 1 and ½, and without the uniform part ½ and 0."""
+    """Half of the identity and half of the uniform matrix: eigenvalues 1 and ½, and without the
+    uniform part ½ and 0.
+    """
     A = 0.5 * torch.eye(9, dtype=torch.float64) + 0.5 * uniform(9)
-    assert spectrum(A) == pytest.approx({"s1": 1.0, "s2·√T": 1.5, "λ2·√T": 1.5, "removed s1·√T": 1.5})
+    assert spectrum(A) == pytest.approx(
+        {"s1": 1.0, "s2·√T": 1.5, "λ2·√T": 1.5, "removed s1·√T": 1.5}
+    )
 
 
 def test_the_bulk_of_key_query_attention_shrinks_with_the_square_root():
     rows = [
         {
             "T": T,
-            "s2": sum(spectrum(attention_of("key-query", T, T, generator(s, T)))["s2·√T"] for s in range(4)) / math.sqrt(T),
+            "s2": (
+                sum(
+                    spectrum(attention_of("key-query", T, T, generator(s, T)))["s2·√T"]
+                    for s in range(4)
+                )
+                / math.sqrt(T)
+            ),
         }
         for T in (64, 128, 256)
     ]
@@ -88,7 +99,10 @@ def test_tokens_that_are_all_equal_vanish_without_the_outlier():
 def test_one_layer_collapses_and_without_the_outlier_does_not():
     """As the sheet has it: below 1.1 before and above 10 after, at 400 tokens."""
     X, W = start(400, 400, 1, 0)
-    before, after = (stable_rank(layers(X, W, weigh("Markov", 400, 0), Variant(removed))[0]) for removed in (False, True))
+    before, after = (
+        stable_rank(layers(X, W, weigh("Markov", 400, 0), Variant(removed))[0])
+        for removed in (False, True)
+    )
     assert before < 1.1 and after > 10
 
 
@@ -98,9 +112,13 @@ def test_layers_are_the_formula_of_each_variant():
     for variant in VARIANTS:
         Y = X
         for attention, weight in zip(A, W):
-            out = (attention - (1 / 12 if variant.removed else 0)) @ Y @ weight + (Y if variant.skip else 0)
+            out = (attention - (1 / 12 if variant.removed else 0)) @ Y @ weight + (
+                Y if variant.skip else 0
+            )
             if variant.norm:
-                out = (out - out.mean(1, keepdim=True)) / (out.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+                out = (out - out.mean(1, keepdim=True)) / (
+                    out.var(1, correction=0, keepdim=True) + 1e-5
+                ).sqrt()
             Y = out
         torch.testing.assert_close(layers(X, W, weigh("Markov", 12, 0), variant)[-1], Y)
 
@@ -109,19 +127,27 @@ def test_layers_are_the_formula_of_each_variant():
 def test_gradient_norms_are_those_of_the_whole_jacobian(removed):
     variant, T, d, depth = Variant(removed), 10, 12, 3
     X, W = start(T, d, depth, 5)
-    A = [markov(T, generator(5, layer, 1)) - (uniform(T) if removed else 0) for layer in range(depth)]
+    A = [
+        markov(T, generator(5, layer, 1)) - (uniform(T) if removed else 0) for layer in range(depth)
+    ]
     closed = torch.linalg.norm(A[2] @ A[1] @ A[0] @ X) * torch.linalg.norm(W[1] @ W[2])
 
     def last(first):
         return layers(X, [first, *W[1:]], weigh("Markov", T, 5), variant)[-1]
 
-    assert float(torch.autograd.functional.jacobian(last, W[0]).norm()) == pytest.approx(float(closed))
-    assert gradient_norm("Markov", T, d, depth, variant, 5, probes=2000) == pytest.approx(float(closed), rel=0.05)
+    assert float(torch.autograd.functional.jacobian(last, W[0]).norm()) == pytest.approx(
+        float(closed)
+    )
+    assert gradient_norm("Markov", T, d, depth, variant, 5, probes=2000) == pytest.approx(
+        float(closed), rel=0.05
+    )
 
 
 def test_the_causal_uniform_matrix_averages_the_tokens_so_far():
     X = torch.randn(6, 3, dtype=torch.float64)
-    torch.testing.assert_close(uniform(6, True) @ X, torch.stack([X[: i + 1].mean(0) for i in range(6)]))
+    torch.testing.assert_close(
+        uniform(6, True) @ X, torch.stack([X[: i + 1].mean(0) for i in range(6)])
+    )
 
 
 def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
@@ -138,7 +164,9 @@ def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
         q, k, v = (f(X).view(1, 6, 12, 32).transpose(1, 2) for f in (own.query, own.key, own.value))
         A = (q @ k.transpose(2, 3) / 32**0.5).softmax(3) - 1 / 6
         mixed = block.attention.output((A @ v).transpose(1, 2).reshape(1, 6, 384), X)
-        torch.testing.assert_close(block.output(block.intermediate(mixed), mixed), inside[1], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            block.output(block.intermediate(mixed), mixed), inside[1], atol=1e-5, rtol=1e-4
+        )
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +179,14 @@ def test_the_quick_run_judges_every_claim(quick):
     verdicts = {claim.claim: claim.verdict for claim in quick[1].claims}
     assert len(verdicts) == 15
     facts = [
-        "one singular value is an outlier near 1", "the bulk of singular values has radius 2σT^(−1/2)",
-        "Markov: after one layer the tokens are nearly of rank one", "Markov: without the outlier they are not",
+        "one singular value is an outlier near 1",
+        "the bulk of singular values has radius 2σT^(−1/2)",
+        "Markov: after one layer the tokens are nearly of rank one",
+        "Markov: without the outlier they are not",
         "Markov: removing the outlier keeps a higher rank along depth",
         "Markov: removing the outlier tames the growth of gradients with T",
         "Markov, causal mask: the causal-uniform matrix has to be removed instead",
-    ]  # fmt: skip
+    ]
     assert {verdicts[fact] for fact in facts} == {"reproduced"}
 
 
@@ -191,12 +221,18 @@ def test_what_is_left_of_patterns_is_what_is_not_uniform(quick):
     with torch.no_grad(), capture(loaded.backbone) as calls:
         loaded.backbone(input_ids=ids)
     squares = torch.stack([call.pattern().double().square().sum((2, 3)) for call in calls])
-    assert quick[1].tables["embeddings"][0]["left of patterns"] == pytest.approx(float((1 - 1 / squares).mean()), rel=1e-4)
+    assert quick[1].tables["embeddings"][0]["left of patterns"] == pytest.approx(
+        float((1 - 1 / squares).mean()), rel=1e-4
+    )
 
 
 def test_random_starts_differ_and_the_same_seed_is_the_same():
     sizes = ("minilm", "python-docs", 16, 3, 2, 0)
     one, other = encoder_rows(*sizes), encoder_rows(*sizes)
     assert one == other
-    ends = {row["start"]: row["stable rank"] for row in one["encoder"] if row["attention"] == "softmax" and row["depth"] == 6}
+    ends = {
+        row["start"]: row["stable rank"]
+        for row in one["encoder"]
+        if row["attention"] == "softmax" and row["depth"] == 6
+    }
     assert len(set(ends.values())) == 3

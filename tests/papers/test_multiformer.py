@@ -1,4 +1,6 @@
-"""Multiformer: the configurations, relevance of loaded models against their own projections, and the quick run."""
+"""Multiformer: the configurations, relevance of loaded models against their own projections, and
+the quick run.
+"""
 
 import json
 
@@ -22,7 +24,10 @@ def done(tmp_path_factory):
     return PAPERS["multiformer"](True, folder), folder
 
 
-@pytest.mark.parametrize(("name", "local", "conv"), [("lc", 24, 24), ("v1", 6 + 12, 18 + 12), ("v2", 3 + 15 + 8, 9 + 5 + 8)])
+@pytest.mark.parametrize(
+    ("name", "local", "conv"),
+    [("lc", 24, 24), ("v1", 6 + 12, 18 + 12), ("v2", 3 + 15 + 8, 9 + 5 + 8)],
+)
 def test_the_configurations_have_the_heads_of_the_paper_and_run(name, local, conv):
     model = module.encoder(name, 0)
     counts = {"local": 0, "conv": 0}
@@ -31,20 +36,28 @@ def test_the_configurations_have_the_heads_of_the_paper_and_run(name, local, con
         for member, count in zip(mix.members, mix.counts):
             counts[member.name] += count
             assert member.name == "conv" or member.settings.window == 33
-            assert member.name == "local" or (member.settings.kernel, member.settings.stride) == (5, 2)
+            assert member.name == "local" or (member.settings.kernel, member.settings.stride) == (
+                5,
+                2,
+            )
     assert len(model.mechanisms) == 12 and counts == {"local": local, "conv": conv}
     for frames in (1, 100):
         assert torch.isfinite(model(torch.randn(1, frames, 80))).all()
 
 
 def by_hand(inputs_of_projection, projection, heads):
-    """The map's row of one layer from what goes into its output projection: (inputs, T, H·E), with plain loops."""
+    """The map's row of one layer from what goes into its output projection: (inputs, T, H·E), with
+    plain loops.
+    """
     medians = []
     for x in inputs_of_projection:
         shares = []
         for token in x:
             parts = token.reshape(heads, -1)
-            sizes = [np.abs(part @ projection[h * len(part) : (h + 1) * len(part)]).sum() for h, part in enumerate(parts)]
+            sizes = [
+                np.abs(part @ projection[h * len(part) : (h + 1) * len(part)]).sum()
+                for h, part in enumerate(parts)
+            ]
             shares.append(np.array(sizes) / np.sum(sizes))
         medians.append(np.median(shares, 0))
     return np.median(medians, 0)
@@ -53,7 +66,10 @@ def by_hand(inputs_of_projection, projection, heads):
 def seen_by(layers, run):
     """What goes into each of these modules in one pass."""
     kept = []
-    hooks = [layer.register_forward_pre_hook(lambda _, given: kept.append(given[0].detach().numpy())) for layer in layers]
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, given: kept.append(given[0].detach().numpy()))
+        for layer in layers
+    ]
     with torch.no_grad():
         run()
     for hook in hooks:
@@ -94,7 +110,9 @@ def test_minilm_heads_are_weighed_by_their_own_projection():
     (found,) = loaded_relevance(model.backbone, [{"input_ids": ids}]).values()
     dense = model.backbone.encoder.layer[3].attention.output.dense
     (given,) = seen_by([dense], lambda: model.backbone(input_ids=ids))
-    np.testing.assert_allclose(found[3].numpy(), by_hand(given, dense.weight.detach().numpy().T, 12), rtol=1e-4)
+    np.testing.assert_allclose(
+        found[3].numpy(), by_hand(given, dense.weight.detach().numpy().T, 12), rtol=1e-4
+    )
     assert found.shape == (6, 12)
 
 
@@ -121,7 +139,9 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     shares = [row["cost at 1024"] for row in run.tables["configurations"]]
     assert all(0 < share < 1 for share in shares)
     heads = [row for row in run.tables["maps"] if row["layer"] == 0]
-    assert len(heads) == 12 and sum(row["relevance"] for row in heads) == pytest.approx(1.0, abs=0.1)
+    assert len(heads) == 12 and sum(row["relevance"] for row in heads) == pytest.approx(
+        1.0, abs=0.1
+    )
 
 
 def test_what_is_finished_is_not_done_again(done, monkeypatch):

@@ -1,4 +1,6 @@
-"""Over-smoothing: the metrics and the bound against definitions written out, and the quick run end to end."""
+"""Over-smoothing: the metrics and the bound against definitions written out, and the quick run end
+to end.
+"""
 
 import itertools
 import json
@@ -30,7 +32,14 @@ def done(tmp_path_factory):
 
 def encoder(seed=0, layers=3, **more):
     torch.manual_seed(seed)
-    shape = {"vocabulary": 20, "length": 12, "width": 16, "heads": 2, "layers": layers, "norm_position": "post"}
+    shape = {
+        "vocabulary": 20,
+        "length": 12,
+        "width": 16,
+        "heads": 2,
+        "layers": layers,
+        "norm_position": "post",
+    }
     return lab.Transformer(lab.Config(**shape, activation="relu", **more)).double()
 
 
@@ -39,10 +48,15 @@ def test_the_metrics_of_tokens_that_are_equal_and_of_tokens_at_right_angles():
     assert float(mean_cosine(equal)) == pytest.approx(1.0) and float(distance(equal)) == 0.0
     assert float(mean_cosine(apart)) == pytest.approx(0.0, abs=1e-12)
     X = torch.randn(1, 7, 4)
-    by_hand = [float(X[0, i] @ X[0, j] / (X[0, i].norm() * X[0, j].norm())) for i, j in itertools.permutations(range(7), 2)]
+    by_hand = [
+        float(X[0, i] @ X[0, j] / (X[0, i].norm() * X[0, j].norm()))
+        for i, j in itertools.permutations(range(7), 2)
+    ]
     assert float(mean_cosine(X)) == pytest.approx(float(np.mean(by_hand)), abs=1e-6)
     centring = np.eye(7) - np.ones((7, 7)) / 7
-    assert float(distance(X)) == pytest.approx(float(np.linalg.norm(centring @ X[0].double().numpy())))
+    assert float(distance(X)) == pytest.approx(
+        float(np.linalg.norm(centring @ X[0].double().numpy()))
+    )
 
 
 def test_the_cosine_of_maps_is_that_of_their_means_over_heads():
@@ -66,9 +80,14 @@ def by_hand(model, ids, layer):
         x2 = x2 + block.narrow(block.act(block.wide(x2)))
         out, A = block.norm_2(x2), block.attention.pattern(H)
     C, heads = model.config.width, model.config.heads
-    value, output = block.attention.project.weight[2 * C :].detach().numpy(), block.attention.out.weight.detach().numpy()
+    value, output = (
+        block.attention.project.weight[2 * C :].detach().numpy(),
+        block.attention.out.weight.detach().numpy(),
+    )
     E = C // heads
-    products = [value[h * E : (h + 1) * E].T @ output[:, h * E : (h + 1) * E].T for h in range(heads)]
+    products = [
+        value[h * E : (h + 1) * E].T @ output[:, h * E : (h + 1) * E].T for h in range(heads)
+    ]
     matrices = [*products, block.wide.weight.detach().numpy(), block.narrow.weight.detach().numpy()]
     s = max(np.linalg.svd(m, compute_uv=False)[0] for m in matrices)
     n = ids.shape[1]
@@ -89,14 +108,22 @@ def test_ratio_and_bound_of_every_block_are_the_definitions():
     for layer in range(3):
         found = [step for step in steps if step.layer == layer]
         for step, (ratio, v) in zip(found, by_hand(model, ids, layer)):
-            assert step.ratio == pytest.approx(ratio, rel=1e-6) and step.v == pytest.approx(v, rel=1e-6)
-            assert step.v == pytest.approx(bound(step.s, step.root, 2, step.sigma)) and step.gained == step.v
+            assert step.ratio == pytest.approx(ratio, rel=1e-6) and step.v == pytest.approx(
+                v, rel=1e-6
+            )
+            assert (
+                step.v == pytest.approx(bound(step.s, step.root, 2, step.sigma))
+                and step.gained == step.v
+            )
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
-    """Weights from tiny to large; the sharper form is smaller and holds too. Gains of the norms must be in it."""
+    """Weights from tiny to large; the sharper form is smaller and holds too.
+
+    Gains of the norms must be in it.
+    """
     model = encoder(seed)
     with torch.no_grad():
         for block in model.blocks:
@@ -112,7 +139,9 @@ def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
 
 
 def saying_something(gain=1.0):
-    """A block whose bound says something: uniform attention, and a large vector that the MLP's bias adds to every token."""
+    """A block whose bound says something: uniform attention, and a large vector that the MLP's bias
+    adds to every token.
+    """
     model = encoder(layers=1)
     with torch.no_grad():
         block = model.blocks[0]
@@ -172,7 +201,11 @@ def test_a_frozen_reader_reads_what_its_name_says_and_no_padding():
     torch.manual_seed(0)
     states, tokens = torch.randn(3, 4, 5, 6), torch.ones(3, 5, dtype=torch.bool)
     tokens[1, 2:] = False
-    for read_out, fused in (("last layer", states[:, -1]), ("max", states.amax(1)), ("concat", states.mean(1))):
+    for read_out, fused in (
+        ("last layer", states[:, -1]),
+        ("max", states.amax(1)),
+        ("concat", states.mean(1)),
+    ):
         reader = Reader(read_out, 4, 6)
         pooled = torch.stack([fused[b][tokens[b]].mean(0) for b in range(3)])
         torch.testing.assert_close(reader(states, tokens), reader.out(pooled))
@@ -183,7 +216,11 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     names = [claim.claim for claim in run.claims]
     assert len(names) == len(set(names)) == 18
     verdicts = {claim.claim: claim.verdict for claim in run.claims}
-    facts = [name for name in names if "d_M(H_l+1)" in name and ("random start" in name or "gains" in name)]
+    facts = [
+        name
+        for name in names
+        if "d_M(H_l+1)" in name and ("random start" in name or "gains" in name)
+    ]
     assert len(facts) == 3 and all(verdicts[name] == "reproduced" for name in facts)
     assert sum("fusion by" in name for name in names) == 6
     again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
@@ -195,9 +232,13 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
 def test_the_tables_are_means_of_what_was_measured(done):
     run, _ = done
     rows = [row for row in run.tables["blocks"] if row["model"] == "minilm" and row["layer"] == 2]
-    depth = next(row for row in run.tables["depth"] if row["model"] == "minilm" and row["depth"] == 3)
+    depth = next(
+        row for row in run.tables["depth"] if row["model"] == "minilm" and row["depth"] == 3
+    )
     assert depth["similarity"] == pytest.approx(np.mean([row["similarity"] for row in rows]))
-    layer = next(row for row in run.tables["layers"] if row["model"] == "minilm" and row["layer"] == 2)
+    layer = next(
+        row for row in run.tables["layers"] if row["model"] == "minilm" and row["layer"] == 2
+    )
     assert layer["least v"] == min(row["v"] for row in rows) and layer["inputs"] == len(rows) == 4
 
 
@@ -220,4 +261,6 @@ def test_verdicts_follow_from_the_numbers(done):
     assert verdicts["digits: fusion by gate beats the last layer"] == "not reproduced"
     broken = [name for name in verdicts if "d_M" in name and "gains" not in name]
     assert len(broken) == 3 and all(verdicts[name] == "not reproduced" for name in broken)
-    assert verdicts["v < 1: the bound forces tokens of pretrained encoders together"] == "reproduced"
+    assert (
+        verdicts["v < 1: the bound forces tokens of pretrained encoders together"] == "reproduced"
+    )

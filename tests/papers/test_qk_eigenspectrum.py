@@ -1,4 +1,6 @@
-"""Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a run that is kept."""
+"""Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a
+run that is kept.
+"""
 
 import copy
 
@@ -10,7 +12,13 @@ from eigenlens import capture
 from eigenlens.papers import qk_eigenspectrum as qk
 from eigenlens.papers.inputs import batches_of
 from eigenlens.papers.qk_eigenspectrum.claims import claims_of
-from eigenlens.papers.qk_eigenspectrum.toy import autoregressive, descend, looking_back, symmetric, toy_row
+from eigenlens.papers.qk_eigenspectrum.toy import (
+    autoregressive,
+    descend,
+    looking_back,
+    symmetric,
+    toy_row,
+)
 from tiny import of_catalogue
 
 
@@ -23,9 +31,11 @@ def done(tmp_path_factory):
 def test_what_must_hold_holds_in_the_quick_run(done):
     verdicts = {claim.claim: claim.verdict for claim in done[0].claims}
     for claim in (
-        "toy: the smaller the variance, the nearer attention looks", "toy: without a trace attention does not localise",
-        "the penalty's gradient has no trace", "penalty-only descent in W keeps the trace",
-    ):  # fmt: skip
+        "toy: the smaller the variance, the nearer attention looks",
+        "toy: without a trace attention does not localise",
+        "the penalty's gradient has no trace",
+        "penalty-only descent in W keeps the trace",
+    ):
         assert verdicts[claim] == "reproduced", claim
 
 
@@ -46,12 +56,17 @@ def test_pictures_are_drawn_of_every_table(done):
 def test_a_heads_numbers_are_those_of_its_dense_matrix(done):
     row = next(row for row in done[0].tables["heads"] if (row["layer"], row["head"]) == (2, 7))
     attention = of_catalogue("minilm").module.encoder.layer[2].attention.self
-    W_Q, W_K = (part.weight.detach().double()[7 * 32 : 8 * 32].T.numpy() for part in (attention.query, attention.key))
+    W_Q, W_K = (
+        part.weight.detach().double()[7 * 32 : 8 * 32].T.numpy()
+        for part in (attention.query, attention.key)
+    )
     W = W_Q @ W_K.T
     values = np.linalg.eigvals(W)
     assert row["mean"] == pytest.approx(np.trace(W) / 384)
     assert row["variance"] == pytest.approx((abs(values - np.trace(W) / 384) ** 2).mean())
-    assert row["trace of square"] == pytest.approx(np.trace(W @ W)) and row["square"] == pytest.approx((W**2).sum())
+    assert row["trace of square"] == pytest.approx(np.trace(W @ W)) and row[
+        "square"
+    ] == pytest.approx((W**2).sum())
 
 
 def test_where_a_head_looks_is_what_its_eager_attention_says(done):
@@ -59,11 +74,15 @@ def test_where_a_head_looks_is_what_its_eager_attention_says(done):
     model = of_catalogue("minilm")
     batches = batches_of(model, qk.QUICK.text, qk.QUICK.length, qk.QUICK.inputs, 0, 4)
     ids = torch.cat([batch["input_ids"] for batch in batches])
-    eager = type(model.backbone)(copy.deepcopy(model.backbone.config), add_pooling_layer=False).eval()
+    eager = type(model.backbone)(
+        copy.deepcopy(model.backbone.config), add_pooling_layer=False
+    ).eval()
     eager.load_state_dict(model.backbone.state_dict(), strict=False)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
-        A = np.stack([a.double().numpy() for a in eager(input_ids=ids, output_attentions=True).attentions])
+        A = np.stack(
+            [a.double().numpy() for a in eager(input_ids=ids, output_attentions=True).attentions]
+        )
     T = ids.shape[1]
     d = abs(np.arange(T)[:, None] - np.arange(T))
     for layer, head in ((0, 2), (3, 5), (5, 11)):
@@ -72,11 +91,14 @@ def test_where_a_head_looks_is_what_its_eager_attention_says(done):
         assert row["rho far"] == pytest.approx((P > 1 / T)[:, d > 2].mean(), abs=1e-4)
         p, u = (np.array([x[..., d == k].sum() for k in range(T)]) for x in (P, np.ones_like(P)))
         p, u = p / p.sum(), u / u.sum()
-        assert row["profile entropy"] == pytest.approx((p * np.log(p)).sum() / (u * np.log(u)).sum(), rel=1e-4)
+        assert row["profile entropy"] == pytest.approx(
+            (p * np.log(p)).sum() / (u * np.log(u)).sum(), rel=1e-4
+        )
 
 
 @pytest.mark.parametrize(
-    ("variance", "distance", "entropy"), [(0.0, 1.5, 0.28), (0.06, 1.8, 0.34), (0.25, 3.7, 0.56), (1.0, 8.1, 0.79)]
+    ("variance", "distance", "entropy"),
+    [(0.0, 1.5, 0.28), (0.06, 1.8, 0.34), (0.25, 3.7, 0.56), (1.0, 8.1, 0.79)],
 )
 def test_the_toy_localises_as_published(variance, distance, entropy):
     rows = [toy_row(16.0, variance, 1000, seed) for seed in range(3)]
@@ -88,7 +110,11 @@ def test_the_toy_localises_as_published(variance, distance, entropy):
 def test_the_toys_matrix_has_the_spectrum_that_was_asked_for():
     W = symmetric(64, 16.0, 0.25, 3).numpy()
     values = np.linalg.eigvalsh(W)
-    assert np.allclose(W, W.T) and values.sum() == pytest.approx(16.0) and values.var() == pytest.approx(0.25)
+    assert (
+        np.allclose(W, W.T)
+        and values.sum() == pytest.approx(16.0)
+        and values.var() == pytest.approx(0.25)
+    )
 
 
 def test_the_toys_tokens_forget_by_rho_and_the_last_looks_back():
@@ -103,13 +129,17 @@ def test_the_toys_tokens_forget_by_rho_and_the_last_looks_back():
 
 def test_descent_on_the_penalty_leaves_the_trace():
     found = descend(64, 100, 0.02, 1)
-    assert found["drift"] < 1e-5 and found["gradient's trace"] < 1e-5 and found["penalty left"] < 1e-3
+    assert (
+        found["drift"] < 1e-5 and found["gradient's trace"] < 1e-5 and found["penalty left"] < 1e-3
+    )
 
 
 def test_entropy_and_distance_of_a_trained_model_are_those_of_its_captured_patterns():
     from eigenlens.lab import NextBytes, Transformer
 
-    task = NextBytes(["the cat sat on the mat. " * 40], ["a dog ran in the park. " * 40], length=16, windows=8)
+    task = NextBytes(
+        ["the cat sat on the mat. " * 40], ["a dog ran in the park. " * 40], length=16, windows=8
+    )
     torch.manual_seed(0)
     model = Transformer(task.config(layers=1, width=16, heads=2))
     with torch.no_grad(), capture(model) as calls:
@@ -132,7 +162,9 @@ def test_claims_can_fail(done):
         run["perplexity"] = 5 + run["penalty"]
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables, True)}
     for claim in (
-        "toy: the smaller the variance, the nearer attention looks", "toy: without a trace attention does not localise",
-        "minilm: heads with a concentrated spectrum look nearer", "the penalty lowers the perplexity of a small language model",
-    ):  # fmt: skip
+        "toy: the smaller the variance, the nearer attention looks",
+        "toy: without a trace attention does not localise",
+        "minilm: heads with a concentrated spectrum look nearer",
+        "the penalty lowers the perplexity of a small language model",
+    ):
         assert verdicts[claim] == "not reproduced", claim

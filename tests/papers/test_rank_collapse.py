@@ -1,4 +1,6 @@
-"""The rank-collapse reproduction: its miniature runs, its numbers are plain definitions, its verdicts follow from them."""
+"""The rank-collapse reproduction: its miniature runs, its numbers are plain definitions, its
+verdicts follow from them.
+"""
 
 import dataclasses
 import json
@@ -29,7 +31,8 @@ def test_the_miniature_measures_every_claim(done):
     assert {task for task in TASKS if any(name.startswith(task) for name in names)} == set(TASKS)
     assert sum(name.startswith("circle") for name in names) == 4
     judged = [claim.claim for claim in done.claims if claim.verdict != "out of reach"]
-    assert judged and not any("random start" in name or "circle" in name for name in judged)  # the miniature is no BERT-base
+    # the miniature is no BERT-base
+    assert judged and not any("random start" in name or "circle" in name for name in judged)
     assert "miniature" in done.notes[0]
     again = Reproduction.from_record(json.loads(json.dumps(done.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(done.record()))
@@ -41,7 +44,9 @@ def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
     monkeypatch.setattr(rank_collapse, "random_run", lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(rank_collapse, "catalogue_run", lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(collapse_models, "collapse", lambda *_, **__: pytest.fail("done again"))
-    assert rank_collapse.reproduce(True, folder, scale=small(), resume=True).record() == made.record()
+    assert (
+        rank_collapse.reproduce(True, folder, scale=small(), resume=True).record() == made.record()
+    )
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
         rank_collapse.reproduce(True, folder, scale=small())
 
@@ -53,7 +58,11 @@ def test_residuals_of_a_random_start_are_the_definition(done):
         with torch.no_grad(), ablated(model, switches):
             states = model(input_ids=ids, output_hidden_states=True).hidden_states
         by_hand = [np.mean([residual(x.double().numpy()) for x in state]) for state in states]
-        found = [r["residual"] for r in done.tables["random curves"] if (r["family"], r["variant"]) == ("bert", name)]
+        found = [
+            r["residual"]
+            for r in done.tables["random curves"]
+            if (r["family"], r["variant"]) == ("bert", name)
+        ]
         np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-7)
 
 
@@ -67,7 +76,15 @@ def residual(X):
 def test_verdicts_follow_from_the_numbers(done):
     tables = {name: [dict(row) for row in rows] for name, rows in done.tables.items()}
     tables["random curves"] = [
-        {"family": f, "variant": v, "depth": d, "residual": r + 0.049, "low": r, "high": r, "seeds": 3}
+        {
+            "family": f,
+            "variant": v,
+            "depth": d,
+            "residual": r + 0.049,
+            "low": r,
+            "high": r,
+            "seeds": 3,
+        }
         for (f, v), values in CURVES.items()
         for d, r in zip(DEPTHS, values)
     ]
@@ -76,13 +93,15 @@ def test_verdicts_follow_from_the_numbers(done):
     assert curves == ["reproduced"] * len(CURVES)
     tables["random curves"][-1]["residual"] += 0.01
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    assert [v for name, v in verdicts.items() if "residual at depth" in name] == ["reproduced"] * (len(CURVES) - 1) + [
-        "not reproduced"
-    ]
+    assert [v for name, v in verdicts.items() if "residual at depth" in name] == ["reproduced"] * (
+        len(CURVES) - 1
+    ) + ["not reproduced"]
     for row in tables["circle"]:
         row["merged"] = row["variant"] == "SAN"
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    assert [verdicts[name] for name in verdicts if name.startswith("circle")][:3] == ["reproduced"] * 3
+    assert [verdicts[name] for name in verdicts if name.startswith("circle")][:3] == [
+        "reproduced"
+    ] * 3
     for row in tables["circle"]:
         row["merged"] = not row["merged"]
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}

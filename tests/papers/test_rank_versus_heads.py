@@ -1,4 +1,6 @@
-"""Rank against number of heads: the theory against enumeration, the quick run, and a run that is kept."""
+"""Rank against number of heads: the theory against enumeration, the quick run, and a run that is
+kept.
+"""
 
 import itertools
 import math
@@ -21,18 +23,25 @@ def done(tmp_path_factory):
 def test_what_must_hold_holds_in_the_quick_run(done):
     verdicts = {claim.claim: claim.verdict for claim in done[0].claims}
     for claim in (
-        "the error falls with the rank at the same rH", "one head of full rank finds the nearest point exactly",
+        "the error falls with the rank at the same rH",
+        "one head of full rank finds the nearest point exactly",
         "heads of half the rank do not, with 8 times as many",
-    ):  # fmt: skip
+    ):
         assert verdicts[claim] == "reproduced", claim
     assert max(row["farthest"] for row in done[0].tables["rank one"]) < 0.05
     assert sum(verdict == "out of reach" for verdict in verdicts.values()) == 2
 
 
 def test_training_and_truncation_are_measured(done):
-    assert [(row["rank"], row["heads"]) for row in done[0].tables["training"]] == [(1, 8), (4, 2), (8, 1)]
+    assert [(row["rank"], row["heads"]) for row in done[0].tables["training"]] == [
+        (1, 8),
+        (4, 2),
+        (8, 1),
+    ]
     kept = [row["kept"] for row in done[0].tables["truncation"]]
-    assert kept[-1] == pytest.approx(1.0, abs=1e-5) and kept[0] < 0.95 and kept[0] < kept[2] < kept[-1]
+    assert (
+        kept[-1] == pytest.approx(1.0, abs=1e-5) and kept[0] < 0.95 and kept[0] < kept[2] < kept[-1]
+    )
     assert len(done[0].tables["one head"]) == 72
 
 
@@ -55,7 +64,9 @@ def test_the_moments_of_rank_one_are_those_of_random_inputs():
     q, k = (theory.subspaces(4, 1, 5, seed)[..., 0] for seed in (1, 2))
     x, y, target = theory.nearest(200_000, 2, 5, 3)
     z = torch.stack([theory.chosen(x, (x @ k[i]) * (y @ q[i])[:, None]) for i in range(4)], 1)
-    torch.testing.assert_close(torch.einsum("bhd,bgd->hg", z, z) / len(z), theory.moments(q, k), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        torch.einsum("bhd,bgd->hg", z, z) / len(z), theory.moments(q, k), atol=0.01, rtol=0
+    )
     same = theory.chosen(x, (x @ k[0]) * (y @ k[0])[:, None])
     assert float((same * target).sum(1).mean()) == pytest.approx(theory.agreement(5), abs=0.01)
 
@@ -81,7 +92,9 @@ def test_many_heads_of_rank_one_come_down_to_the_limit_and_not_below():
 
 def test_the_fit_is_that_of_numpy():
     z, y = torch.randn(50, 3, 4, dtype=torch.float64), torch.randn(50, 4, dtype=torch.float64)
-    a = np.linalg.lstsq(z.permute(0, 2, 1).reshape(-1, 3).numpy(), y.flatten().numpy(), rcond=None)[0]
+    a = np.linalg.lstsq(z.permute(0, 2, 1).reshape(-1, 3).numpy(), y.flatten().numpy(), rcond=None)[
+        0
+    ]
     residual = y.numpy() - np.einsum("h,bhd->bd", a, z.numpy())
     assert theory.fitted_error(z, y, z, y) == pytest.approx((residual**2).sum(1).mean())
 
@@ -105,4 +118,7 @@ def test_claims_can_fail(done):
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables, True)}
     assert verdicts["the error falls with the rank at the same rH"] == "not reproduced"
     assert verdicts["one head of full rank finds the nearest point exactly"] == "not reproduced"
-    assert verdicts["trained, 1 layer: the error drops from half the rank to the full one"] == "not reproduced"
+    assert (
+        verdicts["trained, 1 layer: the error drops from half the rank to the full one"]
+        == "not reproduced"
+    )

@@ -40,13 +40,17 @@ def test_patterns_whose_sinks_are_known():
 
 def test_a_planted_amplifier_is_recovered():
     row = planted(3)
-    assert sorted(row["found"]) == [7, 31] and row["λ₁/λ₂"] > 100 and row["|cos(s*, planted)|"] > 0.999
+    assert (
+        sorted(row["found"]) == [7, 31] and row["λ₁/λ₂"] > 100 and row["|cos(s*, planted)|"] > 0.999
+    )
 
 
 def test_what_follows_a_trigger_is_a_copy_and_the_rest_a_chain():
     task = Triggers(12, 3, 40, held=400)
     batch = next(task.held_out())
-    assert bool((batch.inputs[:, 0] == 12).all()) and torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    assert bool((batch.inputs[:, 0] == 12).all()) and torch.equal(
+        batch.inputs[:, 1:], batch.targets[:, :-1]
+    )
     copied, counts = task.copied(batch.inputs), np.zeros((12, 12))
     for b in range(400):
         for t in range(1, 40):
@@ -58,7 +62,9 @@ def test_what_follows_a_trigger_is_a_copy_and_the_rest_a_chain():
                 counts[x, y] += 1
     seen = counts.sum(1) > 400
     assert seen.sum() > 5
-    np.testing.assert_allclose(counts[seen] / counts[seen].sum(1, keepdims=True), task.chain.numpy()[seen], atol=0.08)
+    np.testing.assert_allclose(
+        counts[seen] / counts[seen].sum(1, keepdims=True), task.chain.numpy()[seen], atol=0.08
+    )
     assert torch.equal(task.batch(4, 0, 7).inputs, task.batch(4, 0, 7).inputs)
     assert not torch.equal(task.batch(4, 0, 7).inputs, task.batch(4, 0, 8).inputs)
 
@@ -81,7 +87,9 @@ def test_sinks_of_a_trained_model_are_counted_head_by_head():
 def test_every_remedy_trains():
     scale = Training(12, 3, 16, 16, 1, 2, 3, 4, 1e-3, 1)
     rows = [one_run(variant, scale, 0, lambda *_: None) for variant in VARIANTS]
-    assert [row["attention"] for row in rows] == list(VARIANTS) and all(math.isfinite(row["loss"]) for row in rows)
+    assert [row["attention"] for row in rows] == list(VARIANTS) and all(
+        math.isfinite(row["loss"]) for row in rows
+    )
 
 
 def test_a_window_with_and_without_the_first_keys():
@@ -109,8 +117,12 @@ def test_tokens_with_massive_activations_are_those_of_the_hidden_states():
     subject = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     spikes, medians = Spikes(size=0.05, ratio=3.0), torch.tensor([0.02, 0.02])
     kept = []
-    hooks = [layer.register_forward_hook(lambda _m, _a, out: kept.append(out[0] if isinstance(out, tuple) else out))
-             for layer in model.backbone.layers]  # fmt: skip
+    hooks = [
+        layer.register_forward_hook(
+            lambda _m, _a, out: kept.append(out[0] if isinstance(out, tuple) else out)
+        )
+        for layer in model.backbone.layers
+    ]
     with torch.no_grad():
         model.backbone(input_ids=ids, use_cache=False)
     for hook in hooks:
@@ -123,7 +135,8 @@ def test_tokens_with_massive_activations_are_those_of_the_hidden_states():
 
 
 def test_the_interval_of_a_share():
-    assert _binomial(1.0, 100) == pytest.approx((0.963, 1.0), abs=1e-3)  # Wilson's, in closed form: n/(n+z²)
+    # Wilson's, in closed form: n/(n+z²)
+    assert _binomial(1.0, 100) == pytest.approx((0.963, 1.0), abs=1e-3)
     low, high = _binomial(0.5, 100)
     assert low == pytest.approx(0.4038, abs=1e-3) and high == pytest.approx(0.5962, abs=1e-3)
 
@@ -133,7 +146,10 @@ def test_the_quick_run_judges_every_claim(done):
     assert [claim.verdict for claim in claims[:4]] == ["reproduced"] * 4  # mathematics
     verdicts = {claim.claim: claim.verdict for claim in claims}
     assert verdicts["smollm2: there are massive activations"] == "reproduced"
-    assert verdicts["smollm2: activations step up in an early block and down in a late one"] == "reproduced"
+    assert (
+        verdicts["smollm2: activations step up in an early block and down in a late one"]
+        == "reproduced"
+    )
     assert verdicts["smollm2: in the spike channel S_k is near rank one"] == "not reproduced"
     assert len(claims) == 4 + 9 + 4 + 1 and done[0].tables["missing"] == []
     steps = {row["steps"]: row for row in done[0].tables["steps"]}
@@ -147,12 +163,20 @@ def test_the_quick_run_judges_every_claim(done):
 def test_a_model_without_spikes_does_not_bear_the_claims_out(done):
     tables = json.loads(json.dumps(done[0].tables))
     row = tables["models"][0]
-    row |= {"inputs with spikes": 0.0, "steps up": [], "steps down": [], "sinks at the first token": None}
+    row |= {
+        "inputs with spikes": 0.0,
+        "steps up": [],
+        "steps down": [],
+        "sinks at the first token": None,
+    }
     for layer in tables["layers"]:
         layer["steps"] = ""
     verdicts = {claim.claim.partition(": ")[2]: claim.verdict for claim in claims_of(tables, True)}
-    for claim in ("there are massive activations", "the sinks are the first token",
-                  "activations step up in an early block and down in a late one"):  # fmt: skip
+    for claim in (
+        "there are massive activations",
+        "the sinks are the first token",
+        "activations step up in an early block and down in a late one",
+    ):
         assert verdicts[claim] == "not reproduced"
 
 

@@ -1,4 +1,6 @@
-"""TensorLens: the derivative and the measures against definitions written out, and the quick run end to end."""
+"""TensorLens: the derivative and the measures against definitions written out, and the quick run
+end to end.
+"""
 
 import functools
 import json
@@ -57,7 +59,9 @@ def test_what_is_off_is_seen(monkeypatch):
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "vit"])
 def test_the_derivative_is_the_slope_of_the_model(family):
-    """Along random directions of the stream, against central differences; ALBERT runs one block three times."""
+    """Along random directions of the stream, against central differences; ALBERT runs one block
+    three times.
+    """
     model, batch = small_model(family, 1), small_batch(family, 1, 1, 6, padded=False)
     true = Derivative(model, batch)
     (op,) = operator(model, batch)
@@ -65,9 +69,13 @@ def test_the_derivative_is_the_slope_of_the_model(family):
     with torch.no_grad():
         slope = (true(lambda x: x + 1e-5 * v) - true(lambda x: x - 1e-5 * v)) / 2e-5
         assert torch.allclose(true(lambda x: x), op.output, atol=1e-12)
-    assert float((true.adjoint(u[None])[0] * v).sum()) == pytest.approx(float((u * slope).sum()), rel=1e-6, abs=1e-7)
+    assert float((true.adjoint(u[None])[0] * v).sum()) == pytest.approx(
+        float((u * slope).sum()), rel=1e-6, abs=1e-7
+    )
     along = true.along_input()
-    assert float((true.adjoint(u[None])[0] * op.inputs).sum()) == pytest.approx(float((u * along).sum()), rel=1e-6, abs=1e-7)
+    assert float((true.adjoint(u[None])[0] * op.inputs).sum()) == pytest.approx(
+        float((u * along).sum()), rel=1e-6, abs=1e-7
+    )
     assert not any(part._forward_pre_hooks for part in model.modules())
 
 
@@ -80,15 +88,26 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
     kept = []
     with torch.enable_grad(), stays_double():
         out = true(lambda x: kept.append(x.detach().requires_grad_()) or kept[0])
-        J = np.stack([torch.autograd.grad(value, kept[0], retain_graph=True)[0].flatten().numpy() for value in out.flatten()])
+        J = np.stack(
+            [
+                torch.autograd.grad(value, kept[0], retain_graph=True)[0].flatten().numpy()
+                for value in out.flatten()
+            ]
+        )
     units = torch.cat([u for _, u in op.units()])
     (row,) = compared(op, true, units)
     assert row["‖T−J‖/‖J‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(J), rel=1e-6)
     assert row["‖T−J‖/‖T‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(T), rel=1e-6)
-    assert row["cosine of T and J"] == pytest.approx((T * J).sum() / np.linalg.norm(T) / np.linalg.norm(J), rel=1e-6)
+    assert row["cosine of T and J"] == pytest.approx(
+        (T * J).sum() / np.linalg.norm(T) / np.linalg.norm(J), rel=1e-6
+    )
     x, y, b = (t.flatten().numpy() for t in (op.inputs, op.output, op.bias))
-    assert row["‖JX+B−Y‖/‖Y‖"] == pytest.approx(np.linalg.norm(J @ x + b - y) / np.linalg.norm(y), rel=1e-6)
-    assert row["‖JX−Y‖/‖Y‖"] == pytest.approx(np.linalg.norm(J @ x - y) / np.linalg.norm(y), rel=1e-6)
+    assert row["‖JX+B−Y‖/‖Y‖"] == pytest.approx(
+        np.linalg.norm(J @ x + b - y) / np.linalg.norm(y), rel=1e-6
+    )
+    assert row["‖JX−Y‖/‖Y‖"] == pytest.approx(
+        np.linalg.norm(J @ x - y) / np.linalg.norm(y), rel=1e-6
+    )
     assert row["‖TX+B−Y‖/‖Y‖"] < 1e-12
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(64, *op.inputs.shape, generator=generator, dtype=torch.float64)
@@ -97,17 +116,23 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
 
 
 def test_a_linear_model_is_its_own_jacobian():
-    """With patterns that do not depend on the input, no norms and ReLU gates, T of the blocks is J."""
+    """With patterns that do not depend on the input, no norms and ReLU gates, T of the blocks is
+    J.
+    """
     from eigenlens.lab.model import Config, Transformer
 
     torch.manual_seed(0)
-    config = Config(vocabulary=11, length=5, width=16, layers=2, heads=2, norm=False, activation="relu")
+    config = Config(
+        vocabulary=11, length=5, width=16, layers=2, heads=2, norm=False, activation="relu"
+    )
     model, ids = Transformer(config).double(), torch.randint(0, 11, (1, 5))
     for block in model.blocks:
         block.attention.project.weight.data[:32] = 0  # no queries, no keys: uniform patterns
         block.attention.project.bias.data[:32] = 0
     (stack,) = freeze(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
-    T = torch.func.jacrev(lambda x: functools.reduce(lambda y, stage: stage(y), stack.stages(), x))(stack.inputs)
+    T = torch.func.jacrev(lambda x: functools.reduce(lambda y, stage: stage(y), stack.stages(), x))(
+        stack.inputs
+    )
     kept = []
     hook = model.blocks[0].register_forward_pre_hook(
         lambda _m, args: (kept.append(args[0].detach().requires_grad_()) or kept[0],)
@@ -117,19 +142,27 @@ def test_a_linear_model_is_its_own_jacobian():
     model(ids)
     hook.remove()
     tail.remove()
-    J = torch.stack([torch.autograd.grad(value, kept[0], retain_graph=True)[0] for value in last[0].flatten()])
+    J = torch.stack(
+        [torch.autograd.grad(value, kept[0], retain_graph=True)[0] for value in last[0].flatten()]
+    )
     torch.testing.assert_close(T.view(80, 80), J.view(80, 80), rtol=1e-8, atol=1e-10)
 
 
 def test_small_models_are_as_the_library_starts_them_or_random_throughout():
     started, random = small_model("bert", 3, None), small_model("bert", 3)
     assert float(
-        dict(started.named_parameters())["encoder.layer.0.attention.self.query.weight"].detach().std()
+        dict(started.named_parameters())["encoder.layer.0.attention.self.query.weight"]
+        .detach()
+        .std()
     ) == pytest.approx(0.02, rel=0.1)
     assert float(
-        dict(random.named_parameters())["encoder.layer.0.attention.self.query.weight"].detach().std()
+        dict(random.named_parameters())["encoder.layer.0.attention.self.query.weight"]
+        .detach()
+        .std()
     ) == pytest.approx(0.2, rel=0.1)
-    assert all(bool(parameter.ne(1).any() and parameter.ne(0).any()) for parameter in random.parameters())
+    assert all(
+        bool(parameter.ne(1).any() and parameter.ne(0).any()) for parameter in random.parameters()
+    )
     (near,), (far,) = small_rows("bert", 1, 3, True), small_rows("bert", 1, 3, False)
     assert near["‖T−J‖/‖J‖"] < far["‖T−J‖/‖J‖"]
 
@@ -137,10 +170,13 @@ def test_small_models_are_as_the_library_starts_them_or_random_throughout():
 def test_memory_is_that_of_the_tensors():
     row = width_row(32, 16, 0)
     assert row["whole MB"] == pytest.approx(4 * (16 * 32) ** 2 / 1e6)
-    assert row["graph and row / whole"] == pytest.approx((row["graph MB"] + row["row MB"]) / row["whole MB"])
+    assert row["graph and row / whole"] == pytest.approx(
+        (row["graph MB"] + row["row MB"]) / row["whole MB"]
+    )
     model, batch = small_model("bert", 0).float(), small_batch("bert", 0, 1, 16, padded=False)
     (op,) = operator(model, batch)
-    assert peak_bytes(op.whole, torch.device("cpu")) >= 4 * (16 * 32) ** 2  # the whole tensor does take it
+    # the whole tensor does take it
+    assert peak_bytes(op.whole, torch.device("cpu")) >= 4 * (16 * 32) ** 2
     assert row["row MB"] * 1e6 < 4 * (16 * 32) ** 2 / 10
 
 
@@ -161,7 +197,11 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     run, _ = done
     verdicts = {claim.claim: claim.verdict for claim in run.claims}
     assert len(verdicts) == len(run.claims) == 23
-    facts = [name for name in verdicts if any(w in name for w in ("F(X) =", "complete", "j > i", "Jacobian", "(n·d)²"))]
+    facts = [
+        name
+        for name in verdicts
+        if any(w in name for w in ("F(X) =", "complete", "j > i", "Jacobian", "(n·d)²"))
+    ]
     assert len(facts) == 6 + 2 + 4 + 1
     assert all(verdicts[name] == "reproduced" for name in facts)
     assert sum("deletion area" in name for name in verdicts) == 8
@@ -184,13 +224,23 @@ def test_the_tables_say_what_was_measured(done):
     np.testing.assert_allclose(shares, (a / a.sum(1, keepdim=True)).numpy(), atol=1e-5)
     assert maps[0]["input token"] == "[CLS]"
     areas = {row["method"]: row for row in run.tables["areas"]}
-    curve = [row for row in run.tables["curves"] if (row["method"], row["order"]) == ("TensorLens In+Out", "positive")]
+    curve = [
+        row
+        for row in run.tables["curves"]
+        if (row["method"], row["order"]) == ("TensorLens In+Out", "positive")
+    ]
     area = np.trapezoid([row["probability"] for row in curve], [row["fraction"] for row in curve])
     assert areas["TensorLens In+Out"]["positive"] == pytest.approx(area, rel=1e-9)
     assert {row["fraction"] for row in curve} == {0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 1}
-    family = next(row for row in run.tables["families"] if row["model"] == "bert" and row["precision"] == "float64")
+    family = next(
+        row
+        for row in run.tables["families"]
+        if row["model"] == "bert" and row["precision"] == "float64"
+    )
     assert family["largest error"] == max(
-        row["largest error"] for row in run.tables["exactness"] if (row["model"], row["precision"]) == ("bert", "float64")
+        row["largest error"]
+        for row in run.tables["exactness"]
+        if (row["model"], row["precision"]) == ("bert", "float64")
     )
 
 
@@ -220,7 +270,11 @@ def test_verdicts_follow_from_the_numbers(done):
     for row in tables["jacobian"]:
         row["‖T−J‖/‖J‖"], row["‖JX+B−Y‖/‖Y‖"] = 0.05, 0.05
     for row in tables["cost"]:
-        row["row / forward"], row["row MB"], row["graph and row / whole"] = 3.0, row["tokens"] ** 2.5, 0.5
+        row["row / forward"], row["row MB"], row["graph and row / whole"] = (
+            3.0,
+            row["tokens"] ** 2.5,
+            0.5,
+        )
     for row in tables["pairs"]:
         row["low"] = 0.01 if row["order"] == "positive" else 0.0
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}

@@ -17,10 +17,15 @@ def done(tmp_path_factory):
 def test_the_mathematical_claims_hold_in_the_quick_run(done):
     verdicts = {claim.claim: claim.verdict for claim in done[0].claims}
     for claim in (
-        "a hard ramp is off by half a spacing at most", "its error at 9, 17 and 129 anchors", "the error falls as 1/p",
-        "the error falls as 1/H", "β = 2/Δ comes nearer, at 129 anchors", "values f(L_k) give f, at the same rate",
-        "two layers of attention sort two numbers", "one layer of attention and a softmax do the same",
-    ):  # fmt: skip
+        "a hard ramp is off by half a spacing at most",
+        "its error at 9, 17 and 129 anchors",
+        "the error falls as 1/p",
+        "the error falls as 1/H",
+        "β = 2/Δ comes nearer, at 129 anchors",
+        "values f(L_k) give f, at the same rate",
+        "two layers of attention sort two numbers",
+        "one layer of attention and a softmax do the same",
+    ):
         assert verdicts[claim] == "reproduced", claim
 
 
@@ -58,11 +63,19 @@ def test_the_units_of_the_sorter_sort():
     x = torch.tensor([[[0.3], [-0.8]], [[-1.0], [1.0]], [[0.5], [0.5]]], dtype=torch.float64)
     weight, shift, outer = ua.sorter()
     found = [
-        [sum(float(outer[s, 0, m]) * max(0.0, float((weight[m, :, 0] * pair[:, 0]).sum() + shift[m])) for m in range(4))
-         for s in range(2)]
+        [
+            sum(
+                float(outer[s, 0, m])
+                * max(0.0, float((weight[m, :, 0] * pair[:, 0]).sum() + shift[m]))
+                for m in range(4)
+            )
+            for s in range(2)
+        ]
         for pair in x
-    ]  # fmt: skip
-    assert [value for pair in found for value in pair] == pytest.approx([-0.8, 0.3, -1.0, 1.0, 0.5, 0.5])
+    ]
+    assert [value for pair in found for value in pair] == pytest.approx(
+        [-0.8, 0.3, -1.0, 1.0, 0.5, 0.5]
+    )
 
 
 def test_a_claim_that_does_not_hold_is_not_reproduced(done):
@@ -70,4 +83,8 @@ def test_a_claim_that_does_not_hold_is_not_reproduced(done):
     for row in tables["anchors"]:
         row["hard"] = 0.3 / math.sqrt(row["intervals"])
     verdicts = {claim.claim: claim.verdict for claim in ua.claims_of(tables, True)}
-    assert verdicts["the error falls as 1/p"] == verdicts["a hard ramp is off by half a spacing at most"] == "not reproduced"
+    assert (
+        verdicts["the error falls as 1/p"]
+        == verdicts["a hard ramp is off by half a spacing at most"]
+        == "not reproduced"
+    )

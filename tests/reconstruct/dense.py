@@ -1,4 +1,6 @@
-"""Row statistics and estimates written out from single scores, as the oracle of the row estimators."""
+"""Row statistics and estimates written out from single scores, as the oracle of the row
+estimators.
+"""
 
 import numpy as np
 
@@ -14,11 +16,23 @@ def statistics(c, **extra):
     moments.update(c)
     sums = moments.result()[str(c.site)]
     T, S, D = c.q.shape[2], c.k.shape[2], c.q.shape[3]
-    return SiteStatistics(str(c.site), c.heads, c.k.shape[1], T, S, D, c.mask_shape.form == "causal", rows=sums, **extra)
+    return SiteStatistics(
+        str(c.site),
+        c.heads,
+        c.k.shape[1],
+        T,
+        S,
+        D,
+        c.mask_shape.form == "causal",
+        rows=sums,
+        **extra,
+    )
 
 
 def dense_model(c, group):
-    """Mean by head, covariance of the rows of each group where both keys are valid, positive part; from single scores."""
+    """Mean by head, covariance of the rows of each group where both keys are valid, positive part;
+    from single scores.
+    """
     means, scatters, counts = [], [], []
     for head in range(c.heads):
         s, v = (x.double().numpy() for x in dense_rows(c, head))
@@ -34,12 +48,16 @@ def dense_model(c, group):
 
 
 def dense(c, mean, conditional):
-    """All estimated scores: `conditional(head, mean, row, seen) -> ŝ`, row by row; computed ones are put in."""
+    """All estimated scores: `conditional(head, mean, row, seen) -> ŝ`, row by row; computed ones
+    are put in.
+    """
     B, H, T, _ = c.q.shape
     truth, valid = c.scores(fill=0.0).numpy(), c.valid().expand(B, H, T, c.k.shape[2]).numpy()
     found = np.zeros_like(truth)
     for b, h, i in np.ndindex(B, H, T):
-        found[b, h, i] = conditional(h, mean[h, i] if mean.ndim == 3 else mean[h], truth[b, h, i], valid[b, h, i])
+        found[b, h, i] = conditional(
+            h, mean[h, i] if mean.ndim == 3 else mean[h], truth[b, h, i], valid[b, h, i]
+        )
     return found * valid, valid
 
 
@@ -48,7 +66,9 @@ def lmmse(c, keys, mean, covariance, ridge=1e-4):
         S, C = keys[h], covariance[h]
         A = [j for j in S if valid[j]]
         noise = ridge * np.trace(C[np.ix_(S, S)]) / len(S)
-        found = mu + C[:, A] @ np.linalg.solve(C[np.ix_(A, A)] + noise * np.eye(len(A)), (row - mu)[A])
+        found = mu + C[:, A] @ np.linalg.solve(
+            C[np.ix_(A, A)] + noise * np.eye(len(A)), (row - mu)[A]
+        )
         found[A] = row[A]
         return found
 
@@ -74,4 +94,6 @@ def by_query(c):
     """The matrix statistics that a mean by query needs."""
     s = c.scores(fill=0.0)
     empty = s.new_zeros(4, 1, 9, 9)
-    return MatrixModel(c.valid()[0, 0], s.mean(0), s.var(0, unbiased=False), empty, empty[:, :, 0, 0])
+    return MatrixModel(
+        c.valid()[0, 0], s.mean(0), s.var(0, unbiased=False), empty, empty[:, :, 0, 0]
+    )

@@ -12,7 +12,9 @@ from eigenlens.errors import EigenlensError
 from eigenlens.reconstruct.blocks import BlockPlan, Curves, allocate, fit, loss_gradients, measure
 from tiny import small_llama
 
-BASE = BlockSettings((), query_block=32, key_block=1, first=4, local=32, samples=3, stride=8, round_to=8)
+BASE = BlockSettings(
+    (), query_block=32, key_block=1, first=4, local=32, samples=3, stride=8, round_to=8
+)
 
 
 def call(layer=0, T=256, sharpness=(6.0, 0.1), seed=0, **extras):
@@ -20,7 +22,9 @@ def call(layer=0, T=256, sharpness=(6.0, 0.1), seed=0, **extras):
     g = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(1, heads, T, 16, generator=g) for heads in (6, 2, 2))
     q = q * torch.tensor(sharpness).repeat_interleave(3)[:, None, None]
-    return AttentionCall(Site("self", layer), "self", "", q, k, v, 0.25, **({"causal": True} | extras))
+    return AttentionCall(
+        Site("self", layer), "self", "", q, k, v, 0.25, **({"causal": True} | extras)
+    )
 
 
 @pytest.fixture
@@ -51,9 +55,11 @@ def test_the_budget_is_kept_and_spent_where_it_buys_most():
     curves = {"self/0": Curves(BASE, errors, pairs, 100.0)}
     plan = allocate(curves, 0.26, (3e-3, 2e-3, 1e-3))
     assert plan.expected["share"] <= 0.26
-    assert plan.sites["self/0"].thresholds == pytest.approx((1e-3, 3e-3))  # .40 and .10: the mean is .25
+    # .40 and .10: the mean is .25
+    assert plan.sites["self/0"].thresholds == pytest.approx((1e-3, 3e-3))
     assert allocate(curves, 1.0, (3e-3, 2e-3, 1e-3)).expected["error"] == 0
-    assert allocate(curves, 0.6, (3e-3, 2e-3, 1e-3)).sites["self/0"].thresholds[0] == 0  # the hard head attends densely
+    # the hard head attends densely
+    assert allocate(curves, 0.6, (3e-3, 2e-3, 1e-3)).sites["self/0"].thresholds[0] == 0
 
 
 def test_larger_budgets_err_less_on_real_calls(model):
@@ -61,7 +67,9 @@ def test_larger_budgets_err_less_on_real_calls(model):
     with torch.no_grad(), capture(model.model) as calls:
         model(ids)
     plans = [fit(calls, budget, base=BASE) for budget in (0.65, 0.8, 1.0)]
-    errors = [sum((p.attend(c) - c.pattern() @ c.values).square().sum() for c in calls) for p in plans]
+    errors = [
+        sum((p.attend(c) - c.pattern() @ c.values).square().sum() for c in calls) for p in plans
+    ]
     assert errors[0] >= errors[1] > errors[2]  # the steps between are those of the convex hull
     assert errors[2] < 1e-8
 

@@ -19,7 +19,10 @@ def problem(seed, candidates=5, heads=4):
 def best_by_enumeration(errors, work, budget):
     heads = np.arange(errors.shape[1])
     found = [np.array(c) for c in itertools.product(range(len(errors)), repeat=len(heads))]
-    return min((errors[c, heads].sum() for c in found if work[c, heads].mean() <= budget + 1e-12), default=np.inf)
+    return min(
+        (errors[c, heads].sum() for c in found if work[c, heads].mean() <= budget + 1e-12),
+        default=np.inf,
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -30,7 +33,8 @@ def test_a_budget_is_kept_and_nearly_nothing_better_exists(seed, budget):
     chosen = within_budget(errors, work, budget)
     assert work[chosen, heads].mean() <= budget + 1e-12
     best = best_by_enumeration(errors, work, budget)
-    assert errors[chosen, heads].sum() <= best + np.abs(np.diff(errors, axis=0)).max()  # at most one step off
+    # at most one step off
+    assert errors[chosen, heads].sum() <= best + np.abs(np.diff(errors, axis=0)).max()
 
 
 def test_a_budget_for_everything_is_exact():

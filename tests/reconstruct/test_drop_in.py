@@ -1,4 +1,6 @@
-"""A mechanism in a model that was trained with another one: the same call by call, under every mask, and nothing left behind."""
+"""A mechanism in a model that was trained with another one: the same call by call, under every
+mask, and nothing left behind.
+"""
 
 import json
 import math
@@ -45,7 +47,9 @@ def test_softmax_in_place_of_softmax_changes_nothing(model, side):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("model", [small_bert, small_llama])
 def test_a_padded_input_is_taken_apart_for_mechanisms_that_know_no_other_mask(model, side):
-    """`window` takes no mask of pairs: only if causality and padding are read from it does it run at all."""
+    """`window` takes no mask of pairs: only if causality and padding are read from it does it run
+    at all.
+    """
     model, ids = model(), torch.randint(1, 50, (2, 9))
     mask = torch.ones(2, 9, dtype=torch.long)
     alone = slice(4, 9) if side == "left" else slice(0, 5)
@@ -99,18 +103,35 @@ def test_a_module_outside_transformers_attends_by_it_too():
 
 def test_a_bias_of_positions_is_honoured_or_refused():
     torch.manual_seed(0)
-    config = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    config = T5Config(
+        vocab_size=50,
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
     model = T5ForConditionalGeneration(config).eval()
-    given = {"input_ids": torch.randint(1, 50, (2, 8)), "decoder_input_ids": torch.randint(1, 50, (2, 5))}
+    given = {
+        "input_ids": torch.randint(1, 50, (2, 8)),
+        "decoder_input_ids": torch.randint(1, 50, (2, 5)),
+    }
     with torch.no_grad():
         plain = model(**given).logits
         with el.attending(model, "softmax"):
             torch.testing.assert_close(model(**given).logits, plain, atol=1e-5, rtol=1e-4)
-        with pytest.raises(el.EigenlensError, match="window knows causality and padding"), el.attending(model, "window"):
+        with (
+            pytest.raises(el.EigenlensError, match="window knows causality and padding"),
+            el.attending(model, "window"),
+        ):
             model(**given)
 
 
-@pytest.mark.parametrize(("extra", "told"), [({"softcap": 5.0}, "cap of the scores"), ({"sinks": torch.zeros(2)}, "sinks")])
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [({"softcap": 5.0}, "cap of the scores"), ({"sinks": torch.zeros(2)}, "sinks")],
+)
 def test_what_no_mechanism_knows_is_refused(extra, told):
     q = torch.randn(1, 2, 4, 3)
     call = AttentionCall(Site("self", 0), "self", "layers.0", q, q, q, 1.0, causal=True, **extra)
@@ -155,10 +176,19 @@ def place(tmp_path_factory):
 
 
 def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
-    found = el.evaluate(place / "llama", place / "text.txt", attention="window", settings={"window": 4}, length=24, inputs=6)
+    found = el.evaluate(
+        place / "llama",
+        place / "text.txt",
+        attention="window",
+        settings={"window": 4},
+        length=24,
+        inputs=6,
+    )
     model = el.load(place / "llama")
     inputs = prepare(model, Request((str(place / "text.txt"),), 24, 6, 0.5, 0, False), tmp_path)
-    ids = torch.cat([batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 9)])
+    ids = torch.cat(
+        [batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 9)]
+    )
     losses, moved = {}, []
 
     def compare(call):
@@ -166,7 +196,13 @@ def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
         assert torch.allclose(causal, call.pattern() @ call.values, atol=1e-5)
         A = call.pattern()
         unit = torch.eye(A.shape[3]).expand(*A.shape[:2], -1, -1)
-        other = windowed(AttentionCall(call.site, "self", "", call.q, call.k.repeat_interleave(2, 1), unit, call.scale), 4, 4)
+        other = windowed(
+            AttentionCall(
+                call.site, "self", "", call.q, call.k.repeat_interleave(2, 1), unit, call.scale
+            ),
+            4,
+            4,
+        )
         moved.append((A - other).abs().sum(-1).mean((0, 2)) / 2)
 
     with torch.no_grad():
@@ -178,19 +214,33 @@ def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
             else:
                 with el.replaced(model, hand):
                     logits = model.module(ids).logits
-            losses[key] = math.exp(float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())))
+            losses[key] = math.exp(
+                float(
+                    torch.nn.functional.cross_entropy(
+                        logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+                    )
+                )
+            )
     row = {row["measure"]: row for row in found.rows()}["perplexity"]
     assert row["plain"] == pytest.approx(losses["plain"], rel=1e-4)
     assert row["planned"] == pytest.approx(losses["planned"], rel=1e-4)
     heads = torch.tensor([head["total_variation"] for head in found.heads])
     torch.testing.assert_close(heads, torch.cat(moved), atol=1e-5, rtol=1e-4)
     assert found.facts["plan"]["target"] == {"attention": "window", "window": 4, "sinks": 4}
-    assert found.sentence.startswith("With window attention and no training the perplexity goes from")
+    assert found.sentence.startswith(
+        "With window attention and no training the perplexity goes from"
+    )
 
 
 def test_an_evaluation_is_kept_shown_and_reported(place, tmp_path):
     found = el.evaluate(
-        place / "bert", place / "text.txt", attention="off-by-one", length=16, inputs=3, pad=True, out=tmp_path / "e"
+        place / "bert",
+        place / "text.txt",
+        attention="off-by-one",
+        length=16,
+        inputs=3,
+        pad=True,
+        out=tmp_path / "e",
     )
     again = el.Evaluation.open(tmp_path / "e")
     assert again.record() == found.record() and "off-by-one attention" in again._repr_html_()
@@ -216,7 +266,10 @@ def test_what_cannot_be_evaluated_is_said(place, given, told):
 
 
 def test_a_mechanism_with_weights_is_refused(place):
-    with pytest.raises(el.EigenlensError, match="gated has weights of its own"), el.attending(small_bert(), "gated"):
+    with (
+        pytest.raises(el.EigenlensError, match="gated has weights of its own"),
+        el.attending(small_bert(), "gated"),
+    ):
         pass
 
 
@@ -237,7 +290,10 @@ def test_the_command(place, tmp_path):
     record = json.loads(done.stdout)
     assert record["plan"]["target"] == {"attention": "window", "window": 4, "sinks": 0}
     shown = CliRunner().invoke(app, [*call, "--set", "window=4", "-o", str(tmp_path / "e")])
-    assert "share of the multiply-adds of full attention" in shown.stdout and (tmp_path / "e" / "evaluation.json").is_file()
+    assert (
+        "share of the multiply-adds of full attention" in shown.stdout
+        and (tmp_path / "e" / "evaluation.json").is_file()
+    )
     wrong = CliRunner().invoke(app, [*call, "--set", "window"])
     assert isinstance(wrong.exception, el.EigenlensError) and "name=value" in str(wrong.exception)
 

@@ -1,4 +1,6 @@
-"""An evaluation on a cluster: the numbers of the local engine to the last bit, and what is said where shards fail."""
+"""An evaluation on a cluster: the numbers of the local engine to the last bit, and what is said
+where shards fail.
+"""
 
 import json
 from types import SimpleNamespace
@@ -45,14 +47,22 @@ def both(cluster, *args, **asked):
         record = el.evaluate(*args, **asked, engine=engine).record()
         (seconds,) = (row for row in record["summary"] if row["measure"] == SECONDS)
         assert seconds["plain"] > 0 and seconds["planned"] > 0
-        records.append({
-            "facts": {key: record[key] for key in ("model", "data", "length", "inputs", "notes", "plan")},
-            "summary": [row for row in record["summary"] if row is not seconds], "heads": record["heads"],
-        })  # fmt: skip
+        records.append(
+            {
+                "facts": {
+                    key: record[key]
+                    for key in ("model", "data", "length", "inputs", "notes", "plan")
+                },
+                "summary": [row for row in record["summary"] if row is not seconds],
+                "heads": record["heads"],
+            }
+        )
     return records
 
 
-def test_a_plan_on_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, cluster, place):
+def test_a_plan_on_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(
+    world, cluster, place
+):
     bert, _, plan = world
     other = some_text(place / "other.txt", documents=9)
     there, here = both(cluster, bert, other, plan=plan, inputs=40)
@@ -60,9 +70,14 @@ def test_a_plan_on_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(w
 
 
 def test_so_does_a_mechanism(world, llama, cluster):
-    there, here = both(cluster, llama, world[1], attention="window", settings={"window": 5}, inputs=16, length=24)
+    there, here = both(
+        cluster, llama, world[1], attention="window", settings={"window": 5}, inputs=16, length=24
+    )
     assert there == here
-    assert {row["measure"] for row in here["summary"]} >= {"perplexity", "total variation of the patterns"}
+    assert {row["measure"] for row in here["summary"]} >= {
+        "perplexity",
+        "total variation of the patterns",
+    }
 
 
 def test_and_a_plan_of_blocks(world, llama, cluster, place):
@@ -134,7 +149,10 @@ def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
 def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
     bert, text, plan = world
     for engine in (cluster, el.Local()):
-        with pytest.raises(el.EigenlensError, match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder/0"):
+        with pytest.raises(
+            el.EigenlensError,
+            match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder/0",
+        ):
             moved = el.Plan(plan.facts, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
             el.evaluate(bert, text, plan=moved, engine=engine)
 
@@ -150,7 +168,10 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
 
     monkeypatch.setattr(passes.Compared, "run", fails)
     asked = {"attention": "window", "inputs": 24, "length": 24}
-    with pytest.raises(el.EigenlensError, match=r"^shard 0 \(\d inputs of the documents? .*\) failed: ValueError: no$"):
+    with pytest.raises(
+        el.EigenlensError,
+        match=r"^shard 0 \(\d inputs of the documents? .*\) failed: ValueError: no$",
+    ):
         el.evaluate(bert, text, **asked, engine=el.Local())
     found = el.evaluate(bert, text, **asked, engine=el.Local("partial"))
     (note,) = found.facts["notes"]

@@ -47,21 +47,30 @@ def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path
     agree = 0
     for i in range(len(a)):
         others = [j for j in range(len(a)) if j != i]
-        agree += max(others, key=lambda j: float(a[i] @ a[j])) == max(others, key=lambda j: float(b[i] @ a[j]))
+        agree += max(others, key=lambda j: float(a[i] @ a[j])) == max(
+            others, key=lambda j: float(b[i] @ a[j])
+        )
     assert found.value("retrieval agreement (nearest other input)") == pytest.approx(agree / len(a))
     assert found.facts["inputs"] == len(ids)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("length", [24, 12])
-def test_one_to_three_inputs_of_other_data_or_another_length_are_the_first_of_the_text(encoder, place, number, length):
+def test_one_to_three_inputs_of_other_data_or_another_length_are_the_first_of_the_text(
+    encoder, place, number, length
+):
     bert, text, plan = encoder
     given = some_text(place / "others.txt", documents=5) if length == 24 else text
     found = el.evaluate(bert, given, plan=plan, inputs=number, length=length)
     model = el.load(bert)
-    tokens = torch.tensor(model.tokenizer(given.read_text(), add_special_tokens=False, verbose=False)["input_ids"])
+    tokens = torch.tensor(
+        model.tokenizer(given.read_text(), add_special_tokens=False, verbose=False)["input_ids"]
+    )
     body = tokens[: number * (length - 2)].view(number, length - 2)
-    sides = (torch.full((number, 1), x) for x in (model.tokenizer.cls_token_id, model.tokenizer.sep_token_id))
+    sides = (
+        torch.full((number, 1), x)
+        for x in (model.tokenizer.cls_token_id, model.tokenizer.sep_token_id)
+    )
     ids = torch.cat([next(sides), body, next(sides)], 1)
     with torch.no_grad():
         plain = model.module(ids).last_hidden_state.mean(1)
@@ -88,7 +97,13 @@ def test_on_the_data_of_the_study_it_uses_documents_nothing_has_seen(encoder):
     found = el.evaluate(bert, text, plan=plan)
     request = plan.facts["study"]["request"]
     assert found.facts["inputs"] < request["inputs"] * request["held_out"]
-    assert len(found.heads) == 4 and {"total_variation", "kl", "top_1", "output_error", "score_error"} <= set(found.heads[0])
+    assert len(found.heads) == 4 and {
+        "total_variation",
+        "kl",
+        "top_1",
+        "output_error",
+        "score_error",
+    } <= set(found.heads[0])
     assert found.value("share of the multiply-adds for pairs") == pytest.approx(plan.work, abs=0.08)
 
 
@@ -98,12 +113,19 @@ def test_multiply_adds_are_counted(encoder):
     exact = 2 * 2 * 24 * 24 * 16 / 1e6
     assert rows["million multiply-adds for pairs"]["plain"] == pytest.approx(exact)
     share = rows["share of the multiply-adds for pairs"]["planned"]
-    assert rows["million multiply-adds for pairs"]["planned"] == pytest.approx(exact * share, rel=1e-6)
-    assert rows["the same with projections"]["planned"] > rows["million multiply-adds for pairs"]["planned"]
+    assert rows["million multiply-adds for pairs"]["planned"] == pytest.approx(
+        exact * share, rel=1e-6
+    )
+    assert (
+        rows["the same with projections"]["planned"]
+        > rows["million multiply-adds for pairs"]["planned"]
+    )
 
 
 def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
-    """Real weights, causal, rotary: a study, a plan and its evaluation, held against losses worked out by hand."""
+    """Real weights, causal, rotary: a study, a plan and its evaluation, held against losses worked
+    out by hand.
+    """
     model = load("stories15m")
     text = some_text(place / "stories.txt", documents=20)
     study = el.study(model, text, length=32, inputs=40, only=["rows", "moments"])
@@ -111,9 +133,17 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
     found = el.evaluate(model, text, plan=plan, inputs=4)
     rows = {row["measure"]: row for row in found.rows()}
     assert rows["perplexity"]["plain"] > 1
-    assert rows["perplexity"]["change"] == pytest.approx(rows["perplexity"]["planned"] / rows["perplexity"]["plain"] - 1)
+    assert rows["perplexity"]["change"] == pytest.approx(
+        rows["perplexity"]["planned"] / rows["perplexity"]["plain"] - 1
+    )
     assert 0 < rows["total variation of the patterns"]["planned"] < 0.3
-    ids = torch.tensor([model.tokenizer("Once upon a time there was a little girl who lived in a house.")["input_ids"]])
+    ids = torch.tensor(
+        [
+            model.tokenizer("Once upon a time there was a little girl who lived in a house.")[
+                "input_ids"
+            ]
+        ]
+    )
     with torch.no_grad():
         plain = model.module(ids)
         with plan.applied(model):
@@ -121,13 +151,18 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
     task = Perplexity()
     task.add({"input_ids": ids}, plain, planned)
     for key, output in (("plain", plain), ("planned", planned)):
-        losses = [-math.log(float(output.logits[0, i].softmax(-1)[ids[0, i + 1]])) for i in range(ids.shape[1] - 1)]
+        losses = [
+            -math.log(float(output.logits[0, i].softmax(-1)[ids[0, i + 1]]))
+            for i in range(ids.shape[1] - 1)
+        ]
         assert task.result()[0][key] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
 
 
 def test_generation_with_a_cache_attends_exactly_after_the_prompt(place):
     model = load("stories15m")
-    study = el.study(model, some_text(place / "more.txt"), length=32, inputs=24, only=["rows", "moments"])
+    study = el.study(
+        model, some_text(place / "more.txt"), length=32, inputs=24, only=["rows", "moments"]
+    )
     plan = el.plan(study, budget=0.9, model=model, inputs=2, estimators=["joint"])
     ids = torch.tensor([model.tokenizer("Once upon a time")["input_ids"]])
     with torch.no_grad(), plan.applied(model):
@@ -163,7 +198,12 @@ def kept(encoder, place):
 def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
     again = el.Evaluation.open(place / "evaluation")
     assert again == kept and again.record() == kept.record()
-    assert sorted(json.loads((place / "evaluation" / "evaluation.json").read_text())) == ["facts", "format", "heads", "summary"]
+    assert sorted(json.loads((place / "evaluation" / "evaluation.json").read_text())) == [
+        "facts",
+        "format",
+        "heads",
+        "summary",
+    ]
     assert again.name == "bert on text.txt"
     assert again.facts["plan"]["work"] == sum(choice.work for choice in encoder[2].choices) / 4
 
@@ -180,7 +220,10 @@ def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
         (lambda d: _edit(d, lambda r: r["facts"].pop("model")), "damaged: KeyError.'model'"),
         (lambda d: _edit(d, lambda r: r["facts"]["plan"].pop("work")), "damaged: KeyError.'work'"),
         (lambda d: _edit(d, lambda r: r["summary"].clear()), "damaged"),
-        (lambda d: _edit(d, lambda r: r["summary"][0].pop("planned")), "damaged: KeyError.'planned'"),
+        (
+            lambda d: _edit(d, lambda r: r["summary"][0].pop("planned")),
+            "damaged: KeyError.'planned'",
+        ),
         (lambda d: _edit(d, lambda r: r["summary"][0].update(plain="none")), "damaged"),
         (lambda d: _edit(d, lambda r: r["heads"].clear()), "damaged"),
         (lambda d: _edit(d, lambda r: r["heads"][0].pop("layer")), "damaged: KeyError.'layer'"),
@@ -200,17 +243,26 @@ def _edit(folder, change):
     (folder / "evaluation.json").write_text(json.dumps(record))
 
 
-def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_result(encoder, kept, place, tmp_path):
+def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_result(
+    encoder, kept, place, tmp_path
+):
     bert, _, plan = encoder
     folder = kept.save(tmp_path / "copy")
-    with pytest.raises(el.EigenlensError, match="already exists; name another folder, or overwrite it with --force"):
+    with pytest.raises(
+        el.EigenlensError, match="already exists; name another folder, or overwrite it with --force"
+    ):
         el.evaluate(bert, plan=plan, inputs=2, out=folder)
     el.evaluate(bert, plan=plan, inputs=2, out=folder, force=True)
     assert el.Evaluation.open(folder).facts["inputs"] == 2
     for other, what in ((place / "plan", "a plan"), (place / "study", "a study")):
-        with pytest.raises(el.EigenlensError, match=f"is the folder of {what}; name another folder for the evaluation"):
+        with pytest.raises(
+            el.EigenlensError,
+            match=f"is the folder of {what}; name another folder for the evaluation",
+        ):
             el.evaluate(bert, plan=plan, inputs=2, out=other, force=True)
-    with pytest.raises(el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"):
+    with pytest.raises(
+        el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"
+    ):
         el.plan(place / "study", budget=0.5, out=folder, force=True)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(el.EigenlensError, match="is a file"):
@@ -220,17 +272,31 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
 
 def test_the_sentence_has_the_numbers(kept):
     rows = {row["measure"]: row["planned"] for row in kept.rows()}
-    assert f"the cosine of the embeddings is {rows['cosine of the embeddings']:.4f} (1 without it)" in kept.sentence
-    assert f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
-    assert f"at {100 * rows['share of the multiply-adds for pairs']:.1f}% of the multiply-adds for pairs" in kept.sentence
+    assert (
+        f"the cosine of the embeddings is {rows['cosine of the embeddings']:.4f} (1 without it)"
+        in kept.sentence
+    )
+    assert (
+        f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
+    )
+    assert (
+        f"at {100 * rows['share of the multiply-adds for pairs']:.1f}% of the multiply-adds for"
+        " pairs" in kept.sentence
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
         ((2.0, 1.0), "the model got 2.00 times faster (1 s for the whole passes instead of 2 s)."),
-        ((1.0, 1.5), "the model got 1.50 times slower (1.5 s for the whole passes instead of 1 s)."),
-        ((1.0, 1.01), "the model is about as fast as before (1.01 s for the whole passes instead of 1 s)."),
+        (
+            (1.0, 1.5),
+            "the model got 1.50 times slower (1.5 s for the whole passes instead of 1 s).",
+        ),
+        (
+            (1.0, 1.01),
+            "the model is about as fast as before (1.01 s for the whole passes instead of 1 s).",
+        ),
     ],
 )
 def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
@@ -241,10 +307,15 @@ def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
         "perplexity": (20.0, 21.0),
         "seconds of the whole passes": seconds,
     }
-    summary = [{"measure": name, "plain": plain, "planned": planned} for name, (plain, planned) in values.items()]
-    assert el.Evaluation({}, summary, []).sentence == (
-        "With the plan the perplexity goes from 20 to 21 (+5.0%) and the attention output has a relative error of 0.042, "
-        f"at 33.2% of the work of causal attention (30.5% were planned); {says}"
+    summary = [
+        {"measure": name, "plain": plain, "planned": planned}
+        for name, (plain, planned) in values.items()
+    ]
+    assert (
+        el.Evaluation({}, summary, []).sentence
+        == "With the plan the perplexity goes from 20 to 21 (+5.0%) and the attention output has a"
+        " relative error of 0.042, at 33.2% of the work of causal attention (30.5% were"
+        f" planned); {says}"
     )
     older = [row for row in summary if row["measure"] != "share of the work of causal attention"]
     assert f"at a planned 30.5% of the work of causal attention (not counted here); {says}" in (

@@ -1,4 +1,6 @@
-"""Patterns kept with a plan: the model's own, and those of every candidate, with the tokens they belong to."""
+"""Patterns kept with a plan: the model's own, and those of every candidate, with the tokens they
+belong to.
+"""
 
 import json
 import shutil
@@ -48,19 +50,28 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bert(place):
-    """A model of two layers, its study, and a plan whose examples are all of the inputs it was chosen on."""
+    """A model of two layers, its study, and a plan whose examples are all of the inputs it was
+    chosen on.
+    """
     folder, text = tiny_bert(place / "bert"), some_text(place / "text.txt", documents=30)
     study = el.study(folder, text, place / "study", length=24, inputs=120, rank=8)
     return folder, study, el.plan(study, budget=0.4, inputs=3, out=place / "plan")
 
 
 def held_out_ids(plan, model, scratch):
-    """The ids of every held-out input the plan may have seen, with its document, and those of the fit inputs."""
+    """The ids of every held-out input the plan may have seen, with its document, and those of the
+    fit inputs.
+    """
     stored = plan.facts["study"]["request"]
     scratch.mkdir()
     inputs = prepare(model, Request(**{**stored, "data": tuple(stored["data"])}), scratch)
-    rows = [np.flatnonzero(np.isin(inputs.buckets, plan.facts["groups"])), np.flatnonzero(inputs.buckets == FIT)]
-    return [(inputs.make(np.array([row])), inputs.documents[row]) for row in rows[0]], [inputs.make(rows[1])]
+    rows = [
+        np.flatnonzero(np.isin(inputs.buckets, plan.facts["groups"])),
+        np.flatnonzero(inputs.buckets == FIT),
+    ]
+    return [(inputs.make(np.array([row])), inputs.documents[row]) for row in rows[0]], [
+        inputs.make(rows[1])
+    ]
 
 
 def words(tokenizer, ids):
@@ -73,14 +84,20 @@ def matched(plan, model, scratch, name="input_ids", stack="encoder"):
     found = []
     for tokens in plan.examples.tokens:
         n = len(tokens[stack])
-        same = [(b, d) for b, d in batches if words(model.tokenizer, b[name][0].tolist())[:n] == tokens[stack]]
+        same = [
+            (b, d)
+            for b, d in batches
+            if words(model.tokenizer, b[name][0].tolist())[:n] == tokens[stack]
+        ]
         assert len(same) == 1
         found += same
     return found
 
 
 def check_patterns(plan, model, batches, attentions):
-    """True patterns against the model's eager attention, reconstructed ones against the plan's scores, head by head."""
+    """True patterns against the model's eager attention, reconstructed ones against the plan's
+    scores, head by head.
+    """
     examples, moved = plan.examples, 0.0
     n = examples.true.shape[-1]
     for i, batch in enumerate(batches):
@@ -88,10 +105,23 @@ def check_patterns(plan, model, batches, attentions):
         with torch.no_grad(), el.capture(model.backbone) as calls:
             model.backbone(**batch)
         for p, (stack, layer, head) in enumerate(examples.places):
-            torch.testing.assert_close(examples.true[i, p].float(), own[stack][layer][0, head, :n, :n], atol=6e-4, rtol=1e-3)
-            call = next(call for call in calls if (call.site.stack, call.site.layer) == (stack, layer))
-            scores = plan.scores(call).scores[0, head].masked_fill(~call.valid().expand(1, call.heads, -1, -1)[0, head], -1e30)
-            expected = torch.softmax(scores, -1) * call.valid().expand(1, call.heads, -1, -1)[0, head]
+            torch.testing.assert_close(
+                examples.true[i, p].float(),
+                own[stack][layer][0, head, :n, :n],
+                atol=6e-4,
+                rtol=1e-3,
+            )
+            call = next(
+                call for call in calls if (call.site.stack, call.site.layer) == (stack, layer)
+            )
+            scores = (
+                plan.scores(call)
+                .scores[0, head]
+                .masked_fill(~call.valid().expand(1, call.heads, -1, -1)[0, head], -1e30)
+            )
+            expected = (
+                torch.softmax(scores, -1) * call.valid().expand(1, call.heads, -1, -1)[0, head]
+            )
             true, made = examples.patterns(i, p)
             torch.testing.assert_close(made, expected[:n, :n], atol=6e-4, rtol=1e-3)
             moved = max(moved, float((true - made).abs().max()))
@@ -130,24 +160,36 @@ def test_the_inputs_are_held_out(bert, tmp_path):
     ("documents", "number", "expected"),
     [
         ([0, 1, 1, 1, 2, 3], 6, [1, 4, 5]),  # one of each document
-        ([0, 1, 1, 1, 2, 3], 3, [1, 4, 2]),  # the plan saw two documents only: a second input of one of them
+        # the plan saw two documents only: a second input of one of them
+        ([0, 1, 1, 1, 2, 3], 3, [1, 4, 2]),
         ([0, 5, 5, 5, 4, 4], 6, [1, 4, 2]),
         ([0, 1, 2, 2, 2, 2], 2, [1, 4]),
     ],
 )
 def test_the_inputs_are_of_different_documents_where_possible(documents, number, expected):
-    """Input 0 is fit, 1 to 3 are one held-out group, 4 and 5 another; the plan takes them in turn."""
-    inputs = Inputs(np.array([FIT, 0, 0, 0, 1, 1]), np.array(documents), 8, lambda rows: {"rows": torch.from_numpy(rows)})
+    """Input 0 is fit, 1 to 3 are one held-out group, 4 and 5 another; the plan takes them in
+    turn.
+    """
+    inputs = Inputs(
+        np.array([FIT, 0, 0, 0, 1, 1]),
+        np.array(documents),
+        8,
+        lambda rows: {"rows": torch.from_numpy(rows)},
+    )
     held = HeldOut(Model("none", torch.nn.Identity(), "module"), inputs, [0, 1], 1, [])
     assert held.apart(number, 3)["rows"].tolist() == expected
 
 
 def test_every_candidate_s_patterns_lose_what_its_figure_says(bert):
-    """The examples are all inputs of this plan and whole ones: ½ Σ|p̂ − p| over their rows is each candidate's figure."""
+    """The examples are all inputs of this plan and whole ones: ½ Σ|p̂ − p| over their rows is each
+    candidate's figure.
+    """
     examples = bert[2].examples
     I, P, C, n, _ = examples.estimated.shape
     assert (I, P, n) == (3, 4, 24) and len(examples.candidates) == C > 25
-    lost = (examples.estimated.double() - examples.true.double()[:, :, None]).abs().sum((0, 3, 4)) / (2 * I * n)
+    lost = (examples.estimated.double() - examples.true.double()[:, :, None]).abs().sum(
+        (0, 3, 4)
+    ) / (2 * I * n)
     np.testing.assert_allclose(examples.total_variation, lost.numpy(), atol=1e-3)
     for p, choice in enumerate(sorted(bert[2].choices, key=lambda choice: choice.total_variation)):
         assert examples.places[p] == (choice.stack, choice.layer, choice.head)
@@ -164,7 +206,9 @@ def test_heads_are_spread_from_the_best_to_the_worst(place):
     study = el.study(model, place / "text.txt", length=64, inputs=24, only=["rows", "moments"])
     plan = el.plan(study, budget=0.3, model=model, inputs=4, estimators=["joint", "adaptive"])
     left = sorted(choice.total_variation for choice in plan.choices)
-    of = {(choice.stack, choice.layer, choice.head): choice.total_variation for choice in plan.choices}
+    of = {
+        (choice.stack, choice.layer, choice.head): choice.total_variation for choice in plan.choices
+    }
     lost = [of[place] for place in plan.examples.places]
     assert len(set(plan.examples.places)) == 6 and plan.examples.true.shape[2:] == (48, 48)
     for i, value in enumerate(lost):
@@ -185,7 +229,9 @@ def test_the_best_within_a_budget_is_found_by_looking_at_all(bert):
             assert examples.best(place, budget) == (min(within)[1] if within else None)
     index = examples.at(0, "joint", 0.25)
     assert examples.candidates[index] == ("joint", 0.25)
-    assert examples.at(0, "joint", 0.26) is None and examples.candidates[examples.at(0, "mean", None)] == ("mean", None)
+    assert examples.at(0, "joint", 0.26) is None and examples.candidates[
+        examples.at(0, "mean", None)
+    ] == ("mean", None)
 
 
 def test_rows_are_the_tensors_with_their_tokens(bert):
@@ -204,7 +250,11 @@ def test_rows_are_the_tensors_with_their_tokens(bert):
 
 def test_wrong_indices_are_refused(bert):
     examples = bert[2].examples
-    for wrong, says in (({"input": 3}, "no input 3"), ({"place": -1}, "no place -1"), ({"candidate": 999}, "no candidate 999")):
+    for wrong, says in (
+        ({"input": 3}, "no input 3"),
+        ({"place": -1}, "no place -1"),
+        ({"candidate": 999}, "no candidate 999"),
+    ):
         with pytest.raises(el.EigenlensError, match=says):
             examples.rows(**wrong)
 
@@ -217,8 +267,11 @@ def test_causal_models_with_grouped_queries(place, tmp_path):
     examples = plan.examples
     assert not examples.true.triu(1).any()
     assert not torch.nan_to_num(examples.estimated).triu(1).any()
-    unable = [c for c, (name, _) in enumerate(examples.candidates) if name == "cur"]  # not for causal models
-    assert examples.estimated[:, :, unable].isnan().all() and np.isinf(examples.work[:, unable]).all()
+    # not for causal models
+    unable = [c for c, (name, _) in enumerate(examples.candidates) if name == "cur"]
+    assert (
+        examples.estimated[:, :, unable].isnan().all() and np.isinf(examples.work[:, unable]).all()
+    )
     assert examples.at(0, "cur", 0.25) is None and examples.best(0, 1.0) not in unable
     with pytest.raises(el.EigenlensError, match=r"cur at .* cannot serve this head"):
         examples.rows(candidate=unable[0])
@@ -231,7 +284,9 @@ def test_padding_has_no_pattern(place, tmp_path):
     folder, text = tiny_bert(place / "padded", seed=2), tmp_path / "short"
     text.mkdir()
     for i in range(30):
-        (text / f"{i}.txt").write_text(" ".join(["one", "word", "after", "another"][j % 4] for j in range(4 + i % 7)) + f" {i}")
+        (text / f"{i}.txt").write_text(
+            " ".join(["one", "word", "after", "another"][j % 4] for j in range(4 + i % 7)) + f" {i}"
+        )
     study = el.study(folder, text, length=16, inputs=30, pad=True, rank=4)
     examples = el.plan(study, budget=0.5, inputs=4).examples
     for i, tokens in enumerate(examples.tokens):
@@ -239,7 +294,9 @@ def test_padding_has_no_pattern(place, tmp_path):
         assert 0 < sum(real) < 16
         for pattern in (examples.true[i, 0], examples.patterns(i, 0)[1]):
             sums = pattern.float().sum(-1)
-            torch.testing.assert_close(sums, torch.tensor(real, dtype=torch.float), atol=5e-3, rtol=0)
+            torch.testing.assert_close(
+                sums, torch.tensor(real, dtype=torch.float), atol=5e-3, rtol=0
+            )
             assert not pattern[:, ~torch.tensor(real)].any()
 
 
@@ -247,37 +304,64 @@ def test_both_stacks_of_an_encoder_decoder_have_their_tokens(place, tmp_path):
     tokenizer = of_catalogue("minilm").tokenizer
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+    )
     module = T5ForConditionalGeneration(config).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.mul_(2.5 if parameter.ndim == 2 else 1)
     model = el.load(module, tokenizer=tokenizer)
-    study = el.study(model, place / "text.txt", length=16, inputs=40, rank=4, only=["rows", "moments"])
+    study = el.study(
+        model, place / "text.txt", length=16, inputs=40, rank=4, only=["rows", "moments"]
+    )
     plan = el.plan(study, budget=0.4, model=model, inputs=5)
     assert {stack for stack, _, _ in plan.examples.places} == {"encoder", "decoder"}
     first = matched(plan, model, tmp_path / "a")
     second = matched(plan, model, tmp_path / "b", "decoder_input_ids", "decoder")
-    assert [b["input_ids"].tolist() for b, _ in first] == [b["input_ids"].tolist() for b, _ in second]
-    assert all(tokens["encoder"][0] == "[CLS]" and tokens["decoder"][0] == "[PAD]" for tokens in plan.examples.tokens)
-    check_patterns(plan, model, [batch for batch, _ in first], eager_of(model, ("encoder", "decoder")))
+    assert [b["input_ids"].tolist() for b, _ in first] == [
+        b["input_ids"].tolist() for b, _ in second
+    ]
+    assert all(
+        tokens["encoder"][0] == "[CLS]" and tokens["decoder"][0] == "[PAD]"
+        for tokens in plan.examples.tokens
+    )
+    check_patterns(
+        plan, model, [batch for batch, _ in first], eager_of(model, ("encoder", "decoder"))
+    )
 
 
 def test_pictures_are_named_by_their_patches(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(24):
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(
+            tmp_path / f"{i}.png"
+        )
     config = Dinov2WithRegistersConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=16, patch_size=4, num_register_tokens=2
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=16,
+        patch_size=4,
+        num_register_tokens=2,
+    )
     model = Dinov2WithRegistersModel(config).eval()
     study = el.study(model, tmp_path, inputs=24, rank=4)
     examples = el.plan(study, budget=0.5, model=model, inputs=4).examples
     patches = [f"{row},{column}" for row in range(4) for column in range(4)]
-    assert all(tokens["encoder"] == ("cls", "register 0", "register 1", *patches) for tokens in examples.tokens)
+    assert all(
+        tokens["encoder"] == ("cls", "register 0", "register 1", *patches)
+        for tokens in examples.tokens
+    )
     assert examples.true.shape == (3, 6, 19, 19)
-    torch.testing.assert_close(examples.true.float().sum(-1), torch.ones(3, 6, 19), atol=5e-3, rtol=0)
+    torch.testing.assert_close(
+        examples.true.float().sum(-1), torch.ones(3, 6, 19), atol=5e-3, rtol=0
+    )
 
 
 def test_sound_is_named_by_its_frames(tmp_path):
@@ -286,28 +370,51 @@ def test_sound_is_named_by_its_frames(tmp_path):
         with wave.open(str(tmp_path / f"{i}.wav"), "wb") as file:
             file.setparams((1, 2, 16_000, 0, "NONE", ""))
             file.writeframes((3000 * rng.normal(size=16_000)).astype("<i2").tobytes())
-    small = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    small = {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    }
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
     config = WhisperConfig(
-        vocab_size=99, num_mel_bins=8, d_model=32, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=60,
-        max_target_positions=32, suppress_tokens=None, begin_suppress_tokens=None, **small, **special,
-    )  # fmt: skip
+        vocab_size=99,
+        num_mel_bins=8,
+        d_model=32,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=60,
+        max_target_positions=32,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        **small,
+        **special,
+    )
     model = el.load(WhisperForConditionalGeneration(config).eval())
-    model.processor = WhisperFeatureExtractor(feature_size=8, hop_length=4000)  # 30 s in 120 frames, 60 behind the convolutions
+    # 30 s in 120 frames, 60 behind the convolutions
+    model.processor = WhisperFeatureExtractor(feature_size=8, hop_length=4000)
     study = el.study(model, tmp_path, length=12, inputs=10, rank=4, only=["rows", "moments"])
-    examples = el.plan(study, budget=0.5, model=model, inputs=2, estimators=["joint", "adaptive"]).examples
+    examples = el.plan(
+        study, budget=0.5, model=model, inputs=2, estimators=["joint", "adaptive"]
+    ).examples
     n = examples.true.shape[-1]
-    assert n == min(site["queries"] for site in study.sites.values() if site["kind"] == "self") == 12
+    assert (
+        n == min(site["queries"] for site in study.sites.values() if site["kind"] == "self") == 12
+    )
     for tokens in examples.tokens:
         assert tokens["encoder"] == tuple(f"frame {i}" for i in range(12))
-        assert tokens["decoder"][0] == "3" and all(0 <= int(word) < 99 for word in tokens["decoder"])
+        assert tokens["decoder"][0] == "3" and all(
+            0 <= int(word) < 99 for word in tokens["decoder"]
+        )
     assert {stack for stack, _, _ in examples.places} == {"encoder", "decoder"}
 
 
 def test_without_a_tokenizer_tokens_are_ids():
     ids = np.random.default_rng(0).integers(0, 50, (60, 16))
     model = small_llama()
-    examples = el.plan(el.study(model, ids, inputs=60, length=16), budget=0.5, model=model, data=ids, inputs=6).examples
+    examples = el.plan(
+        el.study(model, ids, inputs=60, length=16), budget=0.5, model=model, data=ids, inputs=6
+    ).examples
     rows = {tuple(map(str, row)) for row in ids.tolist()}
     assert all(set(tokens.values()) <= rows for tokens in examples.tokens)
 
@@ -325,11 +432,21 @@ class Odd:
 @pytest.mark.parametrize(
     ("batch", "stack", "length", "expected"),
     [
-        ({"input_ids": torch.tensor([[0, 1, 2, 3, 9]])}, "self", 5, ["<s>", "<0xE2>", " word", "aÃ", "9"]),
+        (
+            {"input_ids": torch.tensor([[0, 1, 2, 3, 9]])},
+            "self",
+            5,
+            ["<s>", "<0xE2>", " word", "aÃ", "9"],
+        ),
         ({"input_ids": torch.tensor([[2, 2, 2, 2]])}, "decoder", 4, [" word"] * 4),
         ({"input_ids": torch.tensor([[2, 2, 2, 2]])}, "pooled", 2, ["position 0", "position 1"]),
         ({"input_features": torch.zeros(1, 8, 6)}, "encoder", 3, ["frame 0", "frame 1", "frame 2"]),
-        ({"input_features": torch.zeros(1, 8, 6), "decoder_input_ids": torch.tensor([[0, 2]])}, "decoder", 2, ["<s>", " word"]),
+        (
+            {"input_features": torch.zeros(1, 8, 6), "decoder_input_ids": torch.tensor([[0, 2]])},
+            "decoder",
+            2,
+            ["<s>", " word"],
+        ),
         ({"pixel_values": torch.zeros(1, 3, 32, 16)}, "encoder", 3, ["cls", "0,0", "1,0"]),
         ({"pixel_values": torch.zeros(1, 3, 32, 16)}, "encoder", 2, ["0,0", "1,0"]),
         ({"pixel_values": torch.zeros(1, 3, 32, 16)}, "merged", 1, ["position 0"]),
@@ -341,12 +458,20 @@ def test_what_tokens_are_called(batch, stack, length, expected):
 
 
 def same(a, b):
-    assert (a.tokens, a.places, a.candidates, a.chosen) == (b.tokens, b.places, b.candidates, b.chosen)
+    assert (a.tokens, a.places, a.candidates, a.chosen) == (
+        b.tokens,
+        b.places,
+        b.candidates,
+        b.chosen,
+    )
     for name in ("true", "estimated"):
         assert getattr(a, name).dtype == torch.float16
-        assert torch.equal(getattr(a, name).view(torch.int16), getattr(b, name).view(torch.int16))  # to the bit, NaN too
+        # to the bit, NaN too
+        assert torch.equal(getattr(a, name).view(torch.int16), getattr(b, name).view(torch.int16))
     for name in ("work", "total_variation"):
-        assert getattr(a, name).dtype == np.float64 and np.array_equal(getattr(a, name), getattr(b, name))
+        assert getattr(a, name).dtype == np.float64 and np.array_equal(
+            getattr(a, name), getattr(b, name)
+        )
 
 
 def test_a_plan_read_again_has_the_same_examples(bert, place):
@@ -363,12 +488,20 @@ def test_hostile_tokens_survive_and_stay_data(bert, tmp_path):
 
     def without_data(part):
         if isinstance(part, dict):
-            return {key: without_data(value) for key, value in part.items() if key not in {"data", "datasets"}}
+            return {
+                key: without_data(value)
+                for key, value in part.items()
+                if key not in {"data", "datasets"}
+            }
         return [without_data(value) for value in part] if isinstance(part, list) else part
 
     assert "alert" in json.dumps(chart) and "alert" not in json.dumps(without_data(chart))
     labels = {row["query token"] for row in _values(chart)}
-    assert len(labels) == 24 and {"0 </script><script>alert(1… (34 characters)", r"2 \u202eabc", r"3 \n", "9 ␣a"} <= labels
+    assert (
+        len(labels) == 24
+        and {"0 </script><script>alert(1… (34 characters)", r"2 \u202eabc", r"3 \n", "9 ␣a"}
+        <= labels
+    )
     assert "<script" not in again._repr_html_()
 
 
@@ -377,7 +510,11 @@ def _values(part):
         if isinstance(part.get("data"), dict) and "values" in part["data"]:
             return part["data"]["values"]
         return next((found for value in part.values() if (found := _values(value))), None)
-    return next((found for value in part if (found := _values(value))), None) if isinstance(part, list) else None
+    return (
+        next((found for value in part if (found := _values(value))), None)
+        if isinstance(part, list)
+        else None
+    )
 
 
 def test_the_picture_has_three_maps_of_every_pair(bert):
@@ -409,7 +546,11 @@ def test_a_plan_without_examples_opens(bert, tmp_path):
 def test_a_plan_of_exact_scores_has_true_patterns_only(bert, tmp_path):
     plan = el.plan(bert[1], budget=1.0, estimators=["exact"], inputs=2, out=tmp_path / "exact")
     examples = el.Plan.open(tmp_path / "exact").examples
-    assert examples.candidates == () and set(examples.chosen) == {None} and examples.best(0, 1.0) is None
+    assert (
+        examples.candidates == ()
+        and set(examples.chosen) == {None}
+        and examples.best(0, 1.0) is None
+    )
     assert {row["difference"] for row in examples.rows()} == {0.0}
     same(examples, plan.examples)
 
@@ -425,7 +566,9 @@ def _edit(folder, change):
     [
         lambda d: (d / "examples.safetensors").unlink(),
         lambda d: (d / "examples.safetensors").write_bytes(b"no"),
-        lambda d: (d / "examples.safetensors").write_bytes((d / "examples.safetensors").read_bytes()[:-1] + b"x"),
+        lambda d: (d / "examples.safetensors").write_bytes(
+            (d / "examples.safetensors").read_bytes()[:-1] + b"x"
+        ),
         lambda d: _edit(d, lambda r: r["examples"].pop("sha256")),
         lambda d: _edit(d, lambda r: r["examples"].pop("tokens")),
         lambda d: _edit(d, lambda r: r.update(examples=[1])),

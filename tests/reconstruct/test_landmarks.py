@@ -19,7 +19,16 @@ def statistics(c):
     moments = RowMoments()
     moments.update(c)
     rows = moments.result()[str(c.site)]
-    return SiteStatistics(str(c.site), c.heads, c.k.shape[1], c.q.shape[2], c.k.shape[2], c.q.shape[3], False, rows=rows)
+    return SiteStatistics(
+        str(c.site),
+        c.heads,
+        c.k.shape[1],
+        c.q.shape[2],
+        c.k.shape[2],
+        c.q.shape[3],
+        False,
+        rows=rows,
+    )
 
 
 def middles(tokens, m):
@@ -40,7 +49,10 @@ def test_scores_are_the_cur_of_plain_products_then_capped_and_biased(form):
     estimate = Landmarks.fit(statistics(c), landmarks=m).estimate(c)
     B, H, T, S = c.scores().shape
     valid = c.valid().expand(B, H, T, S)
-    expected, exact = torch.zeros(B, H, T, S, dtype=torch.float64), torch.zeros(B, H, T, S, dtype=torch.bool)
+    expected, exact = (
+        torch.zeros(B, H, T, S, dtype=torch.float64),
+        torch.zeros(B, H, T, S, dtype=torch.bool),
+    )
     for b, h in np.ndindex(B, H):
         products = (c.scale * c.q[b, h] @ c.k[b, h // c.group].T).numpy()
         I, J = middles(valid[b, h].any(1), m), middles(valid[b, h].any(0), m)
@@ -72,7 +84,9 @@ def test_landmarks_are_tokens_that_take_part(form, rule):
     noise = 100 * (~c.query_valid).double()[:, None, :, None]
     other = replace(c, q=c.q + noise, k=c.k - noise)
     valid = c.valid().expand(c.scores().shape)
-    assert torch.allclose(estimator.estimate(c).scores[valid], estimator.estimate(other).scores[valid])
+    assert torch.allclose(
+        estimator.estimate(c).scores[valid], estimator.estimate(other).scores[valid]
+    )
 
 
 def test_keys_of_a_rule_are_the_first_that_an_input_has():
@@ -90,7 +104,10 @@ def test_the_work_of_a_full_input_is_the_stated_cost():
     c = call("full", length=12)
     estimator = Landmarks.fit(statistics(c), share=0.25)
     cost, estimate = estimator.cost(12, 5), estimator.estimate(c)
-    assert cost.per_pair == 2 * 12 * 3 * 5 + 12 * 12 * 3 + 12 * 9 + 27 and cost.pairs == pytest.approx(1 - 0.75**2)
+    assert (
+        cost.per_pair == 2 * 12 * 3 * 5 + 12 * 12 * 3 + 12 * 9 + 27
+        and cost.pairs == pytest.approx(1 - 0.75**2)
+    )
     assert torch.allclose(estimate.work, torch.full((4,), cost.share(12, 5))) and torch.allclose(
         estimate.pairs, torch.tensor(cost.pairs)
     )
@@ -106,7 +123,9 @@ def test_some_heads_are_estimated_as_all_of_them():
 def test_what_cannot_be_is_said():
     c = call("padded", batch=12)
     fewest = int(c.query_valid.sum(1).min())
-    with pytest.raises(EigenlensError, match=f"has {fewest} valid queries, fewer than the 8 landmarks"):
+    with pytest.raises(
+        EigenlensError, match=f"has {fewest} valid queries, fewer than the 8 landmarks"
+    ):
         Landmarks.fit(statistics(c), landmarks=8).estimate(c)
     with pytest.raises(EigenlensError, match="no selection rule 'best'"):
         Landmarks.fit(statistics(c), landmarks=3, rule="best")
@@ -115,13 +134,17 @@ def test_what_cannot_be_is_said():
 
 
 def test_leaving_out_small_singular_values_steadies_real_heads():
-    """MiniLM, layer 1: with half as many landmarks as dimensions the plain pseudo-inverse blows up."""
+    """MiniLM, layer 1: with half as many landmarks as dimensions the plain pseudo-inverse blows
+    up.
+    """
     calls = [c for group in recorded("minilm")[1] for c in group]
     stats = SiteStatistics("encoder/1", 12, 12, 32, 32, 32, False)
 
     def error(**settings):
         estimator = Landmarks.fit(stats, landmarks=12, **settings)
-        square = sum(float((estimator.estimate(c).scores - c.scores()).square().sum()) for c in calls)
+        square = sum(
+            float((estimator.estimate(c).scores - c.scores()).square().sum()) for c in calls
+        )
         return square / sum(float((s := c.scores()).sub(s.mean()).square().sum()) for c in calls)
 
     assert error() < 0.1 < error(rcond=1e-7)

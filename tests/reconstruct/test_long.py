@@ -22,7 +22,12 @@ def llama(place):
 @pytest.fixture(scope="module")
 def study(place, llama):
     return el.study(
-        llama, some_text(place / "text.txt", documents=40), place / "study", length=32, inputs=20, only=["moments", "rows"]
+        llama,
+        some_text(place / "text.txt", documents=40),
+        place / "study",
+        length=32,
+        inputs=20,
+        only=["moments", "rows"],
     )
 
 
@@ -53,12 +58,16 @@ def test_a_budget_for_everything_is_dense(study, llama):
 
 
 def test_the_planned_model_is_the_block_attention_of_every_layer(place, blocks, llama):
-    """Against a forward in which every layer is the dense masked reference with the settings of the plan."""
+    """Against a forward in which every layer is the dense masked reference with the settings of the
+    plan.
+    """
     again, model = el.Plan.open(place / "blocks"), el.load(llama).module
     assert again.blocks == blocks.blocks and again.rows() == blocks.rows()
 
     def reference(call):
-        return block_attention(call.q, call.k, call.v, again.blocks.sites[str(call.site)], call.scale, form="reference")
+        return block_attention(
+            call.q, call.k, call.v, again.blocks.sites[str(call.site)], call.scale, form="reference"
+        )
 
     with torch.no_grad():
         plain = model(ids(768)).logits
@@ -85,7 +94,10 @@ def test_registered_it_stays_with_the_model(blocks, llama):
         padded[:, :9] = 0
         masked = model(ids(768), attention_mask=padded).logits
         model.set_attn_implementation("sdpa")
-        torch.testing.assert_close(masked[:, 9:], model(ids(768), attention_mask=padded).logits[:, 9:])  # a mask: exact
+        # a mask: exact
+        torch.testing.assert_close(
+            masked[:, 9:], model(ids(768), attention_mask=padded).logits[:, 9:]
+        )
 
 
 def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
@@ -100,7 +112,9 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
 
 @pytest.mark.parametrize("length", [1024, 1100])
 def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, blocks, llama, length):
-    """With the identity for values the output is the pattern: the pairs worked on are those that are not zero."""
+    """With the identity for values the output is the pattern: the pairs worked on are those that
+    are not zero.
+    """
     token_ids = np.random.default_rng(0).integers(1000, 1010, (2, length))
     np.save(place / "few_words.npy", token_ids)
     found = el.evaluate(llama, place / "few_words.npy", plan=blocks, inputs=2, length=length)
@@ -117,21 +131,32 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
         past = (pattern != 0).sum((2, 3)).double().mean(0) - own  # (H,)
         sampled = whole**2 / 2 * settings.samples / block / 2
         share = (past + whole * block / 2 + sampled) / (T**2 / 2)
-        shares.append(torch.where(torch.tensor(settings.thresholds).repeat_interleave(2) > 0, share, 1.0))
+        shares.append(
+            torch.where(torch.tensor(settings.thresholds).repeat_interleave(2) > 0, share, 1.0)
+        )
 
     model = el.load(llama)
     with torch.no_grad(), el.capture(model.backbone, count):
         model.module(torch.from_numpy(token_ids))
     counted = torch.cat(shares)
-    torch.testing.assert_close(torch.tensor([head["work"] for head in found.heads]).double(), counted, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        torch.tensor([head["work"] for head in found.heads]).double(), counted, atol=1e-6, rtol=1e-6
+    )
     assert abs(counted.mean() - blocks.work) > 0.01
-    assert f"at {counted.mean():.1%} of the work of causal attention ({blocks.work:.1%} were planned)" in found.sentence
-    assert found.value("share of the work of causal attention, at fitting") == pytest.approx(blocks.work)
+    assert (
+        f"at {counted.mean():.1%} of the work of causal attention ({blocks.work:.1%} were planned)"
+        in found.sentence
+    )
+    assert found.value("share of the work of causal attention, at fitting") == pytest.approx(
+        blocks.work
+    )
 
 
 def test_inputs_too_short_for_blocks_take_all_of_the_work(place, blocks, llama):
     found = el.evaluate(llama, place / "text.txt", plan=blocks, inputs=1, length=256)
-    assert {head["work"] for head in found.heads} == {1.0} and "at 100.0% of the work" in found.sentence
+    assert {head["work"] for head in found.heads} == {
+        1.0
+    } and "at 100.0% of the work" in found.sentence
 
 
 def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):

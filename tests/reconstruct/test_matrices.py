@@ -1,4 +1,6 @@
-"""The matrix estimator against Gaussian conditioning with the dense N × N covariance, under every mask."""
+"""The matrix estimator against Gaussian conditioning with the dense N × N covariance, under every
+mask.
+"""
 
 from dataclasses import replace
 
@@ -19,22 +21,32 @@ FIXED = ["full", "grouped", "causal", "causal grouped", "window", "capped", "bia
 
 
 def model_of(scores, valid, rank):
-    """Mean, variance and leading eigenvectors of matrices (B, H, T, S) over the valid pairs, by an SVD."""
+    """Mean, variance and leading eigenvectors of matrices (B, H, T, S) over the valid pairs, by an
+    SVD.
+    """
     z = scores.masked_fill(~valid, 0).double()
     mean = z.mean(0)
-    _, values, vectors = torch.linalg.svd((z - mean).flatten(2).transpose(0, 1), full_matrices=False)
+    _, values, vectors = torch.linalg.svd(
+        (z - mean).flatten(2).transpose(0, 1), full_matrices=False
+    )
     kept = vectors[:, :rank].unflatten(2, valid.shape)
-    return MatrixModel(valid, mean, z.var(0, unbiased=False), kept, values[:, :rank].square() / len(z))
+    return MatrixModel(
+        valid, mean, z.var(0, unbiased=False), kept, values[:, :rank].square() / len(z)
+    )
 
 
 def statistics(c, rank=3, **extra):
     H, T, S = c.heads, c.q.shape[2], c.k.shape[2]
     model = model_of(c.scores(fill=0.0), c.valid()[0, 0], rank)
-    return SiteStatistics("self/0", H, c.k.shape[1], T, S, c.q.shape[3], False, matrices=model, **extra)
+    return SiteStatistics(
+        "self/0", H, c.k.shape[1], T, S, c.q.shape[3], False, matrices=model, **extra
+    )
 
 
 def conditioned(model, pairs, c, floor=1e-3):
-    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs; input by input."""
+    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs; input by
+    input.
+    """
     B, H, T, S = c.scores().shape
     truth, valid = c.scores(fill=0.0).numpy(), c.valid().expand(B, H, T, S).numpy()
     index = model.valid.flatten().nonzero()[:, 0].tolist()
@@ -75,7 +87,10 @@ def test_a_padded_input_uses_the_pairs_it_has(form):
     estimate = estimator.estimate(c)
     same(estimate.scores, *conditioned(stats.matrices, estimator.tensors["pairs"].tolist(), c))
     valid = c.valid().expand(3, 4, 9, 9).flatten(2)
-    there = [float(valid[:, h, p].sum() / valid[:, h].sum()) for h, p in enumerate(estimator.tensors["pairs"])]
+    there = [
+        float(valid[:, h, p].sum() / valid[:, h].sum())
+        for h, p in enumerate(estimator.tensors["pairs"])
+    ]
     assert estimate.pairs.tolist() == pytest.approx(there)
 
 
@@ -84,7 +99,9 @@ def test_a_padded_input_uses_the_pairs_it_has(form):
 def test_all_pairs_give_the_exact_scores(form, rule):
     c = call(form)
     estimate = MatrixConditional.fit(statistics(c, rank=2), share=1.0, rule=rule).estimate(c)
-    assert torch.allclose(estimate.scores.masked_fill(~c.valid(), 0), c.scores(fill=0.0), atol=1e-12)
+    assert torch.allclose(
+        estimate.scores.masked_fill(~c.valid(), 0), c.scores(fill=0.0), atol=1e-12
+    )
     assert torch.equal(estimate.pairs, torch.ones(4))
 
 
@@ -100,7 +117,9 @@ def test_the_work_of_a_full_input_is_the_stated_cost():
     c = call("full", batch=8)
     estimator = MatrixConditional.fit(statistics(c), pairs=20, rule="uniform")
     cost = estimator.cost(9, 5)
-    assert cost.per_pair == pytest.approx(20 * 5 + 81 * 3 + 20 * 3) and cost.pairs == pytest.approx(20 / 81)
+    assert cost.per_pair == pytest.approx(20 * 5 + 81 * 3 + 20 * 3) and cost.pairs == pytest.approx(
+        20 / 81
+    )
     estimate = estimator.estimate(c)
     assert torch.allclose(estimate.work, torch.full((4,), cost.share(9, 5))) and torch.allclose(
         estimate.pairs, torch.tensor(20 / 81)
@@ -111,7 +130,10 @@ def test_scores_that_never_vary_are_their_mean():
     c = call("full")
     c = replace(c, q=torch.ones_like(c.q), k=torch.ones_like(c.k))
     for rule in RULES:
-        assert torch.allclose(MatrixConditional.fit(statistics(c, rank=2), pairs=5, rule=rule).estimate(c).scores, c.scores())
+        assert torch.allclose(
+            MatrixConditional.fit(statistics(c, rank=2), pairs=5, rule=rule).estimate(c).scores,
+            c.scores(),
+        )
 
 
 def test_some_heads_are_estimated_as_all_of_them():
@@ -138,7 +160,9 @@ def test_other_lengths_and_masks_are_refused():
 
 
 def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_random():
-    """MiniLM, layer 1, n = 32: held-out error over variance about the pooled mean, an eighth of the pairs."""
+    """MiniLM, layer 1, n = 32: held-out error over variance about the pooled mean, an eighth of the
+    pairs.
+    """
     fit, held = recorded("minilm")
     calls = [c for group in held for c in group]
     model = model_of(torch.cat([c.scores() for c in fit]), fit[0].valid()[0, 0], 16)
@@ -153,6 +177,9 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
             variance += float((floor.estimate(c).scores - c.scores()).square().sum())
         return square / variance
 
-    chosen, random = (error(MatrixConditional.fit(stats, share=1 / 8, rule=rule)) for rule in ("a-optimal", "random"))
+    chosen, random = (
+        error(MatrixConditional.fit(stats, share=1 / 8, rule=rule))
+        for rule in ("a-optimal", "random")
+    )
     assert chosen < random < error(MeanOnly.fit(stats, mean="query")) < 1
     assert chosen < error(RowConditional.fit(stats, share=1 / 8))

@@ -32,7 +32,10 @@ def test_every_measure_is_its_definition(form):
                 seen = [j for j in range(9) if valid[b, i, j]]
                 if not seen:
                     continue
-                s, e = [float(scores[b, i, j]) for j in seen], [float(noisy[b, head, i, j]) for j in seen]
+                s, e = (
+                    [float(scores[b, i, j]) for j in seen],
+                    [float(noisy[b, head, i, j]) for j in seen],
+                )
                 p, g = softmax(s), softmax(e)
                 rows += 1
                 tv += sum(abs(x - y) for x, y in zip(p, g)) / 2
@@ -42,18 +45,34 @@ def test_every_measure_is_its_definition(form):
                 v = each.values[b, head, seen]
                 output += float((torch.tensor(p, dtype=torch.float64) @ v).square().sum())
                 missed += float(
-                    ((torch.tensor(g, dtype=torch.float64) - torch.tensor(p, dtype=torch.float64)) @ v).square().sum()
+                    (
+                        (
+                            torch.tensor(g, dtype=torch.float64)
+                            - torch.tensor(p, dtype=torch.float64)
+                        )
+                        @ v
+                    )
+                    .square()
+                    .sum()
                 )
                 for j, x in zip(seen, s):
                     values.setdefault(j, []).append(x)
     variance = sum(sum((x - sum(xs) / len(xs)) ** 2 for x in xs) for xs in values.values())
     found = {
-        name: float(getattr(errors, name)[head]) for name in ("total_variation", "kl", "top_1", "score_error", "output_error")
+        name: float(getattr(errors, name)[head])
+        for name in ("total_variation", "kl", "top_1", "score_error", "output_error")
     }
-    expected = {"total_variation": tv / rows, "kl": kl / rows, "top_1": same / rows, "score_error": squared / variance,
-                "output_error": math.sqrt(missed / output)}  # fmt: skip
+    expected = {
+        "total_variation": tv / rows,
+        "kl": kl / rows,
+        "top_1": same / rows,
+        "score_error": squared / variance,
+        "output_error": math.sqrt(missed / output),
+    }
     assert found == pytest.approx(expected, rel=1e-5)
-    assert float(errors.pairs[head]) == pytest.approx(0.3) and float(errors.work[head]) == pytest.approx(0.4)
+    assert float(errors.pairs[head]) == pytest.approx(0.3) and float(
+        errors.work[head]
+    ) == pytest.approx(0.4)
 
 
 def test_the_truth_has_no_error_and_a_constant_head_none_to_divide_by():
@@ -61,4 +80,9 @@ def test_the_truth_has_no_error_and_a_constant_head_none_to_divide_by():
     each.q = torch.zeros_like(each.q)
     errors = Errors()
     errors.add(Truth(each), Estimate(each.raw_scores(), torch.ones(4), torch.ones(4)))
-    assert errors.score_error.tolist() == errors.total_variation.tolist() == errors.output_error.tolist() == [0.0] * 4
+    assert (
+        errors.score_error.tolist()
+        == errors.total_variation.tolist()
+        == errors.output_error.tolist()
+        == [0.0] * 4
+    )

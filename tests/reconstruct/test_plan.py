@@ -28,7 +28,9 @@ def bert(place):
 
 @pytest.fixture(scope="module")
 def study(place, bert):
-    return el.study(bert, some_text(place / "text.txt"), place / "study", length=24, inputs=60, rank=8)
+    return el.study(
+        bert, some_text(place / "text.txt"), place / "study", length=24, inputs=60, rank=8
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ def test_the_budget_is_kept_and_every_head_has_its_reason(quarter):
     assert len(quarter.choices) == 4 and all(choice.why for choice in quarter.choices)
     assert {row["estimator"] for row in quarter.facts["curve"]} == set(ESTIMATORS)
     for name in set(ESTIMATORS) - {"mean", "exact", "adaptive"}:
-        assert {0.05, 0.1, 0.25, 0.5} <= {row["budget"] for row in quarter.facts["curve"] if row["estimator"] == name}
+        assert {0.05, 0.1, 0.25, 0.5} <= {
+            row["budget"] for row in quarter.facts["curve"] if row["estimator"] == name
+        }
 
 
 def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, tmp_path):
@@ -55,7 +59,10 @@ def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, 
     made = el.plan(study, budget=0.5, inputs=4, out=tmp_path / "plan")
     print_plan(made)
     assert el.Plan.open(tmp_path / "plan").facts["notes"] == made.facts["notes"]
-    told = "Note: the study is partial: 1 shard with 4 inputs failed, the first of them (documents a.txt) with: layers are not finite."
+    told = (
+        "Note: the study is partial: 1 shard with 4 inputs failed, the first of them (documents"
+        " a.txt) with: layers are not finite."
+    )
     assert told in capsys.readouterr().out
 
 
@@ -66,7 +73,9 @@ def test_more_budget_loses_less(study, quarter):
 
 
 def test_the_figures_of_a_choice_are_those_of_the_model(study, quarter, bert, tmp_path):
-    """Total variation over the same inputs, from the model's own eager attention and the plan's scores."""
+    """Total variation over the same inputs, from the model's own eager attention and the plan's
+    scores.
+    """
     held = held_out_of(study, None, None, tmp_path)
     eager = el.load(bert).module
     eager.set_attn_implementation("eager")
@@ -103,11 +112,15 @@ def test_a_plan_read_again_is_the_same(place, quarter, bert):
 
 
 def test_the_model_attends_by_the_plan(quarter, bert):
-    """The planned model against a forward in which each layer's pattern is the softmax of the plan's own scores."""
+    """The planned model against a forward in which each layer's pattern is the softmax of the
+    plan's own scores.
+    """
     model = el.load(bert).module
     with torch.no_grad():
         plain = model(ids()).last_hidden_state
-        with el.replaced(model, lambda call: torch.softmax(quarter.scores(call).scores, -1) @ call.v):
+        with el.replaced(
+            model, lambda call: torch.softmax(quarter.scores(call).scores, -1) @ call.v
+        ):
             expected = model(ids()).last_hidden_state
         with quarter.applied(model):
             planned = model(ids()).last_hidden_state
@@ -147,7 +160,9 @@ class Own(nn.Module):
         x = self.embed(ids)
         for layer in self.layers:
             q, k, v = layer(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-            x = x + F.scaled_dot_product_attention(3 * q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            x = x + F.scaled_dot_product_attention(3 * q, k, v, is_causal=True).transpose(
+                1, 2
+            ).flatten(2)
         return x
 
 
@@ -167,7 +182,13 @@ def test_a_module_of_ones_own_is_planned_and_evaluated():
 
 
 def test_bad_targets_are_refused(study):
-    for wrong in ({"budget": 0.0}, {"budget": 1.5}, {"budget": -1}, {"error": 0.0}, {"error": float("nan")}):
+    for wrong in (
+        {"budget": 0.0},
+        {"budget": 1.5},
+        {"budget": -1},
+        {"error": 0.0},
+        {"error": float("nan")},
+    ):
         with pytest.raises(el.EigenlensError, match="must lie above 0"):
             el.plan(study, **wrong)
     for wrong in ({}, {"budget": 0.5, "error": 0.1}):
@@ -190,7 +211,11 @@ def test_a_plan_for_another_model_is_refused(place, quarter):
 
 def test_an_input_longer_than_the_plan_is_refused(quarter, bert):
     model = el.load(bert).module
-    with pytest.raises(el.EigenlensError, match="24 keys and this input has 40"), torch.no_grad(), quarter.applied(model):
+    with (
+        pytest.raises(el.EigenlensError, match="24 keys and this input has 40"),
+        torch.no_grad(),
+        quarter.applied(model),
+    ):
         model(ids(40))
 
 
@@ -230,8 +255,14 @@ def test_changed_data_is_noticed(place, bert):
         (lambda d: (d / "plan.safetensors").write_bytes(b"no"), "damaged"),
         (lambda d: (d / "plan.safetensors").unlink(), "damaged"),
         (lambda d: _edit(d, lambda r: r.pop("heads")), "damaged"),
-        (lambda d: _edit(d, lambda r: r["parts"]["encoder/0"][0].update(estimator="magic")), "'magic'"),
-        (lambda d: _edit(d, lambda r: r["parts"]["encoder/0"][0].update(heads=[0, 1, 2, 3, 4])), "damaged"),
+        (
+            lambda d: _edit(d, lambda r: r["parts"]["encoder/0"][0].update(estimator="magic")),
+            "'magic'",
+        ),
+        (
+            lambda d: _edit(d, lambda r: r["parts"]["encoder/0"][0].update(heads=[0, 1, 2, 3, 4])),
+            "damaged",
+        ),
     ],
 )
 def test_a_damaged_plan_is_refused(place, quarter, tmp_path, damage, says):

@@ -19,7 +19,9 @@ from eigenlens.stats import RowMoments
 
 @functools.cache
 def minilm(n=128, number=100):
-    """Row sums of all sites from fit and from held-out inputs, and one held-out call of each site."""
+    """Row sums of all sites from fit and from held-out inputs, and one held-out call of each
+    site.
+    """
     model = load("minilm")
     inputs = prepare(model, Request(("python-docs",), n, number), Path(tempfile.mkdtemp()))
     fit, held, kept = RowMoments(), RowMoments(), {}
@@ -34,7 +36,10 @@ def minilm(n=128, number=100):
         with torch.no_grad(), capture(model.backbone, sink):
             for _, batch in inputs.batches(bucket, 16):
                 forward_of(model)(batch)
-    stats = {site: SiteStatistics(site, 12, 12, n, n, 32, False, rows=sums) for site, sums in fit.result().items()}
+    stats = {
+        site: SiteStatistics(site, 12, 12, n, n, 32, False, rows=sums)
+        for site, sums in fit.result().items()
+    }
     return stats, held.result(), kept
 
 
@@ -49,16 +54,20 @@ def held_out(stats, held, **settings):
 
 
 def test_real_heads_lose_what_was_measured_and_chosen_keys_beat_random_ones():
-    """MiniLM at n = 128: the median of 12 heads on other texts was .70, .62, .50 and .32 with 8, 16, 32 and 64 keys.
+    """MiniLM at n = 128: the median of 12 heads on other texts was .70, .62, .50 and .32 with 8,
+    16, 32 and 64 keys.
 
-    The median of all 72 moves by a few hundredths with the texts, as the layers differ: from .2 to .9 with 16 keys.
+    The median of all 72 moves by a few hundredths with the texts, as the layers differ: from .2 to
+    .9 with 16 keys.
     """
     stats, held, _ = minilm()
     for m, measured in {8: 0.70, 16: 0.62, 32: 0.50, 64: 0.32}.items():
         chosen = held_out(stats, held, keys=m)
         assert abs(float(chosen.median()) - measured) < 0.12
         if m < 64:
-            random = torch.stack([held_out(stats, held, keys=m, rule="random", seed=seed) for seed in range(2)])
+            random = torch.stack(
+                [held_out(stats, held, keys=m, rule="random", seed=seed) for seed in range(2)]
+            )
             assert float(chosen.mean()) < float(random.mean())
 
 
@@ -67,8 +76,12 @@ def test_the_closed_form_is_the_error_of_the_estimates():
     for site in list(stats)[::3]:
         e, c = RowConditional.fit(stats[site], keys=16), calls[site]
         truth, mean = c.scores().double(), e.tensors["mean"][:, None]
-        error = (e.estimate(c).scores - truth).square().sum((0, 2, 3)) / (truth - mean).square().sum((0, 2, 3))
+        error = (e.estimate(c).scores - truth).square().sum((0, 2, 3)) / (
+            truth - mean
+        ).square().sum((0, 2, 3))
         moments = RowMoments()
         moments.update(c)
         covariance = covariance_about(moments.result()[site], e.tensors["mean"], stats[site])
-        assert torch.allclose(error, expected_error(e.weights(), e.tensors["keys"], covariance), rtol=1e-3)
+        assert torch.allclose(
+            error, expected_error(e.weights(), e.tensors["keys"], covariance), rtol=1e-3
+        )

@@ -28,10 +28,13 @@ def test_columns_rows_and_pairs_have_the_true_scores(form):
 
 def test_early_causal_rows_are_exact_and_paid_for():
     c = call("causal", length=12)
-    estimator = RowConditional.fit(statistics(c), keys=4, rule="uniform")  # keys 1, 4, 7, 10; rows 0..3 whole
+    # keys 1, 4, 7, 10; rows 0..3 whole
+    estimator = RowConditional.fit(statistics(c), keys=4, rule="uniform")
     estimate = estimator.estimate(c)
     truth = c.scores(fill=0.0)
-    assert torch.allclose(estimate.scores[:, :, :4].masked_fill(~c.valid()[:, :, :4], 0), truth[:, :, :4])
+    assert torch.allclose(
+        estimate.scores[:, :, :4].masked_fill(~c.valid()[:, :, :4], 0), truth[:, :, :4]
+    )
     seen = [sum(key <= i for key in (1, 4, 7, 10)) for i in range(12)]
     exact = sum(i + 1 if i < 4 else seen[i] for i in range(12))
     assert torch.allclose(estimate.pairs, torch.full((4,), exact / 78))
@@ -47,7 +50,8 @@ def test_the_work_of_a_full_input_is_the_stated_cost():
     assert torch.allclose(estimate.work, torch.full((4,), cost.share(12, 5))) and torch.allclose(
         estimate.pairs, torch.tensor(0.25)
     )
-    wide = RowConditional.fit(statistics(c), keys=8)  # more keys than dimensions: W K_S is interpolated instead
+    # more keys than dimensions: W K_S is interpolated instead
+    wide = RowConditional.fit(statistics(c), keys=8)
     assert wide.cost(12, 5).per_pair == 12 * 8 * 5 + 12 * 12 * 5
     assert torch.allclose(wide.estimate(c).work, torch.full((4,), wide.cost(12, 5).share(12, 5)))
 
@@ -67,20 +71,27 @@ def test_interpolated_keys_give_the_same_scores():
     k = torch.stack([c.k[:, h][:, keys[h]] for h in range(4)], 1)  # (B, H, m, D)
     b = mean - (W @ mean.gather(1, keys)[..., None])[..., 0]
     scores = c.scaled_q @ (W @ k).transpose(2, 3) + b[:, None]
-    other = torch.ones(4, 9, dtype=torch.bool).scatter(1, keys, False)[None, :, None].expand(scores.shape)
+    other = (
+        torch.ones(4, 9, dtype=torch.bool)
+        .scatter(1, keys, False)[None, :, None]
+        .expand(scores.shape)
+    )
     assert torch.allclose(estimator.estimate(c).scores[other], scores[other])
 
 
 def test_shorter_inputs_use_the_keys_they_have_and_longer_ones_are_refused():
     fit = call("full", batch=6, length=12)
     short = call("full", length=9)
-    estimator = RowConditional.fit(statistics(fit), keys=6, rule="uniform", exact=0)  # keys 1, 3, …, 11
+    # keys 1, 3, …, 11
+    estimator = RowConditional.fit(statistics(fit), keys=6, rule="uniform", exact=0)
     mean, C = dense_model(fit, 1)
 
     def conditional(h, mu, row, valid):
         A = [1, 3, 5, 7]
         noise = 1e-4 * np.diag(C[h])[1::2].mean()
-        found = mu + C[h][:9][:, A] @ np.linalg.solve(C[h][np.ix_(A, A)] + noise * np.eye(4), (row - mu)[A])
+        found = mu + C[h][:9][:, A] @ np.linalg.solve(
+            C[h][np.ix_(A, A)] + noise * np.eye(4), (row - mu)[A]
+        )
         found[A] = row[A]
         return found
 
@@ -98,7 +109,9 @@ def test_a_mean_by_query_conditions_about_it(form):
     C = np.einsum("bhij,bhik->hjk", z, z) / (len(s) * v.T @ v)
     values, vectors = np.linalg.eigh(C)
     C = np.einsum("hja,ha,hka->hjk", vectors, values.clip(0), vectors)
-    estimator = RowConditional.fit(statistics(fit, matrices=by_query(fit)), keys=M, mean="query", exact=0)
+    estimator = RowConditional.fit(
+        statistics(fit, matrices=by_query(fit)), keys=M, mean="query", exact=0
+    )
     same(estimator.estimate(c).scores, *lmmse(c, estimator.tensors["keys"].tolist(), mean, C))
     floor = MeanOnly.fit(statistics(fit, matrices=by_query(fit)), mean="query").estimate(c)
     assert np.allclose(floor.scores.numpy(), np.broadcast_to(mean, floor.scores.shape))
@@ -106,7 +119,10 @@ def test_a_mean_by_query_conditions_about_it(form):
 
 def test_without_matrices_the_mean_is_pooled():
     stats = statistics(call("full"))
-    assert torch.equal(RowConditional.fit(stats, keys=M, mean="query").weights(), RowConditional.fit(stats, keys=M).weights())
+    assert torch.equal(
+        RowConditional.fit(stats, keys=M, mean="query").weights(),
+        RowConditional.fit(stats, keys=M).weights(),
+    )
 
 
 def test_constant_scores_are_estimated_by_their_mean():
@@ -138,7 +154,10 @@ def test_heads_with_masks_of_their_own_see_their_own_keys():
     distance = torch.arange(9)[:, None] - torch.arange(9)
     c = replace(c, mask=((distance >= 0) & (distance < width))[None])
     estimator = RowConditional.fit(statistics(c), keys=M, exact=0)
-    same(estimator.estimate(c).scores, *lmmse(c, estimator.tensors["keys"].tolist(), *dense_model(c, 1)))
+    same(
+        estimator.estimate(c).scores,
+        *lmmse(c, estimator.tensors["keys"].tolist(), *dense_model(c, 1)),
+    )
     assert torch.allclose(c.of_heads([3, 0]).scores(), c.scores()[:, [3, 0]])
 
 
@@ -146,7 +165,9 @@ def test_heads_with_masks_of_their_own_see_their_own_keys():
 @pytest.mark.parametrize("kind", [RowConditional, RowLeastSquares, MeanOnly])
 def test_half_precision_is_estimated_in_it(form, kind):
     fit = call(form)
-    c = replace(fit, q=fit.q.bfloat16(), k=fit.k.bfloat16(), v=fit.v.bfloat16(), shapes=MaskShapes())
+    c = replace(
+        fit, q=fit.q.bfloat16(), k=fit.k.bfloat16(), v=fit.v.bfloat16(), shapes=MaskShapes()
+    )
     settings = {} if kind is MeanOnly else {"keys": M, "exact": 0}
     found, expected = (kind.fit(statistics(fit), **settings).estimate(x).scores for x in (c, fit))
     wide = c.valid().expand(found.shape)
@@ -157,7 +178,9 @@ def test_what_cannot_be_is_said():
     c = call("padded", batch=12)
     fewest = int(c.query_valid.sum(1).min())
     estimator = RowConditional.fit(statistics(call("full", batch=6)), keys=8)
-    with pytest.raises(EigenlensError, match=f"has {fewest} valid keys, fewer than the 8 that rows-lmmse computes"):
+    with pytest.raises(
+        EigenlensError, match=f"has {fewest} valid keys, fewer than the 8 that rows-lmmse computes"
+    ):
         estimator.estimate(c)
     stats = statistics(c)
     with pytest.raises(EigenlensError, match="the number of keys or their share"):

@@ -19,7 +19,8 @@ def test_the_conditional_mean_is_gaussian_conditioning_on_the_keys_a_row_sees(fo
     fit, c = call(form, batch=6), call(form, seed=1)
     estimator = RowConditional.fit(statistics(fit), keys=M, rule=rule, exact=0)
     expected, valid = lmmse(c, estimator.tensors["keys"].tolist(), *dense_model(fit, fit.group))
-    assert np.abs(expected - c.scores(fill=0.0).numpy()).max() > 0.1  # there is something to estimate
+    # there is something to estimate
+    assert np.abs(expected - c.scores(fill=0.0).numpy()).max() > 0.1
     same(estimator.estimate(c).scores, expected, valid)
 
 
@@ -68,20 +69,31 @@ def test_the_rank_of_least_squares_is_the_best_on_validation_rows():
 def test_all_keys_give_the_exact_scores(form, kind):
     c = call(form)
     if form.endswith("padded"):  # every input must have the selected keys
-        c = replace(c, mask=torch.ones(1, 1, 9, 9, dtype=torch.bool), query_valid=None, shapes=MaskShapes())
+        c = replace(
+            c, mask=torch.ones(1, 1, 9, 9, dtype=torch.bool), query_valid=None, shapes=MaskShapes()
+        )
     estimate = kind.fit(statistics(c), keys=9, exact=0).estimate(c)
-    assert torch.allclose(estimate.scores.masked_fill(~c.valid(), 0), c.scores(fill=0.0), atol=1e-12)
+    assert torch.allclose(
+        estimate.scores.masked_fill(~c.valid(), 0), c.scores(fill=0.0), atol=1e-12
+    )
     assert torch.equal(estimate.pairs, torch.ones(4))
 
 
 def test_a_mask_with_numbers_and_left_padding_is_honoured():
-    """Additive scores belong to the columns that are computed; left padding leaves sets that are no prefix."""
+    """Additive scores belong to the columns that are computed; left padding leaves sets that are no
+    prefix.
+    """
     c = call("full", batch=4)
     mask = torch.randn(4, 1, 9, 9, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     start = torch.tensor([0, 2, 4, 5])
     real = torch.arange(9) >= start[:, None]
-    mask = mask.masked_fill(~(real[:, None, None, :] & torch.ones(9, 9, dtype=torch.bool).tril()), -1e9)
+    mask = mask.masked_fill(
+        ~(real[:, None, None, :] & torch.ones(9, 9, dtype=torch.bool).tril()), -1e9
+    )
     c = replace(c, mask=mask, query_valid=real)
     estimator = RowConditional.fit(statistics(c), keys=4, rule="uniform", exact=0)
     mean, covariance = row_oracle(c)
-    same(estimator.estimate(c).scores, *lmmse(c, estimator.tensors["keys"].tolist(), mean, covariance))
+    same(
+        estimator.estimate(c).scores,
+        *lmmse(c, estimator.tensors["keys"].tolist(), mean, covariance),
+    )

@@ -26,7 +26,9 @@ def conditional(C, chosen, noise=0.0):
     if not chosen:
         return C
     cross = C[:, chosen]
-    return C - cross @ np.linalg.inv(C[np.ix_(chosen, chosen)] + noise * np.eye(len(chosen))) @ cross.T
+    return (
+        C - cross @ np.linalg.inv(C[np.ix_(chosen, chosen)] + noise * np.eye(len(chosen))) @ cross.T
+    )
 
 
 def greedy(C, m, score):
@@ -50,19 +52,25 @@ def fall(noise):
 @pytest.mark.parametrize("m", [1, 3, 7])
 def test_pivoted_cholesky_adds_the_key_with_the_largest_determinant(m):
     C = covariance()
-    assert selection.pivoted_cholesky(C, m).tolist() == [greedy(c.numpy(), m, log_determinant) for c in C]
+    assert selection.pivoted_cholesky(C, m).tolist() == [
+        greedy(c.numpy(), m, log_determinant) for c in C
+    ]
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 @pytest.mark.parametrize("m", [1, 3, 7])
 def test_a_optimal_adds_the_key_that_leaves_least_variance(m, noise):
     C = covariance()
-    assert selection.a_optimal(C, m, noise).tolist() == [greedy(c.numpy(), m, fall(noise)) for c in C]
+    assert selection.a_optimal(C, m, noise).tolist() == [
+        greedy(c.numpy(), m, fall(noise)) for c in C
+    ]
 
 
 def test_noise_may_differ_by_head():
     C, noise = covariance(), torch.tensor([0.0, 5.0, 0.5], dtype=torch.float64)
-    assert selection.a_optimal(C, 4, noise).tolist() == [greedy(c.numpy(), 4, fall(float(s))) for c, s in zip(C, noise)]
+    assert selection.a_optimal(C, 4, noise).tolist() == [
+        greedy(c.numpy(), 4, fall(float(s))) for c, s in zip(C, noise)
+    ]
 
 
 def test_one_covariance_without_heads_gives_one_set():
@@ -78,20 +86,30 @@ def test_q_deim_is_the_pivoted_qr_of_the_leading_eigenvectors():
         assert head.tolist() == sorted(scipy.linalg.qr(U.T, pivoting=True)[2][:4])
 
 
-@pytest.mark.parametrize(("rule", "score"), [("pivoted-cholesky", log_determinant), ("a-optimal", fall(0.0))])
+@pytest.mark.parametrize(
+    ("rule", "score"), [("pivoted-cholesky", log_determinant), ("a-optimal", fall(0.0))]
+)
 def test_pairs_are_those_of_the_dense_model_that_is_never_formed(rule, score):
     F, psi = factors()
     dense = (F @ F.transpose(1, 2) + torch.diag_embed(psi)).numpy()
-    assert selection.pairs(rule, F, psi, 8, growth=0).tolist() == [greedy(C, 8, score) for C in dense]
+    assert selection.pairs(rule, F, psi, 8, growth=0).tolist() == [
+        greedy(C, 8, score) for C in dense
+    ]
 
 
 def test_choosing_many_pairs_a_round_costs_little():
     F, psi = factors(N=400, heads=1)
 
     def left(chosen):
-        return np.trace(conditional((F @ F.transpose(1, 2) + torch.diag_embed(psi))[0].numpy(), chosen[0].tolist()))
+        return np.trace(
+            conditional(
+                (F @ F.transpose(1, 2) + torch.diag_embed(psi))[0].numpy(), chosen[0].tolist()
+            )
+        )
 
-    slow, fast = (left(selection.pairs("a-optimal", F, psi, 40, growth=growth)) for growth in (0, 1 / 8))
+    slow, fast = (
+        left(selection.pairs("a-optimal", F, psi, 40, growth=growth)) for growth in (0, 1 / 8)
+    )
     random = left(selection.pairs("random", F, psi, 40))
     assert slow <= fast < slow + 0.1 * (random - slow)
 

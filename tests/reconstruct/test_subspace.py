@@ -19,14 +19,18 @@ KINDS = [JointSubspace, KeySubspace]
 def test_all_coordinates_give_the_exact_scores(kind, form):
     each = call(form)
     found = kind.fit(statistics_of(each), rank=5).estimate(each)
-    torch.testing.assert_close(each.masked(found.scores, 0.0), each.scores(0.0), atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        each.masked(found.scores, 0.0), each.scores(0.0), atol=2e-5, rtol=1e-5
+    )
     assert found.work.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("tail", [False, True])
 def test_the_estimate_is_its_formula(form, tail):
-    """Rank-r products of the projected vectors, the row constant, and the positions' mean of the rest, pair by pair."""
+    """Rank-r products of the projected vectors, the row constant, and the positions' mean of the
+    rest, pair by pair.
+    """
     each, r = call(form), 2
     estimator = JointSubspace.fit(statistics_of(each), rank=r, tail=tail)
     found = estimator.estimate(each).scores
@@ -51,10 +55,15 @@ def test_the_estimate_is_its_formula(form, tail):
 
 
 def test_no_other_subspace_is_better_for_independent_queries_and_keys():
-    """E‖qᵀ(I − P)k‖² of the joint truncation against 500 random ones, key axes and query axes; the optimum in closed form."""
+    """E‖qᵀ(I − P)k‖² of the joint truncation against 500 random ones, key axes and query axes; the
+    optimum in closed form.
+    """
     rng = np.random.default_rng(0)
     D, r = 6, 2
-    a, b = rng.normal(size=(D, D)) * 3.0 ** np.arange(D), rng.normal(size=(D, D)) * 2.0 ** -np.arange(D)
+    a, b = (
+        rng.normal(size=(D, D)) * 3.0 ** np.arange(D),
+        rng.normal(size=(D, D)) * 2.0 ** -np.arange(D),
+    )
     queries, keys = a @ a.T, b @ b.T
 
     def error(p_q, p_k):
@@ -66,17 +75,23 @@ def test_no_other_subspace_is_better_for_independent_queries_and_keys():
     each = AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0)
     tensors = JointSubspace.fit(statistics_of(each, rows=False), rank=r, tail=False).tensors
     mine = error(tensors["to_x"][0].double().numpy(), tensors["to_y"][0].double().numpy())
-    singular = np.linalg.svd(np.linalg.cholesky(queries).T @ np.linalg.cholesky(keys), compute_uv=False)
+    singular = np.linalg.svd(
+        np.linalg.cholesky(queries).T @ np.linalg.cholesky(keys), compute_uv=False
+    )
     np.testing.assert_allclose(mine, (singular[r:] ** 2).sum(), rtol=0.02)
     axes = [np.linalg.eigh(m)[1][:, -r:] for m in (queries, keys)]
-    others = [error(u, u) for u in axes] + [error(u, u) for u in (np.linalg.qr(rng.normal(size=(D, r)))[0] for _ in range(500))]
+    others = [error(u, u) for u in axes] + [
+        error(u, u) for u in (np.linalg.qr(rng.normal(size=(D, r)))[0] for _ in range(500))
+    ]
     assert mine < min(others)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Cascade])
 def test_a_constant_head_is_no_trouble(kind):
     each = call("full")
-    each = AttentionCall(each.site, "self", "", torch.zeros_like(each.q), torch.ones_like(each.k), each.v, 1.0)
+    each = AttentionCall(
+        each.site, "self", "", torch.zeros_like(each.q), torch.ones_like(each.k), each.v, 1.0
+    )
     estimator = kind.fit(statistics_of(each), **({} if kind is Cascade else {"rank": 2}))
     found = estimator.estimate(each)
     torch.testing.assert_close(found.scores, each.scores(), atol=1e-6, rtol=0)
@@ -87,7 +102,9 @@ def test_a_constant_head_is_no_trouble(kind):
 def test_a_cascade_with_no_threshold_to_speak_of_is_exact(form):
     each = call(form)
     found = Cascade.fit(statistics_of(each), threshold=1e-30).estimate(each)
-    torch.testing.assert_close(each.masked(found.scores, 0.0), each.scores(0.0), atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        each.masked(found.scores, 0.0), each.scores(0.0), atol=2e-5, rtol=1e-5
+    )
     torch.testing.assert_close(found.pairs, torch.ones(4))
     torch.testing.assert_close(found.work, torch.ones(4))
 
@@ -108,7 +125,8 @@ def test_pairs_that_pass_are_exact_and_are_those_counted(form):
     share = exact.sum((0, 2, 3)) / valid.sum((0, 2, 3))
     assert 0 < float(found.pairs.mean()) < 1
     torch.testing.assert_close(found.pairs, share.float(), atol=0.02, rtol=0)
-    assert bool((found.work >= 1 / 5 + found.pairs * 4 / 5 - 1e-6).all())  # an exact pair has passed through every stage
+    # an exact pair has passed through every stage
+    assert bool((found.work >= 1 / 5 + found.pairs * 4 / 5 - 1e-6).all())
 
 
 def test_less_threshold_means_more_work_and_less_error():
@@ -124,8 +142,14 @@ def test_less_threshold_means_more_work_and_less_error():
 
 def test_some_heads_of_an_estimator_are_those_heads():
     each = call("causal grouped")
-    for estimator in (JointSubspace.fit(statistics_of(each), rank=2), Cascade.fit(statistics_of(each), threshold=0.05)):
-        whole, part = estimator.estimate(each), estimator.of_heads([3, 1]).estimate(each.of_heads([3, 1]))
+    for estimator in (
+        JointSubspace.fit(statistics_of(each), rank=2),
+        Cascade.fit(statistics_of(each), threshold=0.05),
+    ):
+        whole, part = (
+            estimator.estimate(each),
+            estimator.of_heads([3, 1]).estimate(each.of_heads([3, 1])),
+        )
         torch.testing.assert_close(part.scores, whole.scores[:, [3, 1]])
         torch.testing.assert_close(part.work, whole.work[[3, 1]])
 
@@ -133,10 +157,14 @@ def test_some_heads_of_an_estimator_are_those_heads():
 def test_shorter_inputs_are_served_and_longer_ones_refused():
     long, short = call("full", length=9), call("full", length=6)
     estimator = JointSubspace.fit(statistics_of(long), rank=5)
-    torch.testing.assert_close(estimator.estimate(short).scores, short.scores(), atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        estimator.estimate(short).scores, short.scores(), atol=2e-5, rtol=1e-5
+    )
     with pytest.raises(EigenlensError, match="fitted on 6 keys and this input has 9"):
         JointSubspace.fit(statistics_of(short), rank=2).estimate(long)
-    assert JointSubspace.fit(statistics_of(short), rank=2, tail=False).estimate(long).scores.shape == (3, 4, 9, 9)
+    assert JointSubspace.fit(statistics_of(short), rank=2, tail=False).estimate(
+        long
+    ).scores.shape == (3, 4, 9, 9)
 
 
 def test_costs_are_what_is_multiplied():

@@ -20,7 +20,9 @@ def llama(place):
 
 @pytest.fixture(scope="module")
 def study(place, llama):
-    return el.study(llama, some_text(place / "text.txt"), place / "study", length=32, inputs=40, rank=8)
+    return el.study(
+        llama, some_text(place / "text.txt"), place / "study", length=32, inputs=40, rank=8
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +53,15 @@ def test_the_mode_of_the_model_stays(plan, llama):
 
 
 def test_gradients_flow_through_estimated_scores(study, plan, llama):
-    """Against a finite difference of the loss along a random change of the last layer's queries, in a static subspace."""
+    """Against a finite difference of the loss along a random change of the last layer's queries, in
+    a static subspace.
+    """
     made = el.plan(study, budget=0.3, inputs=2, estimators=["joint"])
     model = el.load(llama).module.double()
     weight = model.model.layers[1].self_attn.q_proj.weight
-    direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    direction = torch.randn(
+        weight.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
 
     def loss(step=0.0):
         if step:
@@ -91,11 +97,17 @@ def test_a_capture_of_a_model_with_a_registered_plan_runs_that_plan(plan, llama)
         planned = model(ids()).logits
         with el.capture(model) as calls:
             seen = model(ids()).logits
-    assert len(calls) == 2 and torch.equal(seen, planned) and not torch.allclose(seen, plain, atol=1e-3)
+    assert (
+        len(calls) == 2
+        and torch.equal(seen, planned)
+        and not torch.allclose(seen, plain, atol=1e-3)
+    )
 
 
 def test_a_budget_that_cannot_be_kept_is_refused(study):
-    with pytest.raises(el.EigenlensError, match=r"cannot stay within a budget of .*: the least they take is 1"):
+    with pytest.raises(
+        el.EigenlensError, match=r"cannot stay within a budget of .*: the least they take is 1"
+    ):
         el.plan(study, budget=0.25, estimators=["exact"], inputs=2)
     with pytest.raises(el.EigenlensError, match="cannot stay within a budget of 1e-09"):
         el.plan_blocks(study, budget=1e-9, length=600)
@@ -104,7 +116,9 @@ def test_a_budget_that_cannot_be_kept_is_refused(study):
 
 
 def test_a_plan_for_everything_is_exact_attention(study):
-    assert {choice.estimator for choice in el.plan(study, budget=1.0, inputs=4).choices} == {"exact"}
+    assert {choice.estimator for choice in el.plan(study, budget=1.0, inputs=4).choices} == {
+        "exact"
+    }
 
 
 def test_a_plan_is_not_written_into_a_study(study):
@@ -128,7 +142,10 @@ def test_block_attention_in_half_precision(dtype):
     torch.testing.assert_close(half.float(), block_attention(q, k, v, settings), atol=0.1, rtol=0.1)
 
 
-@pytest.mark.parametrize("wrong", [{"round_to": 0}, {"key_block": 0}, {"samples": 0}, {"stride": 0}, {"thresholds": (-1.0,)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"round_to": 0}, {"key_block": 0}, {"samples": 0}, {"stride": 0}, {"thresholds": (-1.0,)}],
+)
 def test_settings_that_would_never_end_are_refused(wrong):
     with pytest.raises(el.EigenlensError, match="block-adaptive attention"):
         BlockSettings(**{"thresholds": (1e-3,), **wrong})

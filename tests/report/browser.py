@@ -1,4 +1,6 @@
-"""A real browser on a page of the report: what it shows, what it saves, and what it complains about."""
+"""A real browser on a page of the report: what it shows, what it saves, and what it complains
+about.
+"""
 
 import csv
 import io
@@ -9,9 +11,13 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 ARGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-]  # fmt: skip
+]
 PATIENCE = 300_000
 """Milliseconds until what has not happened never will: far more than a loaded machine takes."""
 
@@ -37,7 +43,9 @@ class Shown:
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.complaints, self.requests, self.dialogs = [], [], []
-        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on(
+            "console", lambda message: self.complaints.append(f"{message.type}: {message.text}")
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("dialog", self._refuse)
@@ -60,27 +68,30 @@ class Shown:
 
     def unfold(self):
         """Open everything that can be unfolded."""
-        self.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        self.page.evaluate(
+            "document.querySelectorAll('details').forEach(part => { part.open = true; })"
+        )
 
     def settle(self):
-        """Wait until every chart is drawn, pictures are loaded or refused, and two frames are painted."""
+        """Wait until every chart is drawn, pictures are loaded or refused, and two frames are
+        painted.
+        """
         self.page.wait_for_selector("[aria-busy=true]", state="detached")
-        self.page.evaluate(
-            """async () => {
+        self.page.evaluate("""async () => {
               await new Promise((resolve) => { Object.assign(new Image(), { onerror: resolve, src: "data:image/png,no" }); });
               for (let i = 0; i < 2; i += 1) await new Promise((resolve) => { requestAnimationFrame(resolve); });
-            }"""
-        )
+            }""")
 
     def resize(self, width, height):
-        """Another size of the window; the page draws its charts anew when it has stayed so for a while."""
-        self.page.evaluate(
-            """() => { window.resized = new Promise((resolve) => {
+        """Another size of the window; the page draws its charts anew when it has stayed so for a
+        while.
+        """
+        self.page.evaluate("""() => { window.resized = new Promise((resolve) => {
               addEventListener("resize", () => { setTimeout(resolve, 1000); }, { once: true });
-            }); }"""
-        )
+            }); }""")
         self.page.set_viewport_size({"width": width, "height": height})
-        self.page.evaluate("window.resized")  # timers of one page come in their order: the page's own is shorter
+        # timers of one page come in their order: the page's own is shorter
+        self.page.evaluate("window.resized")
         self.settle()
 
     def saved(self, selector):
@@ -90,14 +101,18 @@ class Shown:
         return Path(waiting.value.path()).read_bytes()
 
     def saved_at_once(self, selector):
-        """Click every button within one turn of the page's script: the name and the bytes of each file, as they come."""
+        """Click every button within one turn of the page's script: the name and the bytes of each
+        file, as they come.
+        """
         found = []
 
         def taken(download):
             found.append(download)
 
         self.page.on("download", taken)
-        buttons = self.page.eval_on_selector_all(selector, "all => { all.forEach(x => x.click()); return all.length; }")
+        buttons = self.page.eval_on_selector_all(
+            selector, "all => { all.forEach(x => x.click()); return all.length; }"
+        )
         while len(found) < buttons:
             self.page.wait_for_event("download")
         self.page.remove_listener("download", taken)
@@ -126,6 +141,8 @@ def rows_of(content):
 
 
 def column(rows, name, **wanted):
-    """The numbers of one column of saved rows, of those rows that say `wanted`; None where a cell is empty."""
+    """The numbers of one column of saved rows, of those rows that say `wanted`; None where a cell
+    is empty.
+    """
     chosen = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
     return [float(row[name]) if row[name] else None for row in chosen]

@@ -1,4 +1,6 @@
-"""Results made once for all tests of the report: a real model with everything, and a tiny one that is cheap to open."""
+"""Results made once for all tests of the report: a real model with everything, and a tiny one that
+is cheap to open.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,9 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mini(tmp_path_factory, text):
-    """Everything there is of minilm, at 48 tokens: long enough that the page has windows of tokens to choose from."""
+    """Everything there is of minilm, at 48 tokens: long enough that the page has windows of tokens
+    to choose from.
+    """
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("mini")
     model = of_catalogue("minilm")
@@ -50,7 +54,9 @@ def tiny(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("tiny")
     model = tiny_bert(folder / "model")
     study = el.study(model, text, folder / "study", inputs=24, length=16, rank=8)
-    plan = el.plan(study, budget=0.5, inputs=3, estimators=["mean", "rows-lmmse"], out=folder / "plan")
+    plan = el.plan(
+        study, budget=0.5, inputs=3, estimators=["mean", "rows-lmmse"], out=folder / "plan"
+    )
     page = el.report(study, plan, out=folder / "page.html")
     return World(folder, page, study, plan)
 

@@ -1,4 +1,6 @@
-"""The page for everyone: names for all controls, pictures with words, headings in order, and colours that can be read."""
+"""The page for everyone: names for all controls, pictures with words, headings in order, and
+colours that can be read.
+"""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -30,7 +32,10 @@ CONTRAST = """() => {
 
 def luminance(colour):
     """Relative luminance of sRGB, as the accessibility guidelines define it."""
-    parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    parts = [
+        c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4
+        for c in colour
+    ]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
@@ -46,19 +51,33 @@ def test_the_formula_of_contrast():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_all_text_can_be_read(mini_shown, theme):
-    """4.5 to 1 for every word of the page: body, quiet text, links, buttons, table heads, cells of every map."""
+    """4.5 to 1 for every word of the page: body, quiet text, links, buttons, table heads, cells of
+    every map.
+    """
     page = mini_shown.page
     page.select_option("#theme", theme)
     mini_shown.unfold()
-    names = page.eval_on_selector_all("#heads0 [data-metric] option", "all => all.map(x => x.value)")
+    names = page.eval_on_selector_all(
+        "#heads0 [data-metric] option", "all => all.map(x => x.value)"
+    )
     found = page.evaluate(CONTRAST)
     for name in names[1:]:
         page.select_option("#heads0 [data-metric]", name)
-        found += [entry for entry in page.evaluate(CONTRAST.replace("body *", "#heads0 .grid *")) if "BUTTON" in entry[2]]
+        found += [
+            entry
+            for entry in page.evaluate(CONTRAST.replace("body *", "#heads0 .grid *"))
+            if "BUTTON" in entry[2]
+        ]
     page.select_option("#heads0 [data-metric]", index=0)
     page.select_option("#theme", "auto")
-    assert {"A", "P", "BUTTON", "TH", "TD", "H2", "SUMMARY"} <= {entry[2].split()[0] for entry in found}
-    poor = {what: round(contrast(under, ink), 2) for under, ink, what in found if contrast(under, ink) < 4.5}
+    assert {"A", "P", "BUTTON", "TH", "TD", "H2", "SUMMARY"} <= {
+        entry[2].split()[0] for entry in found
+    }
+    poor = {
+        what: round(contrast(under, ink), 2)
+        for under, ink, what in found
+        if contrast(under, ink) < 4.5
+    }
     assert not poor
 
 
@@ -66,10 +85,22 @@ def test_every_control_has_a_name(mini_shown):
     """By the browser's own reckoning."""
     client = mini_shown.page.context.new_cdp_session(mini_shown.page)
     nodes = client.send("Accessibility.getFullAXTree")["nodes"]
-    kinds = {"button", "combobox", "slider", "link", "region", "img", "image", "navigation", "DisclosureTriangle"}
+    kinds = {
+        "button",
+        "combobox",
+        "slider",
+        "link",
+        "region",
+        "img",
+        "image",
+        "navigation",
+        "DisclosureTriangle",
+    }
     controls = [n for n in nodes if not n["ignored"] and n["role"]["value"] in kinds]
     assert {"button", "combobox", "slider", "link"} <= {n["role"]["value"] for n in controls}
-    assert [n["role"]["value"] for n in controls if not n.get("name", {}).get("value", "").strip()] == []
+    assert [
+        n["role"]["value"] for n in controls if not n.get("name", {}).get("value", "").strip()
+    ] == []
 
 
 def test_every_chart_is_an_image_with_words(mini_shown):
@@ -81,7 +112,9 @@ def test_every_chart_is_an_image_with_words(mini_shown):
 
 
 def test_headings_are_in_order(mini_shown):
-    levels = mini_shown.page.eval_on_selector_all("h1, h2, h3, h4, h5, h6", "all => all.map(x => Number(x.tagName[1]))")
+    levels = mini_shown.page.eval_on_selector_all(
+        "h1, h2, h3, h4, h5, h6", "all => all.map(x => Number(x.tagName[1]))"
+    )
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(below - above <= 1 for above, below in zip(levels, levels[1:]))
@@ -91,18 +124,24 @@ def test_landmarks(mini_shown):
     for landmark in ("header", "nav[aria-label]", "main"):
         assert mini_shown.page.locator(landmark).count() == 1
     sections = mini_shown.page.eval_on_selector_all(
-        "main > section", "all => all.map(x => document.getElementById(x.getAttribute('aria-labelledby'))?.textContent.trim())"
+        "main > section",
+        "all => all.map(x =>"
+        " document.getElementById(x.getAttribute('aria-labelledby'))?.textContent.trim())",
     )
     assert len(sections) >= 5
     assert all(sections)
     assert mini_shown.page.get_attribute("html", "lang") == "en"
-    links = mini_shown.page.eval_on_selector_all("nav a", "all => all.map(x => Boolean(document.querySelector(x.hash)))")
+    links = mini_shown.page.eval_on_selector_all(
+        "nav a", "all => all.map(x => Boolean(document.querySelector(x.hash)))"
+    )
     assert len(links) >= 6
     assert all(links)
 
 
 def test_identifiers_are_unique(mini_shown):
-    ids = mini_shown.page.eval_on_selector_all("body [id]", "all => all.filter(x => !x.closest('svg')).map(x => x.id)")
+    ids = mini_shown.page.eval_on_selector_all(
+        "body [id]", "all => all.filter(x => !x.closest('svg')).map(x => x.id)"
+    )
     assert len(ids) == len(set(ids))
 
 
@@ -112,7 +151,11 @@ def test_axe_finds_nothing_serious(show, tiny, theme):
     shown.page.select_option("#theme", theme)
     shown.unfold()
     found = Axe().run(shown.page).response["violations"]
-    serious = {v["id"]: v["nodes"][0]["html"][:200] for v in found if v["impact"] in {"serious", "critical"}}
+    serious = {
+        v["id"]: v["nodes"][0]["html"][:200]
+        for v in found
+        if v["impact"] in {"serious", "critical"}
+    }
     assert not serious
 
 

@@ -33,7 +33,9 @@ def test_by_default_it_is_report_html(report, tiny, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize("what", ["missing", "foreign", "folder as page", "no report there", "damaged"])
+@pytest.mark.parametrize(
+    "what", ["missing", "foreign", "folder as page", "no report there", "damaged"]
+)
 def test_what_it_refuses_it_names_in_one_sentence(report, tiny, tmp_path, what):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "damaged").mkdir()
@@ -41,9 +43,12 @@ def test_what_it_refuses_it_names_in_one_sentence(report, tiny, tmp_path, what):
     (tmp_path / "mine.html").write_text("mine")
     study = tiny.folder / "study"
     given = {
-        "missing": (tmp_path / "missing",), "foreign": (tmp_path / "foreign",), "folder as page": (study, "-o", tmp_path),
-        "no report there": (study, "-o", tmp_path / "mine.html"), "damaged": (tmp_path / "damaged",),
-    }[what]  # fmt: skip
+        "missing": (tmp_path / "missing",),
+        "foreign": (tmp_path / "foreign",),
+        "folder as page": (study, "-o", tmp_path),
+        "no report there": (study, "-o", tmp_path / "mine.html"),
+        "damaged": (tmp_path / "damaged",),
+    }[what]
     if what in {"missing", "foreign", "damaged"}:
         given = (*given, "-o", tmp_path / "page.html")
     done = report(*given)
@@ -67,12 +72,16 @@ def test_force_overwrites(report, tiny, tmp_path):
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_without_the_package_that_draws_it_says_how_to_install_it(report, tiny, tmp_path, monkeypatch):
+def test_without_the_package_that_draws_it_says_how_to_install_it(
+    report, tiny, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     done = report(tiny.folder / "study", "-o", tmp_path / "page.html")
     assert done.code == 2
-    assert done.err.strip().splitlines()[-1] == (
-        "eigenlens: pictures are drawn by the package vl-convert-python, which is not installed; "
+    assert (
+        done.err.strip().splitlines()[-1]
+        == "eigenlens: pictures are drawn by the package vl-convert-python, which is not"
+        " installed; "
         "install it with: pip install vl-convert-python"
     )
     assert not (tmp_path / "page.html").exists()

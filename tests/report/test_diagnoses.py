@@ -1,4 +1,6 @@
-"""What heads and layers do, on the page: a part for each diagnostic, its numbers in the head panel, roles in words."""
+"""What heads and layers do, on the page: a part for each diagnostic, its numbers in the head panel,
+roles in words.
+"""
 
 import pytest
 
@@ -12,8 +14,12 @@ def test_every_diagnostic_has_its_part(mini_shown, mini):
     for finding in found.found:
         part = f"#diagnosis0-{finding.name}"
         assert mini_shown.text(f"{part} .sentence") == finding.sentence
-        assert mini_shown.page.query_selector(f"{part} .chart svg, {part} .chart canvas"), finding.name
-        assert mini_shown.page.get_attribute(f"{part} .chart", "aria-label").startswith(finding.title)
+        assert mini_shown.page.query_selector(f"{part} .chart svg, {part} .chart canvas"), (
+            finding.name
+        )
+        assert mini_shown.page.get_attribute(f"{part} .chart", "aria-label").startswith(
+            finding.title
+        )
     said = mini_shown.text("#diagnosis0-layers")
     assert found["amplifier"].note in said and "not applicable" in said
 
@@ -22,14 +28,27 @@ def test_the_tables_hold_the_numbers_of_the_study(mini_shown, mini):
     mini_shown.unfold()
     found = mini.study.diagnostics
     heads = mini_shown.csv('[data-csv="diagnosis0-sinks-numbers"]')
-    assert column(heads, "strength") == pytest.approx(list(found["sinks"].values("strength").values()), rel=1e-6)
+    assert column(heads, "strength") == pytest.approx(
+        list(found["sinks"].values("strength").values()), rel=1e-6
+    )
     layers = mini_shown.csv('[data-csv="diagnosis0-by-layer"]')
-    assert column(layers, "spikes") == pytest.approx(list(found["spikes"].values("largest").values()), rel=1e-6)
+    assert column(layers, "spikes") == pytest.approx(
+        list(found["spikes"].values("largest").values()), rel=1e-6
+    )
 
 
 def test_the_map_of_heads_colours_by_any_of_them(mini_shown, mini):
-    offered = mini_shown.page.eval_on_selector_all("#heads0 [data-metric] option", "all => all.map(o => o.value)")
-    assert set(offered) >= {"sinks_rate", "induction_prefix", "entropy_all", "gap_all", "relevance_median", "keys_below"}
+    offered = mini_shown.page.eval_on_selector_all(
+        "#heads0 [data-metric] option", "all => all.map(o => o.value)"
+    )
+    assert set(offered) >= {
+        "sinks_rate",
+        "induction_prefix",
+        "entropy_all",
+        "gap_all",
+        "relevance_median",
+        "keys_below",
+    }
     mini_shown.page.select_option("#heads0 [data-metric]", "induction_previous")
     label = mini_shown.page.get_attribute('[data-heads="heads0"] [data-head="13"]', "aria-label")
     value = mini.study.diagnostics["induction"].value("previous", "encoder", 1, 1)

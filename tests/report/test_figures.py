@@ -1,4 +1,6 @@
-"""How numbers travel to the page: arrays in one block of bytes, rows in columns, charts apart from their data."""
+"""How numbers travel to the page: arrays in one block of bytes, rows in columns, charts apart from
+their data.
+"""
 
 import altair as alt
 import numpy as np
@@ -17,10 +19,12 @@ def read(block, place):
 def test_arrays_come_back_as_they_were():
     rng = np.random.default_rng(0)
     given = [
-        rng.normal(size=(3, 5)).astype(np.float32), rng.integers(0, 255, (7,)).astype(np.uint8),
-        rng.integers(-100, 100, (2, 3, 1)).astype(np.int16), np.zeros((0, 4), np.float32),
+        rng.normal(size=(3, 5)).astype(np.float32),
+        rng.integers(0, 255, (7,)).astype(np.uint8),
+        rng.integers(-100, 100, (2, 3, 1)).astype(np.int16),
+        np.zeros((0, 4), np.float32),
         rng.normal(size=(4, 6)).astype(np.float32).T,
-    ]  # fmt: skip
+    ]
     arrays = Arrays()
     places = [arrays.add(array) for array in given]
     block = arrays.block()
@@ -33,7 +37,10 @@ def test_arrays_come_back_as_they_were():
 @pytest.mark.parametrize(("kind", "steps"), [(np.int8, 127), (np.int16, 32767)])
 def test_scaled_arrays_are_within_half_a_step(kind, steps):
     """Each line has its own scale; what is not a number stays so."""
-    x = np.random.default_rng(0).normal(size=(5, 4, 6)) * np.array([1e-6, 1.0, 1e4, 0.0, 3.0])[:, None, None]
+    x = (
+        np.random.default_rng(0).normal(size=(5, 4, 6))
+        * np.array([1e-6, 1.0, 1e4, 0.0, 3.0])[:, None, None]
+    )
     x[1, 2, 3] = np.nan
     arrays = Arrays()
     place = arrays.add_scaled(x, kind)
@@ -55,13 +62,28 @@ def test_a_map_of_nothing_stays_nothing():
 
 
 def test_rows_become_columns():
-    rows = [{"a": 1, "b": 0.123456789}, {"a": None, "c": "x"}, {"a": float("nan"), "b": float("inf"), "c": True}]
-    assert columns(rows) == {"a": [1, None, None], "b": [0.1234568, None, None], "c": [None, "x", True]}
+    rows = [
+        {"a": 1, "b": 0.123456789},
+        {"a": None, "c": "x"},
+        {"a": float("nan"), "b": float("inf"), "c": True},
+    ]
+    assert columns(rows) == {
+        "a": [1, None, None],
+        "b": [0.1234568, None, None],
+        "c": [None, "x", True],
+    }
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(1 / 3, 0.3333333), (np.float32(0.5), 0.5), (np.int64(7), 7), (float("-inf"), None), ("a", "a"), (1e-30, 1e-30)],
+    [
+        (1 / 3, 0.3333333),
+        (np.float32(0.5), 0.5),
+        (np.int64(7), 7),
+        (float("-inf"), None),
+        ("a", "a"),
+        (1e-30, 1e-30),
+    ],
 )
 def test_numbers_are_json(value, expected):
     found = plain(value)

@@ -12,9 +12,16 @@ from eigenlens.report.results import gather
 
 def test_a_folder_of_folders_stands_for_all_of_them(mini):
     found = gather([mini.folder])
-    assert [len(found.studies), len(found.plans), len(found.evaluations), len(found.collapses)] == [1, 1, 1, 1]
+    assert [len(found.studies), len(found.plans), len(found.evaluations), len(found.collapses)] == [
+        1,
+        1,
+        1,
+        1,
+    ]
     assert len(found.all) == 4
-    np.testing.assert_array_equal(found.studies[0].spectra.spectra[0].held_out, mini.study.spectra.spectra[0].held_out)
+    np.testing.assert_array_equal(
+        found.studies[0].spectra.spectra[0].held_out, mini.study.spectra.spectra[0].held_out
+    )
 
 
 def test_what_is_given_twice_is_shown_once(tiny, monkeypatch):

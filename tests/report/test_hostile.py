@@ -1,4 +1,6 @@
-"""Words that want to be code: tokens, names of models and files, and titles are shown as text and nothing runs."""
+"""Words that want to be code: tokens, names of models and files, and titles are shown as text and
+nothing runs.
+"""
 
 import json
 import shutil
@@ -12,9 +14,23 @@ from report.browser import Shown
 SCRIPT = "<script>window.hacked=1</script>"
 IMAGE = '</script><img src=x onerror="window.hacked=1">'
 TOKENS = [
-    SCRIPT, IMAGE, '"', "'", "\u202eabc", "\u200f", "\0", "👩‍👩‍👧", "\ud800", "x" * 10_000, "{{7*7}}", "${window.hacked=1}", "=cmd()",
-    "<!--", "]]>", "\n",
-]  # fmt: skip
+    SCRIPT,
+    IMAGE,
+    '"',
+    "'",
+    "\u202eabc",
+    "\u200f",
+    "\0",
+    "👩‍👩‍👧",
+    "\ud800",
+    "x" * 10_000,
+    "{{7*7}}",
+    "${window.hacked=1}",
+    "=cmd()",
+    "<!--",
+    "]]>",
+    "\n",
+]
 NAME = """x"'<img src=x onerror=window.hacked=1>{{7*7}}"""
 
 
@@ -40,7 +56,9 @@ def nothing_ran(shown):
     assert shown.page.evaluate("typeof window.hacked") == "undefined"
     assert shown.dialogs == []
     assert shown.complaints == []
-    assert len(shown.requests) == 1 + sum(url.startswith(("blob:", "data:")) for url in shown.requests[1:])
+    assert len(shown.requests) == 1 + sum(
+        url.startswith(("blob:", "data:")) for url in shown.requests[1:]
+    )
     assert shown.page.locator("img[src=x]").count() == 0
 
 
@@ -119,9 +137,10 @@ def test_everything_can_be_pressed(shown):
 
 
 def test_the_policy_stops_a_script_that_gets_in(entered):
-    with entered.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
-        entered.page.evaluate(
-            """() => new Promise((resolve) => {
+    with entered.page.expect_console_message(
+        lambda message: "Content Security Policy" in message.text
+    ):
+        entered.page.evaluate("""() => new Promise((resolve) => {
               const script = document.createElement("script");
               script.textContent = "window.hacked = 1";
               document.body.append(script);
@@ -129,32 +148,34 @@ def test_the_policy_stops_a_script_that_gets_in(entered):
               image.innerHTML = '<img src="x" onerror="window.hacked=1">';
               image.firstChild.addEventListener("error", resolve);
               document.body.append(image);
-            })"""
-        )
+            })""")
     assert entered.page.evaluate("typeof window.hacked") == "undefined"
     assert any("Content Security Policy" in text for text in entered.complaints)
 
 
 def test_the_policy_stops_eval(entered):
     """From a timer, since what the tests themselves evaluate is exempt."""
-    said = entered.page.evaluate(
-        """() => new Promise((resolve) => {
+    said = entered.page.evaluate("""() => new Promise((resolve) => {
           setTimeout(() => { try { resolve(String(eval("window.hacked = 1"))); } catch (error) { resolve(error.name); } }, 10);
-        })"""
-    )
+        })""")
     assert said == "EvalError"
     assert entered.page.evaluate("typeof window.hacked") == "undefined"
 
 
 def test_the_policy_stops_the_network(entered):
-    said = entered.page.evaluate("fetch('https://example.org/').then(() => 'loaded', (error) => error.name)")
+    said = entered.page.evaluate(
+        "fetch('https://example.org/').then(() => 'loaded', (error) => error.name)"
+    )
     assert said == "TypeError"
     assert any("Content Security Policy" in text for text in entered.complaints)
 
 
 def test_a_folder_and_a_file_of_such_names(show, tiny, text, tmp_path):
     """From the study on: `/` is the one letter that no file name has."""
-    model, data = tmp_path / "m'\"<img src=x onerror=window.hacked=1>", tmp_path / "<b>{{7*7}}&amp;.txt"
+    model, data = (
+        tmp_path / "m'\"<img src=x onerror=window.hacked=1>",
+        tmp_path / "<b>{{7*7}}&amp;.txt",
+    )
     shutil.copytree(tiny.folder / "model", model)
     shutil.copy(text, data)
     study = el.study(model, data, tmp_path / "<i>study", inputs=12, length=8, rank=4, only=["rows"])

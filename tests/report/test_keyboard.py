@@ -23,7 +23,9 @@ def opened(browser, tiny):
 @pytest.fixture
 def shown(opened):
     """The page with its first head open and the focus at the first stop."""
-    opened.page.evaluate("document.querySelector('[data-head]').click(); document.querySelector('.skip').focus()")
+    opened.page.evaluate(
+        "document.querySelector('[data-head]').click(); document.querySelector('.skip').focus()"
+    )
     return opened
 
 
@@ -95,7 +97,9 @@ def test_the_slider_moves_with_arrows(shown, tiny):
 
 
 def order(shown):
-    return shown.page.eval_on_selector_all("[data-table=heads0-all] tbody tr", "all => all.map(x => Number(x.dataset.row))")
+    return shown.page.eval_on_selector_all(
+        "[data-table=heads0-all] tbody tr", "all => all.map(x => Number(x.dataset.row))"
+    )
 
 
 def test_enter_sorts_a_table(shown, tiny):
@@ -107,10 +111,16 @@ def test_enter_sorts_a_table(shown, tiny):
     rising = sorted(range(len(values)), key=values.__getitem__)
     press(shown, "Enter")
     assert order(shown) == rising
-    assert shown.page.get_attribute(f"[data-table=heads0-all] [data-column={name}]", "aria-sort") == "ascending"
+    assert (
+        shown.page.get_attribute(f"[data-table=heads0-all] [data-column={name}]", "aria-sort")
+        == "ascending"
+    )
     press(shown, "Enter")
     assert order(shown) == rising[::-1] != rising
-    assert shown.page.get_attribute(f"[data-table=heads0-all] [data-column={name}]", "aria-sort") == "descending"
+    assert (
+        shown.page.get_attribute(f"[data-table=heads0-all] [data-column={name}]", "aria-sort")
+        == "descending"
+    )
     press(shown, "Shift+Tab", "Enter")
     assert shown.page.locator("[data-table=heads0-all] [aria-sort]").count() == 1
 

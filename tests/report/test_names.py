@@ -1,4 +1,6 @@
-"""Whose is this: where a page has several models every card, picture, table and file names its own, and data is told briefly."""
+"""Whose is this: where a page has several models every card, picture, table and file names its own,
+and data is told briefly.
+"""
 
 import shutil
 import xml.etree.ElementTree as ET
@@ -16,7 +18,9 @@ OURS, THEIRS = "ours", "theirs"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, text):
-    """Of `ours` a study and a plan, of `theirs` a collapse run, an evaluation and an explanation."""
+    """Of `ours` a study and a plan, of `theirs` a collapse run, an evaluation and an
+    explanation.
+    """
     folder = tmp_path_factory.mktemp("two models")
     ours, theirs = tiny_bert(folder / OURS), tiny_bert(folder / THEIRS, seed=1)
     study = el.study(ours, text, folder / "study", inputs=24, length=16, rank=8)
@@ -40,9 +44,15 @@ def shown(browser, world):
 
 
 WHOSE = {
-    "heads": OURS, "overlap": OURS, "diagnosis": OURS, "depth": OURS, "plan": OURS,
-    "collapse": THEIRS, "evaluation": THEIRS, "explanation": THEIRS,
-}  # fmt: skip
+    "heads": OURS,
+    "overlap": OURS,
+    "diagnosis": OURS,
+    "depth": OURS,
+    "plan": OURS,
+    "collapse": THEIRS,
+    "evaluation": THEIRS,
+    "explanation": THEIRS,
+}
 
 
 def whose(key):
@@ -50,7 +60,9 @@ def whose(key):
 
 
 class Told(HTMLParser):
-    """Text and names of every heading, caption, picture, table and button of an HTML page, by the article they stand in."""
+    """Text and names of every heading, caption, picture, table and button of an HTML page, by the
+    article they stand in.
+    """
 
     def __init__(self):
         super().__init__()
@@ -62,7 +74,10 @@ class Told(HTMLParser):
             self.article = given["id"]
         if self.article and tag in {"h3", "figcaption", "summary", "caption"}:
             self.open.append([tag, ""])
-        chosen = (given.get("role") == "img" and "chart" in given.get("class", "")) or {"data-csv", "data-save"} & set(given)
+        chosen = (given.get("role") == "img" and "chart" in given.get("class", "")) or {
+            "data-csv",
+            "data-save",
+        } & set(given)
         if self.article and chosen:
             self.found.append((self.article, tag, given["aria-label"]))
 
@@ -80,8 +95,17 @@ class Told(HTMLParser):
 def test_every_heading_picture_table_and_button_names_its_model_and_no_other(world):
     page = Told()
     page.feed(world["page"].read_text(encoding="utf-8"))
-    named = [(key, tag, text) for key, tag, text in page.found if text != "Every number of this head"]
-    assert {tag for _, tag, _ in named} == {"h3", "figcaption", "summary", "caption", "div", "button"}
+    named = [
+        (key, tag, text) for key, tag, text in page.found if text != "Every number of this head"
+    ]
+    assert {tag for _, tag, _ in named} == {
+        "h3",
+        "figcaption",
+        "summary",
+        "caption",
+        "div",
+        "button",
+    }
     assert {kind for kind in WHOSE if any(key.startswith(kind) for key, *_ in named)} == set(WHOSE)
     for key, tag, text in named:
         mine, other = (OURS, THEIRS) if whose(key) == OURS else (THEIRS, OURS)
@@ -89,8 +113,16 @@ def test_every_heading_picture_table_and_button_names_its_model_and_no_other(wor
 
 
 def test_every_line_of_the_summary_names_its_model(shown):
-    lines = dict(zip(shown.page.locator("#summary dt").all_inner_texts(), shown.page.locator("#summary dd").all_inner_texts()))
-    assert all(lines[name].startswith(f"{OURS} on text.txt: ") for name in ("What was studied", "How low-dimensional"))
+    lines = dict(
+        zip(
+            shown.page.locator("#summary dt").all_inner_texts(),
+            shown.page.locator("#summary dd").all_inner_texts(),
+        )
+    )
+    assert all(
+        lines[name].startswith(f"{OURS} on text.txt: ")
+        for name in ("What was studied", "How low-dimensional")
+    )
     assert lines["What the plan saves"].startswith(f"{OURS} on text.txt, budget 0.5: ")
     assert lines["Where it would collapse"].startswith(f"{THEIRS} on text.txt: ")
     assert lines["At what loss"].startswith(f"{THEIRS} on text.txt, budget 0.5: ")
@@ -111,10 +143,15 @@ def test_every_saved_file_names_its_model(shown):
         assert model == whose(key), name
 
 
-@pytest.mark.parametrize(("key", "model"), [("collapse0-bounds-bounds", THEIRS), ("heads0-map", OURS), ("plan0-budgets", OURS)])
+@pytest.mark.parametrize(
+    ("key", "model"),
+    [("collapse0-bounds-bounds", THEIRS), ("heads0-map", OURS), ("plan0-budgets", OURS)],
+)
 def test_a_saved_picture_names_its_model_and_no_other(shown, key, model):
     root = ET.fromstring(shown.figure(key, "svg"))
-    words = " ".join("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    words = " ".join(
+        "".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")
+    )
     assert f"{model} · " in words
     assert ({OURS, THEIRS} - {model}).pop() not in words
 
@@ -132,10 +169,14 @@ def test_where_there_is_one_model_nothing_repeats_it(tiny):
 
 
 def test_two_models_of_one_name_are_told_apart_by_their_weights(world, text, tmp_path):
-    again = el.collapse(tiny_bert(tmp_path / OURS, seed=2), text, inputs=4, paths=0, bounds=0, length=16)
+    again = el.collapse(
+        tiny_bert(tmp_path / OURS, seed=2), text, inputs=4, paths=0, bounds=0, length=16
+    )
     names = Names.of(gather([world["study"], again]))
     digits = [result.facts["model"]["fingerprint"][:6] for result in (world["study"], again)]
-    assert [names.model(world["study"]), names.model(again)] == [f"{OURS} ({each})" for each in digits]
+    assert [names.model(world["study"]), names.model(again)] == [
+        f"{OURS} ({each})" for each in digits
+    ]
     assert names.title == f"{OURS} ({digits[0]}) and {OURS} ({digits[1]})"
     assert names.relabelled(f"{OURS} on a.txt", again) == f"{OURS} ({digits[1]}) on a.txt"
 

@@ -1,4 +1,6 @@
-"""Overlap matrices: the study's own values in either order, and those of a comparison between studies."""
+"""Overlap matrices: the study's own values in either order, and those of a comparison between
+studies.
+"""
 
 import numpy as np
 import pytest
@@ -61,7 +63,9 @@ def test_the_sentence_is_that_of_the_matrix(mini_shown, mini):
     mini_shown.page.select_option("#overlap0 [data-which]", label="heads")
     others = overlap.matrix[~np.eye(len(overlap.matrix), dtype=bool)]
     said = mini_shown.text("#overlap0 [data-matrix]:visible .sentence")
-    assert said.startswith(f"Two heads share {others.mean():.2f} of their leading 16 directions on average")
+    assert said.startswith(
+        f"Two heads share {others.mean():.2f} of their leading 16 directions on average"
+    )
     assert f"({others.max():.2f})" in said
 
 
@@ -81,7 +85,14 @@ def test_so_few_that_there_is_nothing_to_order(size):
 
 
 def test_between_two_studies_it_is_the_comparison(show, tiny, text, tmp_path):
-    other = el.study(tiny_bert(tmp_path / "other", seed=1), text, tmp_path / "second", inputs=24, length=16, rank=8)
+    other = el.study(
+        tiny_bert(tmp_path / "other", seed=1),
+        text,
+        tmp_path / "second",
+        inputs=24,
+        length=16,
+        rank=8,
+    )
     shown = show(el.report(tiny.study, other, out=tmp_path / "page.html"))
     comparison = el.compare(tiny.study, other)
     for level, which in (("layer", "layers"), ("head", "heads")):

@@ -1,4 +1,6 @@
-"""The page as a whole: it loads without a word or a request, fits its window, prints, and reads without JavaScript."""
+"""The page as a whole: it loads without a word or a request, fits its window, prints, and reads
+without JavaScript.
+"""
 
 import re
 
@@ -11,7 +13,8 @@ def test_it_loads_without_a_complaint_and_asks_for_nothing(mini_shown, mini):
     assert [url for url in mini_shown.requests[1:] if not url.startswith(("blob:", "data:"))] == []
     assert mini_shown.page.locator(".figure .chart:visible").count() >= 10
     empty = mini_shown.page.eval_on_selector_all(
-        ".figure .chart", "all => all.filter(x => x.clientWidth && !x.querySelector('svg, canvas')).length"
+        ".figure .chart",
+        "all => all.filter(x => x.clientWidth && !x.querySelector('svg, canvas')).length",
     )
     assert empty == 0
 
@@ -87,11 +90,16 @@ def test_without_javascript_the_words_and_numbers_are_there(show, mini):
     assert "need JavaScript" in text
     expected = [r["rows_centred_held_out_dimension_90"] for r in mini.study.record()["heads"]]
     cells = shown.page.locator("#heads0 [data-head]").all_inner_texts()
-    assert [int(cell) for cell in cells if ">" not in cell] == [value for value in expected if value is not None]
+    assert [int(cell) for cell in cells if ">" not in cell] == [
+        value for value in expected if value is not None
+    ]
     assert len(cells) == len(expected)
     rows = shown.page.locator("[data-table=plan0-choices] tbody tr")
     assert rows.count() == len(mini.plan.choices)
-    assert mini.plan.choices[0].estimator in shown.page.locator("[data-table=plan0-choices] tbody").text_content()
+    assert (
+        mini.plan.choices[0].estimator
+        in shown.page.locator("[data-table=plan0-choices] tbody").text_content()
+    )
 
 
 def test_the_same_results_give_the_same_page(tiny, tmp_path):

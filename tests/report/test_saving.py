@@ -11,10 +11,18 @@ from PIL import Image
 from report.browser import rows_of
 
 AXES = {
-    "heads0-spectrum": "components", "heads0-vectors": "position", "heads0-maps": "mean score", "heads0-map": "layer",
-    "overlap0-heads": "encoder", "plan0-budgets": "budget", "plan0-patterns": "key", "evaluation0": "head",
-    "collapse0-curves-residual": "blocks passed", "collapse0-paths-paths": "hops", "collapse0-bounds-bounds": "head",
-}  # fmt: skip
+    "heads0-spectrum": "components",
+    "heads0-vectors": "position",
+    "heads0-maps": "mean score",
+    "heads0-map": "layer",
+    "overlap0-heads": "encoder",
+    "plan0-budgets": "budget",
+    "plan0-patterns": "key",
+    "evaluation0": "head",
+    "collapse0-curves-residual": "blocks passed",
+    "collapse0-paths-paths": "hops",
+    "collapse0-bounds-bounds": "head",
+}
 
 
 def tables(mini):
@@ -52,14 +60,18 @@ def test_every_table_saves_all_its_rows(mini_shown, mini):
         assert len(saved) == len(rows) > 0, key
         for line, row in zip(saved, rows):
             wrong = {
-                name: (line.get(name), value) for name, value in row.items() if name in line and not same(line[name], value)
+                name: (line.get(name), value)
+                for name, value in row.items()
+                if name in line and not same(line[name], value)
             }
             assert not wrong, key
             assert len(set(row) & set(line)) >= min(len(row), 4), key
 
 
 def test_who_clicks_every_table_at_once_gets_every_file(mini_shown):
-    """Chromium drops what a page saves beyond ten files a second: the page hands them over as they are taken."""
+    """Chromium drops what a page saves beyond ten files a second: the page hands them over as they
+    are taken.
+    """
     mini_shown.unfold()
     keys = mini_shown.page.eval_on_selector_all("[data-csv]", "all => all.map(x => x.dataset.csv)")
     assert len(keys) > 30
@@ -68,14 +80,18 @@ def test_who_clicks_every_table_at_once_gets_every_file(mini_shown):
     for name, content in files:
         key, saved = name.removesuffix(".csv"), rows_of(content)
         assert len(saved) == mini_shown.page.locator(f'[data-table="{key}"] tbody tr').count() > 0
-        shown = mini_shown.page.eval_on_selector_all(f'[data-table="{key}"] th', "all => all.map(x => x.dataset.column)")
+        shown = mini_shown.page.eval_on_selector_all(
+            f'[data-table="{key}"] th', "all => all.map(x => x.dataset.column)"
+        )
         assert set(shown) <= set(saved[0])
 
 
 def test_who_clicks_every_figure_at_once_gets_every_file(mini_shown):
     """Pictures wait for the same turns as tables, though each takes its time to be drawn."""
     keys = set(
-        mini_shown.page.eval_on_selector_all("[data-save]", "all => all.map(x => x.closest('[data-figure]').dataset.figure)")
+        mini_shown.page.eval_on_selector_all(
+            "[data-save]", "all => all.map(x => x.closest('[data-figure]').dataset.figure)"
+        )
     )
     files = mini_shown.saved_at_once("[data-save]")
     assert len({name for name, _ in files}) == len(files) == 3 * len(keys) > 40
@@ -111,7 +127,10 @@ def test_who_leaves_while_files_wait_is_asked_first(show, tiny):
     shown.page.locator("[data-csv]").first.click()
     prevented = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
     assert not shown.page.evaluate(prevented)
-    waiting = f"(() => {{ const b = document.querySelector('[data-csv]'); for (let i = 0; i < 20; i++) b.click(); return {prevented}; }})()"
+    waiting = (
+        "(() => { const b = document.querySelector('[data-csv]'); for (let i = 0; i < 20; i++)"
+        f" b.click(); return {prevented}; }})()"
+    )
     assert shown.page.evaluate(waiting)
     shown.page.wait_for_selector("#saving:empty", state="attached")
     assert not shown.page.evaluate(prevented)
@@ -128,13 +147,22 @@ def all_matrices(mini_shown):
 def test_a_picture_saves_as_svg(mini_shown, all_matrices, key, title):
     root = ET.fromstring(mini_shown.figure(key, "svg"))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    words = " ".join("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    words = " ".join(
+        "".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")
+    )
     assert title in words
     assert float(root.get("width")) > 150
 
 
 @pytest.mark.parametrize(
-    "key", ["heads0-spectrum", "heads0-map", "overlap0-heads", "plan0-patterns", "collapse0-curves-residual"]
+    "key",
+    [
+        "heads0-spectrum",
+        "heads0-map",
+        "overlap0-heads",
+        "plan0-patterns",
+        "collapse0-curves-residual",
+    ],
 )
 def test_a_picture_saves_as_png(mini_shown, all_matrices, key):
     """It decodes, has many colours, and white paper."""
@@ -149,7 +177,8 @@ def test_a_picture_saves_as_png(mini_shown, all_matrices, key):
 def test_saved_colours_do_not_follow_the_theme(mini_shown, all_matrices):
     def saved(theme):
         mini_shown.page.select_option("#theme", theme)
-        return re.sub(rb"clip\d+", b"clip", mini_shown.figure("heads0-spectrum", "svg"))  # numbered anew in every picture
+        # numbered anew in every picture
+        return re.sub(rb"clip\d+", b"clip", mini_shown.figure("heads0-spectrum", "svg"))
 
     light, dark = saved("light"), saved("dark")
     mini_shown.page.select_option("#theme", "auto")

@@ -17,14 +17,18 @@ STEPS = 4
 
 
 def some_shards(number, content=None):
-    """Trunks of shards `0 … number − 1`, each of one document; their content is their number, or `content(number)`."""
+    """Trunks of shards `0 … number − 1`, each of one document; their content is their number, or
+    `content(number)`.
+    """
     make = content or (lambda i: i)
     return trunks([Shard(i, STEPS, (f"document {i}",), partial(make, i)) for i in range(number)])
 
 
 @dataclass
 class Spelling:
-    """The state of a shard is its number, a merge puts two in brackets: the result spells the order of all merges."""
+    """The state of a shard is its number, a merge puts two in brackets: the result spells the order
+    of all merges.
+    """
 
     threads: int = 1
 
@@ -62,7 +66,9 @@ class Failing(Spelling):
 
 @dataclass
 class Noted(Spelling):
-    """Every shard notes its process in a folder when it begins; while the folder holds a file `wait`, all shards wait."""
+    """Every shard notes its process in a folder when it begins; while the folder holds a file
+    `wait`, all shards wait.
+    """
 
     folder: str = ""
 
@@ -77,14 +83,17 @@ class Noted(Spelling):
 
 @dataclass
 class Together(Noted):
-    """No shard ends before two processes have begun one each; one that waits in vain leaves a file `alone`."""
+    """No shard ends before two processes have begun one each; one that waits in vain leaves a file
+    `alone`.
+    """
 
     def run(self, content, tick):
         done = super().run(content, tick)
         try:
             until(lambda: len({process for _, process in begun(self.folder)}) > 1)
         except AssertionError:
-            (Path(self.folder) / "alone").touch()  # the shard is tried again, and another process may be free by then
+            # the shard is tried again, and another process may be free by then
+            (Path(self.folder) / "alone").touch()
             raise
         return done
 

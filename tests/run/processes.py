@@ -34,7 +34,9 @@ class Cluster:
         self.folder, self.workers, self.settings = Path(folder), [], settings
         self.folder.mkdir(parents=True)
         self.file = self.folder / "scheduler.json"
-        self.scheduler = self._start("scheduler", "--port", "0", "--scheduler-file", self.file, "--no-dashboard")
+        self.scheduler = self._start(
+            "scheduler", "--port", "0", "--scheduler-file", self.file, "--no-dashboard"
+        )
         until(self.file.exists)
         for _ in range(workers):
             self.add()
@@ -54,7 +56,14 @@ class Cluster:
 
     def add(self, *options):
         """One worker more."""
-        fixed = ("--no-nanny", "--nthreads", 1, "--no-dashboard", "--local-directory", self.folder / "space")
+        fixed = (
+            "--no-nanny",
+            "--nthreads",
+            1,
+            "--no-dashboard",
+            "--local-directory",
+            self.folder / "space",
+        )
         self.workers.append(self._start("worker", "--scheduler-file", self.file, *fixed, *options))
 
     def kill(self, process):

@@ -1,4 +1,6 @@
-"""Charts on disk: both kinds of each, and a sentence where the package that draws them is missing."""
+"""Charts on disk: both kinds of each, and a sentence where the package that draws them is
+missing.
+"""
 
 import sys
 from xml.etree import ElementTree
@@ -23,8 +25,12 @@ def test_every_chart_is_saved_as_png_and_svg(chart, tmp_path):
     assert ElementTree.parse(written[1]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_without_the_package_that_draws_a_sentence_says_how_to_install_it(chart, tmp_path, monkeypatch):
+def test_without_the_package_that_draws_a_sentence_says_how_to_install_it(
+    chart, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(EigenlensError, match=r"not installed; install it with: pip install vl-convert-python$"):
+    with pytest.raises(
+        EigenlensError, match=r"not installed; install it with: pip install vl-convert-python$"
+    ):
         save_charts({"a": chart}, tmp_path / "pictures")
     assert not (tmp_path / "pictures").exists()

@@ -43,7 +43,9 @@ def test_the_last_one_is_used_without_a_word(tmp_path, number):
 
 
 def damages(path):
-    """The file cut at several places (before its last line break), empty, and with one bit of several bytes flipped."""
+    """The file cut at several places (before its last line break), empty, and with one bit of
+    several bytes flipped.
+    """
     whole = path.read_bytes()
     for length in sorted({0, 1, len(whole) // 2, len(whole) - 2}):
         yield whole[:length]
@@ -95,7 +97,9 @@ def test_the_files_that_a_checkpoint_builds_on_are_looked_at_too(tmp_path):
     assert found(tmp_path) == 2
     for damage in damages(base):
         base.write_bytes(damage)
-        with pytest.warns(EigenlensWarning, match="base is not as it was written.*going on from the one before"):
+        with pytest.warns(
+            EigenlensWarning, match="base is not as it was written.*going on from the one before"
+        ):
             assert found(tmp_path) == 1
     base.unlink()
     with pytest.warns(EigenlensWarning, match="going on from the one before"):
@@ -103,7 +107,9 @@ def test_the_files_that_a_checkpoint_builds_on_are_looked_at_too(tmp_path):
 
 
 def test_a_file_of_the_folder_that_is_written_anew_counts_as_it_is_now(tmp_path):
-    """After a checkpoint was damaged, the stage before writes its file again, with the same content."""
+    """After a checkpoint was damaged, the stage before writes its file again, with the same
+    content.
+    """
     base = tmp_path / "base"
     base.write_bytes(b"one")
     kept = saved(tmp_path, 1)

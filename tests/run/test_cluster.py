@@ -22,7 +22,9 @@ TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
 
 @pytest.fixture(scope="module")
 def engine():
-    """Two workers of this machine, with a nanny each; a shard may kill two of them before it is given up."""
+    """Two workers of this machine, with a nanny each; a shard may kill two of them before it is
+    given up.
+    """
     started = Dask(workers=2)
     with dask.config.set({"distributed.scheduler.allowed-failures": 1}), started.running():
         yield started
@@ -57,7 +59,9 @@ def test_it_goes_on_from_where_the_local_engine_stopped(engine, tmp_path, stop):
     steps = list(Local().fold(Spelling(), some_shards(11)))
     rest = list(engine.fold(Noted(folder=str(tmp_path)), some_shards(11), begun=steps[stop - 1]))
     assert whole([*steps[:stop], *rest]) == whole(steps)
-    assert [shard for shard, _ in begun(tmp_path)] == list(range(stop, 11)), "what was merged is not run again"
+    assert [shard for shard, _ in begun(tmp_path)] == list(range(stop, 11)), (
+        "what was merged is not run again"
+    )
 
 
 def test_the_local_engine_goes_on_from_where_a_cluster_stopped(engine):
@@ -78,7 +82,9 @@ def test_progress_comes_from_inside_a_shard(engine, tmp_path):
         if done:
             (tmp_path / "wait").unlink(missing_ok=True)
 
-    assert whole(engine.fold(Noted(folder=str(tmp_path)), some_shards(1), progress=progress)) == ["0"]
+    assert whole(engine.fold(Noted(folder=str(tmp_path)), some_shards(1), progress=progress)) == [
+        "0"
+    ]
     assert STEPS // 2 in told
     assert told[-1] == STEPS
 
@@ -129,15 +135,24 @@ def test_all_workers_killed_are_made_up_for(engine, tmp_path):
 def test_a_shard_that_fails_ends_the_run_and_is_named(engine):
     with pytest.raises(EigenlensError) as told:
         list(engine.fold(Failing(fail=(5,)), some_shards(11)))
-    assert str(told.value) == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
+    assert (
+        str(told.value)
+        == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
+    )
 
 
 def test_or_it_is_left_out_and_recorded(partial):
     job, told = Failing(fail=(0, 5, *range(8, 16))), []
     found = list(partial.fold(job, some_shards(19), progress=told.append))
     local = [at for at in Local("partial").fold(job, some_shards(19)) if at.whole]
-    assert [at.state for at in found] == [at.state for at in local] == ["(((((1 2) 3) 4) 6) 7)", None, "((16 17) 18)"]
-    assert [sorted(at.failed, key=lambda f: f.shard) for at in found] == [list(at.failed) for at in local]
+    assert (
+        [at.state for at in found]
+        == [at.state for at in local]
+        == ["(((((1 2) 3) 4) 6) 7)", None, "((16 17) 18)"]
+    )
+    assert [sorted(at.failed, key=lambda f: f.shard) for at in found] == [
+        list(at.failed) for at in local
+    ]
     assert told[-1] == 19 * STEPS
 
 
@@ -150,7 +165,9 @@ def test_where_a_checkpoint_after_failures_is_gone_on_from_the_count_is_right(pa
 
 
 def test_a_shard_that_kills_its_worker_each_time_is_named_and_no_other(partial):
-    """Dask holds a death against every task that its worker had waiting; only the one that killed it is to blame."""
+    """Dask holds a death against every task that its worker had waiting; only the one that killed
+    it is to blame.
+    """
     found = list(partial.fold(Failing(die=(3,)), some_shards(11)))
     assert whole(found) == ["((((((0 1) 2) 4) 5) 6) 7)", "((8 9) 10)"]
     assert [(failure.shard, failure.error) for at in found for failure in at.failed] == [
@@ -184,7 +201,10 @@ def test_work_that_cannot_travel_is_refused(engine):
     ("given", "message"),
     [
         ({}, "a number of workers to start here, or the address"),
-        ({"workers": 1, "scheduler": "tcp://127.0.0.1:1"}, "a number of workers to start here, or the address"),
+        (
+            {"workers": 1, "scheduler": "tcp://127.0.0.1:1"},
+            "a number of workers to start here, or the address",
+        ),
         ({"workers": 0}, "at least 1 worker, not 0"),
         ({"workers": 1, "threads": 0}, "at least 1 thread, not 0"),
         ({"workers": 1, "on_failure": "ignore"}, "stop or end partial, not 'ignore'"),
@@ -198,7 +218,10 @@ def test_an_engine_that_cannot_be_is_refused(given, message):
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "tcp://not a host:1"])
 def test_a_scheduler_that_is_not_there_is_told(address, monkeypatch):
     monkeypatch.setattr("eigenlens.run.cluster.PATIENCE", 12)
-    with pytest.raises(EigenlensError, match=f"the scheduler at {address} could not be reached"), Dask(scheduler=address):
+    with (
+        pytest.raises(EigenlensError, match=f"the scheduler at {address} could not be reached"),
+        Dask(scheduler=address),
+    ):
         pass
 
 
@@ -223,7 +246,10 @@ def test_memory_of_scheduler_and_client_does_not_grow_with_the_number_of_shards(
     with Dask(scheduler=joined.address) as engine:
         after = {}
         for number in (16, 16, 128):  # the first is to warm up
-            total = sum(float(at.state["sum"][0]) for at in engine.fold(Heavy(), some_shards(number, content)))
+            total = sum(
+                float(at.state["sum"][0])
+                for at in engine.fold(Heavy(), some_shards(number, content))
+            )
             assert total == sum(range(number))
             gc.collect()
             after[number] = [resident(os.getpid()), resident(joined.scheduler.pid)]
@@ -238,14 +264,19 @@ def test_a_worker_with_another_version_is_refused(joined, tmp_path):
     joined.add("--preload", preload)
     with (
         Dask(scheduler=joined.address, on_failure="partial") as engine,
-        pytest.raises(EigenlensError, match=r"has eigenlens 0\.0\.0, and this run is of .*; install the same everywhere"),
+        pytest.raises(
+            EigenlensError,
+            match=r"has eigenlens 0\.0\.0, and this run is of .*; install the same everywhere",
+        ),
     ):
         list(engine.fold(Spelling(), some_shards(3)))
     joined.kill_workers()
     joined.add()
 
 
-def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_dies(engine, joined, tmp_path):
+def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_dies(
+    engine, joined, tmp_path
+):
     job = Noted(folder=str(tmp_path))
     with Dask(scheduler=joined.address) as elsewhere:
         (tmp_path / "wait").touch()
@@ -269,13 +300,17 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
         joined.kill(joined.scheduler)
         with pytest.raises(EigenlensError) as told:
             list(folds)
-        assert str(told.value).startswith(f"the scheduler at {joined.address} is lost; what was merged is kept")
+        assert str(told.value).startswith(
+            f"the scheduler at {joined.address} is lost; what was merged is kept"
+        )
     joined.kill_workers()  # one that has not heard of it yet would go on
     for file in tmp_path.iterdir():
         file.unlink()
     rest = list(engine.fold(job, some_shards(40), begun=first))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), some_shards(40)))
-    assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), "the merged shards are not run again"
+    assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), (
+        "the merged shards are not run again"
+    )
 
 
 def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
@@ -286,15 +321,21 @@ def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
             if not more:
                 more.append(started._client.cluster.scale(2))
 
-        list(started.fold(Spelling(), some_shards(3)))  # what short shards took is no measure of others
-        assert whole(started.fold(Together(folder=str(tmp_path)), some_shards(8), progress=progress)) == [TREE]
+        # what short shards took is no measure of others
+        list(started.fold(Spelling(), some_shards(3)))
+        assert whole(
+            started.fold(Together(folder=str(tmp_path)), some_shards(8), progress=progress)
+        ) == [TREE]
     assert not (tmp_path / "alone").exists()
     assert len({process for _, process in begun(tmp_path)}) == 2
 
 
 def test_a_job_that_no_worker_can_read_ends_the_run_and_not_the_workers(engine):
     pids = workers_of(engine)
-    with pytest.raises(EigenlensError, match="the workers of the cluster of this machine cannot do this work: No module named"):
+    with pytest.raises(
+        EigenlensError,
+        match="the workers of the cluster of this machine cannot do this work: No module named",
+    ):
         list(engine.fold(Unread(), some_shards(3)))
     assert workers_of(engine) == pids
 
@@ -303,7 +344,10 @@ def test_a_worker_the_cluster_had_lost_sight_of_ends_nothing():
     started = Dask(workers=2)
     with started.running():
         here = started._client.cluster
-        here.scheduler_info["workers"].clear()  # as when the list of workers is read between a death and the word of it
+        # as when the list of workers is read between a death and the word of it
+        here.scheduler_info["workers"].clear()
         os.kill(workers_of(started)[0], signal.SIGKILL)
-        assert whole(started.fold(Spelling(), some_shards(3))) == whole(Local().fold(Spelling(), some_shards(3)))
+        assert whole(started.fold(Spelling(), some_shards(3))) == whole(
+            Local().fold(Spelling(), some_shards(3))
+        )
     assert here.status.name == "closed"

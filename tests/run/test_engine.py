@@ -1,4 +1,6 @@
-"""The local engine folds shards in a fixed order, goes on where it stopped, and says what failed."""
+"""The local engine folds shards in a fixed order, goes on where it stopped, and says what
+failed.
+"""
 
 import pytest
 import torch
@@ -26,14 +28,21 @@ def test_shards_are_merged_one_after_the_other_inside_their_trunk():
 def test_it_goes_on_from_every_place_where_it_may_have_stopped(stop):
     steps, told = fold(Spelling(), 11), []
     rest = fold(Spelling(), 11, begun=steps[stop - 1], progress=told.append)
-    assert [at.state for at in [*steps[:stop], *rest] if at.whole] == [at.state for at in steps if at.whole]
-    assert told == [STEPS * i for i in range(stop + 1, 12)], "only what is left is run, and counted from there"
+    assert [at.state for at in [*steps[:stop], *rest] if at.whole] == [
+        at.state for at in steps if at.whole
+    ]
+    assert told == [STEPS * i for i in range(stop + 1, 12)], (
+        "only what is left is run, and counted from there"
+    )
 
 
 def test_a_shard_that_fails_ends_the_run_and_is_named():
     with pytest.raises(EigenlensError) as told:
         fold(Failing(fail=(5,)), 11)
-    assert str(told.value) == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
+    assert (
+        str(told.value)
+        == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
+    )
 
 
 def test_or_it_is_left_out_and_recorded():
@@ -45,7 +54,9 @@ def test_or_it_is_left_out_and_recorded():
 
 
 def test_a_trunk_that_fails_completely_has_no_state():
-    first, second = [at for at in fold(Failing(fail=tuple(range(8))), 11, Local("partial")) if at.whole]
+    first, second = [
+        at for at in fold(Failing(fail=tuple(range(8))), 11, Local("partial")) if at.whole
+    ]
     assert (first.state, len(first.failed), second.state) == (None, 8, "((8 9) 10)")
 
 
@@ -54,7 +65,8 @@ def test_after_failures_it_goes_on_from_every_place_too():
     steps = fold(job, 11, engine)
     for stop in range(1, 12):
         kept = steps[stop - 1]
-        begun = Folded(kept.trunk, kept.shards, kept.whole, kept.state)  # failures are kept elsewhere
+        # failures are kept elsewhere
+        begun = Folded(kept.trunk, kept.shards, kept.whole, kept.state)
         whole = [at for at in [*steps[:stop], *fold(job, 11, engine, begun=begun)] if at.whole]
         assert [at.state for at in whole] == ["(((((2 3) 4) 5) 6) 7)", "(8 10)"]
 

@@ -1,4 +1,6 @@
-"""What is left of memory is the least of what the machine, every control group and the address space leave."""
+"""What is left of memory is the least of what the machine, every control group and the address
+space leave.
+"""
 
 import resource
 import subprocess
@@ -13,10 +15,17 @@ GB = 2**30
 
 
 def a_machine(root, available=16 * GB, groups="", files=None):
-    """Files as a Linux kernel shows them; `files` are those of the control groups, by their path below /sys/fs/cgroup."""
+    """Files as a Linux kernel shows them; `files` are those of the control groups, by their path
+    below /sys/fs/cgroup.
+    """
     shown = {
-        "proc/meminfo": f"MemTotal:       99999999 kB\nMemFree:  1 kB\nMemAvailable:   {available // 1024} kB\nHugePages_Total: 0\n",
-        "proc/self/status": "Name:\tpython\nVmSize:\t  4096 kB\nVmHWM:\t  3072 kB\nVmRSS:\t  2048 kB\n",
+        "proc/meminfo": (
+            f"MemTotal:       99999999 kB\nMemFree:  1 kB\nMemAvailable:   {available // 1024}"
+            " kB\nHugePages_Total: 0\n"
+        ),
+        "proc/self/status": (
+            "Name:\tpython\nVmSize:\t  4096 kB\nVmHWM:\t  3072 kB\nVmRSS:\t  2048 kB\n"
+        ),
         "proc/self/cgroup": groups,
         **{f"sys/fs/cgroup/{path}": content for path, content in (files or {}).items()},
     }
@@ -59,13 +68,18 @@ def test_groups_of_version_1_count_by_their_memory_controller(tmp_path):
         "cpu/docker/x/memory.limit_in_bytes": "1\n",
         "cpu/docker/x/memory.usage_in_bytes": "1\n",
     }
-    root = a_machine(tmp_path, groups="5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/\n", files=files)
+    root = a_machine(
+        tmp_path, groups="5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/\n", files=files
+    )
     assert memory.free(root=root) == 3 * GB // 2
 
 
 def test_a_container_that_sees_its_group_as_the_top_is_limited_too(tmp_path):
     files = {"memory.max": f"{2 * GB}\n", "memory.current": f"{GB}\n"}
-    assert memory.free(root=a_machine(tmp_path, groups="0::/kubepods/of/the/host\n", files=files)) == GB
+    assert (
+        memory.free(root=a_machine(tmp_path, groups="0::/kubepods/of/the/host\n", files=files))
+        == GB
+    )
 
 
 def test_a_group_over_its_limit_leaves_nothing(tmp_path):
@@ -79,7 +93,11 @@ def test_the_address_space_limits(tmp_path, monkeypatch):
 
 
 def test_without_proc_the_system_is_asked(tmp_path):
-    assert 0 < memory.free(root=tmp_path) <= memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
+    assert (
+        0
+        < memory.free(root=tmp_path)
+        <= memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
+    )
     assert memory.resident(root=tmp_path) > 10 * 2**20
 
 

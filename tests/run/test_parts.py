@@ -23,8 +23,12 @@ def squares(numbers, **more):
 
 def test_each_part_is_made_once_and_in_order(parts, tmp_path):
     told = []
-    found = parts.each(squares([3, 1, 2], folder=tmp_path), lambda *said: told.append(said), "squares")
-    assert [one["square"] for one in found] == [9, 1, 4] and {one["process"] for one in found} == {os.getpid()}
+    found = parts.each(
+        squares([3, 1, 2], folder=tmp_path), lambda *said: told.append(said), "squares"
+    )
+    assert [one["square"] for one in found] == [9, 1, 4] and {one["process"] for one in found} == {
+        os.getpid()
+    }
     assert told == [("squares", 0, 3), ("squares", 1, 3), ("squares", 2, 3)]
     (tmp_path / "made-1").unlink()
     assert parts.each(squares([3, 1, 2], folder=tmp_path)) == found
@@ -55,13 +59,21 @@ def test_what_a_cluster_refuses_is_refused_here_and_the_rest_is_kept(cluster, pa
 @pytest.mark.parametrize("on_failure", ["stop", "partial"])
 def test_a_part_that_fails_on_a_cluster_is_named(cluster, parts, on_failure, monkeypatch):
     monkeypatch.setattr(cluster, "on_failure", on_failure)
-    with engaged(cluster), pytest.raises(EigenlensError, match=r"^the part odd failed: ValueError: 3 is odd$"):
+    with (
+        engaged(cluster),
+        pytest.raises(EigenlensError, match=r"^the part odd failed: ValueError: 3 is odd$"),
+    ):
         parts.each({**squares([1]), "odd": partial(fail, 3)})
     assert parts.has("squares/1") and not parts.has("odd")
 
 
 def test_work_that_no_worker_can_read_ends_the_run_and_not_the_workers(cluster, parts):
-    with engaged(cluster), pytest.raises(EigenlensError, match=r"^the part unread failed: ModuleNotFoundError: No module"):
+    with (
+        engaged(cluster),
+        pytest.raises(
+            EigenlensError, match=r"^the part unread failed: ModuleNotFoundError: No module"
+        ),
+    ):
         parts.each({"unread": Unread()})
     with engaged(cluster):
         assert parts.each(squares([5]))[0]["square"] == 25

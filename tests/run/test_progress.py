@@ -7,7 +7,11 @@ from eigenlens.run.progress import Rate, bar
 
 @pytest.mark.parametrize(
     ("seconds", "done", "total", "words"),
-    [(10, 50, 100, "5 a second, 0:10 left"), (100, 10, 1000, "0.1 a second, 2:45:00 left"), (4, 4, 4, "1 a second, 0:00 left")],
+    [
+        (10, 50, 100, "5 a second, 0:10 left"),
+        (100, 10, 1000, "0.1 a second, 2:45:00 left"),
+        (4, 4, 4, "1 a second, 0:00 left"),
+    ],
 )
 def test_rate_and_time_left_are_those_since_the_first_word(seconds, done, total, words):
     times = iter([100.0, 100.0 + seconds])
@@ -28,4 +32,8 @@ def test_without_a_terminal_every_tenth_is_a_line(capsys):
         for done in range(101):
             report("fit inputs", done, 100)
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 11 and lines[0] == "fit inputs: 0 of 100" and lines[5].startswith("fit inputs: 50 of 100 (")
+    assert (
+        len(lines) == 11
+        and lines[0] == "fit inputs: 0 of 100"
+        and lines[5].startswith("fit inputs: 50 of 100 (")
+    )

@@ -36,8 +36,10 @@ def test_a_document_longer_than_two_shards_is_cut_inside():
 def test_shards_have_their_trunk_by_their_place_alone():
     shards = [Shard(i, 1, (), int) for i in range(2 * FAN + 3)]
     assert [[shard.number for shard in trunk] for trunk in trunks(shards)] == [
-        list(range(FAN)), list(range(FAN, 2 * FAN)), [2 * FAN, 2 * FAN + 1, 2 * FAN + 2],
-    ]  # fmt: skip
+        list(range(FAN)),
+        list(range(FAN, 2 * FAN)),
+        [2 * FAN, 2 * FAN + 1, 2 * FAN + 2],
+    ]
 
 
 def test_a_process_holds_three_states_at_most():
@@ -45,15 +47,27 @@ def test_a_process_holds_three_states_at_most():
 
 
 def test_a_shard_is_named_by_its_documents():
-    assert str(Shard(3, 64, ("a.txt", "b.txt"), int)) == "shard 3 (64 inputs of the documents a.txt, b.txt)"
+    assert (
+        str(Shard(3, 64, ("a.txt", "b.txt"), int))
+        == "shard 3 (64 inputs of the documents a.txt, b.txt)"
+    )
     assert str(Shard(0, 1, ("a.txt",), int)) == "shard 0 (1 input of the document a.txt)"
-    assert str(Shard(0, 9, tuple("abcdefg"), int)) == "shard 0 (9 inputs of the documents a, b, c, d, e and 2 more)"
+    assert (
+        str(Shard(0, 9, tuple("abcdefg"), int))
+        == "shard 0 (9 inputs of the documents a, b, c, d, e and 2 more)"
+    )
 
 
 def test_a_failure_is_told_in_one_line():
     shard = Shard(7, 2, ("a",), int)
     assert (
-        str(stopped(shard, ValueError("wrong\nTraceback"))) == "shard 7 (2 inputs of the document a) failed: ValueError: wrong"
+        str(stopped(shard, ValueError("wrong\nTraceback")))
+        == "shard 7 (2 inputs of the document a) failed: ValueError: wrong"
     )
     assert str(stopped(shard, EigenlensError("our own words"))).endswith("failed: our own words")
-    assert Failure.of(shard, KeyError()).record() == {"shard": 7, "inputs": 2, "documents": ["a"], "error": "KeyError"}
+    assert Failure.of(shard, KeyError()).record() == {
+        "shard": 7,
+        "inputs": 2,
+        "documents": ["a"],
+        "error": "KeyError",
+    }

@@ -19,10 +19,16 @@ def certified(tmp_path_factory):
     (folder / "key.pem").write_text(made.tls_client_key)
     (folder / "cert.pem").write_text(made.tls_client_cert)
     parts = {"key": str(folder / "key.pem"), "cert": str(folder / "cert.pem")}
-    tls = {f"{role}.{what}": path for role in ("client", "scheduler", "worker") for what, path in parts.items()}
+    tls = {
+        f"{role}.{what}": path
+        for role in ("client", "scheduler", "worker")
+        for what, path in parts.items()
+    }
     tls["ca-file"] = str(folder / "ca.pem")
     settings = {f"distributed.comm.tls.{name}": path for name, path in tls.items()}
-    told = {name.upper().replace(".", "__").replace("-", "_"): path for name, path in settings.items()}
+    told = {
+        name.upper().replace(".", "__").replace("-", "_"): path for name, path in settings.items()
+    }
     with Cluster(folder / "cluster", **told, DISTRIBUTED__COMM__DEFAULT_SCHEME="tls") as cluster:
         yield cluster.address, settings
 
@@ -37,5 +43,8 @@ def test_by_dasks_own_settings_it_is_joined(certified):
 
 
 def test_without_them_one_sentence_says_which_are_missing(certified):
-    with pytest.raises(EigenlensError, match=r"could not be reached.*distributed\.comm\.tls"), Dask(scheduler=certified[0]):
+    with (
+        pytest.raises(EigenlensError, match=r"could not be reached.*distributed\.comm\.tls"),
+        Dask(scheduler=certified[0]),
+    ):
         pass

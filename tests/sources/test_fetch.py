@@ -1,4 +1,7 @@
-"""Files come from a registry once, are checked, and none of their code runs. Everything here is local."""
+"""Files come from a registry once, are checked, and none of their code runs.
+
+Everything here is local.
+"""
 
 import base64
 import hashlib
@@ -65,7 +68,9 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("EIGENLENS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -95,14 +100,18 @@ def test_a_damaged_cached_file_is_fetched_again(downloads: list[Source]) -> None
     assert len(downloads) == 2
 
 
-def test_an_unwritable_cache_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unwritable_cache_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path / "file"))
     with pytest.raises(EigenlensError, match="Set EIGENLENS_CACHE"):
         fetch(Source("npm", "demo", "1"))
 
 
-@pytest.mark.parametrize(("registry", "tool"), [("npm", "npm is not installed"), ("debian", "apt-get and dpkg-deb")])
+@pytest.mark.parametrize(
+    ("registry", "tool"), [("npm", "npm is not installed"), ("debian", "apt-get and dpkg-deb")]
+)
 def test_a_missing_tool_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: fetching.Registry, tool: str
 ) -> None:
@@ -113,10 +122,14 @@ def test_a_missing_tool_is_named(
 
 def test_a_failing_tool_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     npm = tmp_path / "npm"
-    npm.write_text("#!/bin/sh\necho 'npm error code E1' >&2\necho 'npm error no such thing' >&2\nexit 1\n")
+    npm.write_text(
+        "#!/bin/sh\necho 'npm error code E1' >&2\necho 'npm error no such thing' >&2\nexit 1\n"
+    )
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EigenlensError, match=r"the npm package demo@1: npm says: npm error no such thing\. Check"):
+    with pytest.raises(
+        EigenlensError, match=r"the npm package demo@1: npm says: npm error no such thing\. Check"
+    ):
         fetch(Source("npm", "demo", "1"))
 
 
@@ -126,14 +139,25 @@ def test_a_wheel_comes_through_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("demo_pkg/data.txt", "data")
         # A dependency that exists nowhere: it must not be looked for.
-        metadata = "Metadata-Version: 2.1\nName: demo-pkg\nVersion: 1.2\nRequires-Dist: no-such-dependency\n"
+        metadata = (
+            "Metadata-Version: 2.1\nName: demo-pkg\nVersion: 1.2\nRequires-Dist:"
+            " no-such-dependency\n"
+        )
         archive.writestr("demo_pkg-1.2.dist-info/METADATA", metadata)
-        archive.writestr("demo_pkg-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "demo_pkg-1.2.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("demo_pkg-1.2.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert fetch(Source("pypi-wheel", "demo-pkg", "1.2", sha256(wheel))).read_bytes() == wheel.read_bytes()
-    with pytest.raises(EigenlensError, match=r"Cannot fetch the Python package demo-pkg==9: pip says"):
+    assert (
+        fetch(Source("pypi-wheel", "demo-pkg", "1.2", sha256(wheel))).read_bytes()
+        == wheel.read_bytes()
+    )
+    with pytest.raises(
+        EigenlensError, match=r"Cannot fetch the Python package demo-pkg==9: pip says"
+    ):
         fetch(Source("pypi-wheel", "demo-pkg", "9"))
 
 
@@ -144,7 +168,10 @@ def test_a_source_archive_comes_from_a_local_index_and_its_build_is_not_run(
     empty, index = tmp_path / "empty", tmp_path / "simple"
     empty.mkdir()
     (index / "demo-pkg").mkdir(parents=True)
-    page = '<a href="../../demo_pkg-1.1.tar.gz">old</a> <a href="../../demo_pkg-1.2.tar.gz#sha256=0">demo</a>'
+    page = (
+        '<a href="../../demo_pkg-1.1.tar.gz">old</a> <a'
+        ' href="../../demo_pkg-1.2.tar.gz#sha256=0">demo</a>'
+    )
     (index / "demo-pkg/index.html").write_text(f"<html><body>{page}</body></html>")
     monkeypatch.setenv("PIP_INDEX_URL", empty.as_uri())
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{(tmp_path / 'nowhere').as_uri()} {index.as_uri()}")
@@ -163,7 +190,10 @@ def server(sdist: Path) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = {"files": [{"filename": sdist.name, "url": f"../../files/{sdist.name}"}]}
-            answers = {"/simple/demo-pkg/": json.dumps(page).encode(), f"/files/{sdist.name}": sdist.read_bytes()}
+            answers = {
+                "/simple/demo-pkg/": json.dumps(page).encode(),
+                f"/files/{sdist.name}": sdist.read_bytes(),
+            }
             allowed = self.headers["Authorization"] == login and "json" in self.headers["Accept"]
             self.send_response(200 if allowed and self.path in answers else 404)
             self.end_headers()

@@ -28,16 +28,24 @@ def minilm():
 def words():
     """Words that are one token each, so that a token says which word it was."""
     tokenizer = AutoTokenizer.from_pretrained(catalogue.folder("minilm"))
-    ids = [i for word, i in sorted(tokenizer.get_vocab().items()) if word.isascii() and word.isalpha() and len(word) > 3]
+    ids = [
+        i
+        for word, i in sorted(tokenizer.get_vocab().items())
+        if word.isascii() and word.isalpha() and len(word) > 3
+    ]
     return {i: tokenizer.convert_ids_to_tokens(i) for i in ids[:500]}
 
 
 @pytest.fixture
 def marked(tmp_path, words):
-    """Documents of one word each, over and over: token ids tell which documents an input was made of."""
+    """Documents of one word each, over and over: token ids tell which documents an input was made
+    of.
+    """
     sizes = np.random.default_rng(0).integers(5, 120, len(words))
     path = tmp_path / "marked.jsonl"
-    path.write_text("\n".join(json.dumps({"text": f"{w} " * int(n)}) for w, n in zip(words.values(), sizes)))
+    path.write_text(
+        "\n".join(json.dumps({"text": f"{w} " * int(n)}) for w, n in zip(words.values(), sizes))
+    )
     return str(path)
 
 
@@ -65,9 +73,13 @@ def test_packed_windows_are_full_and_carry_the_special_tokens(minilm, marked, wo
 @pytest.mark.parametrize("held_out", [0.1, 0.2, 0.5])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_document_is_both_fitted_and_held_out(minilm, marked, tmp_path, seed, held_out):
-    inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=200, seed=seed, held_out=held_out)
+    inputs = make(
+        minilm, marked, tmp_path / "w", length=24, inputs=200, seed=seed, held_out=held_out
+    )
     buckets_of = {}
-    for row, bucket in zip(everything(inputs)["input_ids"][:, 1:-1].tolist(), inputs.buckets.tolist()):
+    for row, bucket in zip(
+        everything(inputs)["input_ids"][:, 1:-1].tolist(), inputs.buckets.tolist()
+    ):
         for token in row:
             buckets_of.setdefault(token, set()).add(bucket)
     assert len(buckets_of) > 50
@@ -96,14 +108,18 @@ def test_the_seed_decides_inputs_and_split(minilm, tmp_path):
     assert (first[1] == again[1]).all()
     assert first[2] == again[2] != other[2]
     assert not torch.equal(first[0], other[0])
-    held = [set(map(tuple, ids[torch.from_numpy(b != FIT)].tolist())) for ids, b, _ in (first, other)]
+    held = [
+        set(map(tuple, ids[torch.from_numpy(b != FIT)].tolist())) for ids, b, _ in (first, other)
+    ]
     assert held[0] != held[1]
 
 
 def test_a_resumed_study_reads_the_same_inputs_without_the_data(minilm, marked, tmp_path):
     inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=50)
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "w").iterdir()}
-    again = prepare(minilm, Request(("gone.txt",), length=24, inputs=50), tmp_path / "w", resume=True)
+    again = prepare(
+        minilm, Request(("gone.txt",), length=24, inputs=50), tmp_path / "w", resume=True
+    )
     assert torch.equal(everything(again)["input_ids"], everything(inputs)["input_ids"])
     assert (again.buckets == inputs.buckets).all()
     assert before == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "w").iterdir()}
@@ -126,9 +142,13 @@ def test_batches_of_a_bucket_give_each_of_its_inputs_once(minilm, marked, tmp_pa
 def test_padded_inputs_are_what_the_tokenizer_makes(minilm, marked, tmp_path, side):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     tokenizer.padding_side = side
-    inputs = make(replace(minilm, tokenizer=tokenizer), marked, tmp_path / "w", length=40, inputs=60, pad=True)
+    inputs = make(
+        replace(minilm, tokenizer=tokenizer), marked, tmp_path / "w", length=40, inputs=60, pad=True
+    )
     texts = [json.loads(line)["text"] for line in Path(marked).read_text().splitlines()]
-    expected = tokenizer(texts, padding="max_length", truncation=True, max_length=40, return_tensors="pt")
+    expected = tokenizer(
+        texts, padding="max_length", truncation=True, max_length=40, return_tensors="pt"
+    )
     batch = everything(inputs)
     assert torch.equal(batch["input_ids"], expected["input_ids"][inputs.documents])
     assert torch.equal(batch["attention_mask"], expected["attention_mask"][inputs.documents])
@@ -179,7 +199,19 @@ def broken_file(path, content):
         (b"these are words", "no array of token ids"),
         (b"PK\x03\x04 an archive", "no array of token ids"),
     ],
-    ids=["floats", "3-D", "width", "too large", "negative", "pickle", "few", "none", "no bytes", "text", "zip"],
+    ids=[
+        "floats",
+        "3-D",
+        "width",
+        "too large",
+        "negative",
+        "pickle",
+        "few",
+        "none",
+        "no bytes",
+        "text",
+        "zip",
+    ],
 )
 def test_what_is_no_array_of_token_ids_is_refused(minilm, tmp_path, content, message):
     path = broken_file(tmp_path / "ids.npy", content)
@@ -225,7 +257,9 @@ def test_text_for_a_model_without_a_tokenizer_is_refused(minilm, marked, tmp_pat
 
 @pytest.mark.parametrize("pad", [False, True])
 def test_an_encoder_decoder_reads_on_in_its_decoder(tmp_path, pad):
-    """Encoder and decoder get a whole length each: the text goes on behind the decoder's start token."""
+    """Encoder and decoder get a whole length each: the text goes on behind the decoder's start
+    token.
+    """
     model = load("flan-t5-small")
     inputs = make(model, "python-docs", tmp_path / "w", length=20, inputs=30, pad=pad)
     batch = everything(inputs)
@@ -246,7 +280,9 @@ def dinov2():
 
 
 def test_crops_of_photographs_are_held_out_by_photograph(dinov2, tmp_path):
-    """Two pictures: one is fitted, the other held out; crops of one differ, and are normalised as the processor says."""
+    """Two pictures: one is fitted, the other held out; crops of one differ, and are normalised as
+    the processor says.
+    """
     inputs = make(dinov2, "photos", tmp_path / "w", length=17, inputs=20)
     pixels = everything(inputs)["pixel_values"]
     patch = dinov2.module.config.patch_size
@@ -254,9 +290,14 @@ def test_crops_of_photographs_are_held_out_by_photograph(dinov2, tmp_path):
     assert inputs.length == 17
     assert (inputs.buckets != FIT).sum() == 4
     assert len(set(inputs.documents[inputs.buckets == FIT])) == 1
-    assert not set(inputs.documents[inputs.buckets == FIT]) & set(inputs.documents[inputs.buckets != FIT])
+    assert not set(inputs.documents[inputs.buckets == FIT]) & set(
+        inputs.documents[inputs.buckets != FIT]
+    )
     assert len({crop.numpy().tobytes() for crop in pixels}) == 20
-    mean, spread = (torch.tensor(x)[:, None, None] for x in (dinov2.processor.image_mean, dinov2.processor.image_std))
+    mean, spread = (
+        torch.tensor(x)[:, None, None]
+        for x in (dinov2.processor.image_mean, dinov2.processor.image_std)
+    )
     colours = pixels * spread + mean
     assert colours.min() >= -1e-6
     assert colours.max() <= 1 + 1e-6
@@ -282,13 +323,17 @@ def test_every_picture_of_a_folder_is_used(dinov2, tmp_path, number):
 
 
 @pytest.mark.parametrize(("pictures", "number"), [(1, 1), (1, 6), (3, 2)])
-def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(dinov2, tmp_path, pictures, number):
+def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(
+    dinov2, tmp_path, pictures, number
+):
     from PIL import Image
 
     for i in range(pictures):
         Image.new("RGB", (40, 30), (4 * i, 0, 0)).save(tmp_path / f"{i}.png")
     request = Request((str(tmp_path),), length=17, inputs=number, held_out=0.5)
-    assert len(everything(prepare(dinov2, request, tmp_path, fitted=False))["pixel_values"]) == number
+    assert (
+        len(everything(prepare(dinov2, request, tmp_path, fitted=False))["pixel_values"]) == number
+    )
     if pictures == 1:
         with pytest.raises(EigenlensError, match="a study needs at least"):
             prepare(dinov2, request, tmp_path)
@@ -325,13 +370,20 @@ def record(path, samples, rate=16_000, channels=1):
 
 
 def test_recordings_become_clips_with_transcripts(whisper, tmp_path):
-    """Tones of known pitch, at two rates, in mono and stereo: the clip holds the pitch, and the decoder gets tokens."""
+    """Tones of known pitch, at two rates, in mono and stereo: the clip holds the pitch, and the
+    decoder gets tokens.
+    """
     folder = tmp_path / "sounds"
     folder.mkdir()
     pitches = [300, 600, 900, 1200]
     for i, pitch in enumerate(pitches):
         rate = [16_000, 22_050][i % 2]
-        record(folder / f"{i}.wav", 0.5 * np.sin(2 * np.pi * pitch * np.arange(rate) / rate), rate, 1 + i // 2)
+        record(
+            folder / f"{i}.wav",
+            0.5 * np.sin(2 * np.pi * pitch * np.arange(rate) / rate),
+            rate,
+            1 + i // 2,
+        )
     inputs = make(whisper, folder, tmp_path / "w", length=6, inputs=4)
     batch = everything(inputs)
     assert batch["input_features"].shape == (4, whisper.module.config.num_mel_bins, 3000)
@@ -339,7 +391,8 @@ def test_recordings_become_clips_with_transcripts(whisper, tmp_path):
     assert (batch["decoder_input_ids"][:, 0] == whisper.module.config.decoder_start_token_id).all()
     assert (batch["decoder_attention_mask"].sum(1) >= 2).all()
     assert set(inputs.buckets.tolist()) == {FIT, 0}
-    loudest = batch["input_features"][:, :, 50].argmax(1)  # half a second in: the mel band of the tone
+    # half a second in: the mel band of the tone
+    loudest = batch["input_features"][:, :, 50].argmax(1)
     assert (loudest.diff() > 0).all()
 
 

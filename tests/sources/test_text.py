@@ -33,7 +33,9 @@ def paragraphs(number, size=400):
     return [(f"paragraph {i} says " + f"word{i} " * size)[: size - 1] + "." for i in range(number)]
 
 
-@pytest.mark.parametrize("line", ["one line of a large file, with some words in it\n", "no line ever ends here ", "x"])
+@pytest.mark.parametrize(
+    "line", ["one line of a large file, with some words in it\n", "no line ever ends here ", "x"]
+)
 def test_a_large_file_is_never_held(tmp_path, line):
     """30 MB, in lines, in words without a newline, and in one endless word."""
     path, size = tmp_path / "large.txt", 30_000_000
@@ -52,7 +54,9 @@ def test_a_large_file_is_never_held(tmp_path, line):
 
 
 def test_reading_stops_where_the_reader_stops(tmp_path):
-    """What lies behind the last piece that was wanted is not even looked at: here it is not text."""
+    """What lies behind the last piece that was wanted is not even looked at: here it is not
+    text.
+    """
     path = tmp_path / "mixed.txt"
     path.write_bytes(b"good words \n\n" * 50_000 + b"\xff\xff")
     stream = pieces([path], section=100)
@@ -102,7 +106,9 @@ def test_a_folder_gives_its_text_files_and_only_those(tmp_path):
 
 def test_every_line_of_a_jsonl_file_is_a_document(tmp_path):
     texts = ["first", "second\nwith a line", "größer"]
-    path = write(tmp_path / "a.jsonl", "\n\n".join(json.dumps({"text": t, "other": 1}) for t in texts))
+    path = write(
+        tmp_path / "a.jsonl", "\n\n".join(json.dumps({"text": t, "other": 1}) for t in texts)
+    )
     assert documents([path]) == texts
 
 
@@ -143,13 +149,28 @@ def test_a_file_whose_name_has_a_colon_is_that_file(tmp_path):
         (
             ['{"a": "x", "b": "y"}'],
             "",
-            r"line 1: no field 'text', and strings in a, b; name one behind the file, such as .*a\.jsonl:a$",
+            (
+                r"line 1: no field 'text', and strings in a, b; name one behind the file, such as"
+                r" .*a\.jsonl:a$"
+            ),
         ),
         (['{"a": 1}'], "", r"line 1: none of its fields holds a string: a$"),
         (["{}"], "", r"line 1: none of its fields holds a string: there are none$"),
-        (['{"body": "x"}'], ":bdy", r"line 1: no field 'bdy' \(did you mean body\?\); its fields are body$"),
-        (['{"text": "x"}', "", '{"body": "x"}'], "", r"line 3: no field 'text'; its fields are body$"),
-        (['{"text": "x"}', '{"text": null}'], "", r"line 2: the field 'text' is no string but 'None'$"),
+        (
+            ['{"body": "x"}'],
+            ":bdy",
+            r"line 1: no field 'bdy' \(did you mean body\?\); its fields are body$",
+        ),
+        (
+            ['{"text": "x"}', "", '{"body": "x"}'],
+            "",
+            r"line 3: no field 'text'; its fields are body$",
+        ),
+        (
+            ['{"text": "x"}', '{"text": null}'],
+            "",
+            r"line 2: the field 'text' is no string but 'None'$",
+        ),
         (['{"text": "x"}', "[" * 100_000], "", r"line 2: this is not JSON"),
         (['{"text": "x"', ""], "", r"line 1: this is not JSON: .*delimiter"),
         (["3"], "", r"line 1: this is not a JSON object"),
@@ -162,7 +183,9 @@ def test_a_line_without_the_field_is_named_with_the_fields_it_has(tmp_path, line
 
 
 def test_standard_input_is_text(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("größere Dinge\r\nund mehr".encode())))
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO("größere Dinge\r\nund mehr".encode()))
+    )
     assert documents(["-"]) == ["größere Dinge\nund mehr"]
     with pytest.raises(EigenlensError, match="named twice"):
         documents(["-", "-"])
@@ -211,7 +234,11 @@ def test_an_empty_file_has_no_documents(tmp_path, content):
 
 
 def test_data_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(EigenlensError, match=r"no such data: '.*nowhere\.txt'.*python-docs, wikipedia, reviews"):
+    with pytest.raises(
+        EigenlensError, match=r"no such data: '.*nowhere\.txt'.*python-docs, wikipedia, reviews"
+    ):
         documents([tmp_path / "nowhere.txt"])
-    with pytest.raises(EigenlensError, match=r"holds no text files \(\.jsonl, \.md, \.rst, \.txt\)"):
+    with pytest.raises(
+        EigenlensError, match=r"holds no text files \(\.jsonl, \.md, \.rst, \.txt\)"
+    ):
         documents([tmp_path])

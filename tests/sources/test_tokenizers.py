@@ -16,20 +16,28 @@ from transformers import (
     LlamaForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
-)  # fmt: skip
+)
 
 from eigenlens import EigenlensError, explain, load, study
 from eigenlens.sources import catalogue
 from eigenlens.sources.tokenizers import tokenizer_of
 from tiny import tiny_bert
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 40}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 40,
+}
 BARE = {
     "bert": lambda: BertModel(BertConfig(**SMALL)),
     "albert": lambda: AlbertModel(AlbertConfig(**SMALL, embedding_size=16)),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2)),
-    "t5": lambda: T5ForConditionalGeneration(T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)),
+    "t5": lambda: T5ForConditionalGeneration(
+        T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    ),
 }
 
 
@@ -69,7 +77,9 @@ def test_a_sentencepiece_file_without_its_library_names_the_extra(tmp_path, monk
 def test_tokenizers_that_need_no_file_are_tokenizers(tmp_path):
     """Bytes are their own vocabulary."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "ByT5Tokenizer"})
+    )
     made, why = tokenizer_of(tmp_path)
     assert made("ab")["input_ids"][:2] == [ord("a") + 3, ord("b") + 3] and why == ""
     assert tokenizer_of(catalogue.folder("minilm"))[0]("a cat")["input_ids"][0] == 101
@@ -85,6 +95,10 @@ def test_sound_without_a_feature_extractor_says_so(tmp_path):
         "encoder_attention_heads": 2,
         "decoder_attention_heads": 2,
     }
-    WhisperForConditionalGeneration(WhisperConfig(vocab_size=60, pad_token_id=0, **sizes)).save_pretrained(tmp_path / "w")
-    with pytest.raises(EigenlensError, match=r"w has no feature extractor for sound \(no preprocessor_config\.json"):
+    WhisperForConditionalGeneration(
+        WhisperConfig(vocab_size=60, pad_token_id=0, **sizes)
+    ).save_pretrained(tmp_path / "w")
+    with pytest.raises(
+        EigenlensError, match=r"w has no feature extractor for sound \(no preprocessor_config\.json"
+    ):
         study(tmp_path / "w", tmp_path / "a.wav", inputs=4)

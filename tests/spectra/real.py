@@ -1,4 +1,6 @@
-"""Real attention scores of catalogue models, kept whole, as the oracle of everything that streams."""
+"""Real attention scores of catalogue models, kept whole, as the oracle of everything that
+streams.
+"""
 
 import functools
 import tempfile
@@ -16,7 +18,9 @@ from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, RowMomen
 
 @functools.cache
 def recorded(name: str, number: int = 60, length: int = 32):
-    """Fit calls, and held-out calls by group, of one layer of a catalogue model: every call with its q, k and mask."""
+    """Fit calls, and held-out calls by group, of one layer of a catalogue model: every call with
+    its q, k and mask.
+    """
     model = load(name)
     inputs = prepare(model, Request(("python-docs",), length, number), Path(tempfile.mkdtemp()))
     found = {}
@@ -46,4 +50,12 @@ def scores(calls, site: str):
     return torch.cat([call.scores(fill=0.0) for call in chosen]).double(), chosen[0].valid()[0, 0]
 
 
-__all__ = ["MatrixGram", "MatrixProjection", "MatrixSketch", "RowMoments", "recorded", "scores", "seen"]
+__all__ = [
+    "MatrixGram",
+    "MatrixProjection",
+    "MatrixSketch",
+    "RowMoments",
+    "recorded",
+    "scores",
+    "seen",
+]

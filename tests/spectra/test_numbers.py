@@ -33,15 +33,21 @@ def test_the_interval_is_the_jackknife_over_groups():
     energy = rng.random((6, 3))
     total = energy.sum(1) + rng.random(6)
     share, low, high = explained_with_interval(energy[:, None], total[:, None])
-    without = np.array([np.delete(energy, g, 0).sum(0).cumsum() / np.delete(total, g).sum() for g in range(6)])
+    without = np.array(
+        [np.delete(energy, g, 0).sum(0).cumsum() / np.delete(total, g).sum() for g in range(6)]
+    )
     spread = np.sqrt(5 / 6 * ((without - without.mean(0)) ** 2).sum(0))
     np.testing.assert_allclose(share[0], energy.sum(0).cumsum() / total.sum())
-    np.testing.assert_allclose((high - share)[0], np.minimum(2.5706 * spread, 1 - share[0]), rtol=1e-4)
+    np.testing.assert_allclose(
+        (high - share)[0], np.minimum(2.5706 * spread, 1 - share[0]), rtol=1e-4
+    )
     assert np.isnan(explained_with_interval(energy[:1, None], total[:1, None])[1]).all()
 
 
 def test_the_interval_covers_the_truth():
-    """Over many draws of documents the 95 % interval holds the true share about as often as it says."""
+    """Over many draws of documents the 95 % interval holds the true share about as often as it
+    says.
+    """
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(400):
@@ -53,7 +59,9 @@ def test_the_interval_covers_the_truth():
 
 def spaces(*bases, covariances=None, eigenvalues=None):
     names = tuple(f"a/{i}" for i in range(len(bases)))
-    return Eigenspaces(names, names, torch.stack(bases), covariances, eigenvalues, bases[0].shape[0])
+    return Eigenspaces(
+        names, names, torch.stack(bases), covariances, eigenvalues, bases[0].shape[0]
+    )
 
 
 def orthonormal(n, r, seed):
@@ -72,9 +80,15 @@ def test_overlap_is_one_for_equal_spaces_and_chance_for_random_ones():
 
 def test_principal_angles_agree_with_scipy():
     a, b = orthonormal(30, 5, 0), orthonormal(30, 5, 1)
-    np.testing.assert_allclose(principal_angles(a, b), np.degrees(np.sort(subspace_angles(a.numpy(), b.numpy()))), rtol=1e-6)
+    np.testing.assert_allclose(
+        principal_angles(a, b),
+        np.degrees(np.sort(subspace_angles(a.numpy(), b.numpy()))),
+        rtol=1e-6,
+    )
     cosines = np.cos(np.radians(principal_angles(a, b)))
-    assert overlap_matrix(spaces(a), spaces(b), "a", "b").matrix[0, 0] == pytest.approx((cosines**2).mean())
+    assert overlap_matrix(spaces(a), spaces(b), "a", "b").matrix[0, 0] == pytest.approx(
+        (cosines**2).mean()
+    )
 
 
 def test_captured_variance_is_relative_to_the_best():

@@ -49,7 +49,12 @@ def test_eigenvalues_agree_with_a_dense_decomposition(name, site):
             x, _ = centred_rows(rows, valid, centring)
             expected = np.linalg.svd(x, compute_uv=False) ** 2 / (len(x) - (centring != "raw"))
             ours = spectra.one(level="head", centring=centring, stack=stack, layer=1, head=head)
-            np.testing.assert_allclose(ours.eigenvalues, expected[: len(ours.eigenvalues)], rtol=1e-4, atol=1e-5 * expected[0])
+            np.testing.assert_allclose(
+                ours.eigenvalues,
+                expected[: len(ours.eigenvalues)],
+                rtol=1e-4,
+                atol=1e-5 * expected[0],
+            )
             assert abs(ours.total / expected.sum() - 1) < 1e-5
 
 
@@ -61,7 +66,9 @@ def test_eigenvalues_agree_with_scikit_learn():
         pca = PCA().fit(rows)
         ours = spectra.one(level="head", centring="centred", stack="encoder", layer=1, head=head)
         np.testing.assert_allclose(ours.eigenvalues, pca.explained_variance_, rtol=1e-4)
-        np.testing.assert_allclose(ours.explained, pca.explained_variance_ratio_.cumsum(), rtol=1e-4)
+        np.testing.assert_allclose(
+            ours.explained, pca.explained_variance_ratio_.cumsum(), rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize(("name", "site"), MODELS[:2])
@@ -92,7 +99,11 @@ def test_a_constant_head_has_no_dimension():
     from eigenlens.capture import AttentionCall, Site
 
     zero = torch.zeros(2, 1, 6, 4)
-    analysis = RowAnalysis(seen(RowMoments(), [AttentionCall(Site("self", 0), "self", "", zero, zero, zero, 1.0)]).result())
+    analysis = RowAnalysis(
+        seen(
+            RowMoments(), [AttentionCall(Site("self", 0), "self", "", zero, zero, zero, 1.0)]
+        ).result()
+    )
     spectrum = Spectra(tuple(analysis.spectra([]))).one(level="head", centring="centred")
     assert spectrum.total == 0
     assert spectrum.effective_rank == 0

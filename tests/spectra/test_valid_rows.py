@@ -50,47 +50,75 @@ def test_every_entry_is_over_the_rows_that_see_both_keys(form, centring):
     fit, held = call(form, batch=8), call(form, batch=5, seed=1)
     found = valid_rows(sums_of(fit).of_site("self/0"), sums_of(held).of_site("self/0"), centring)
     for head in (0, 3):
-        (rows, valid), (others, seen) = (tuple(x.numpy() for x in dense_rows(one, head)) for one in (fit, held))
+        (rows, valid), (others, seen) = (
+            tuple(x.numpy() for x in dense_rows(one, head)) for one in (fit, held)
+        )
         rows, others = centred(rows, valid, centring), centred(others, seen, centring)
-        mean = np.zeros(rows.shape[1]) if centring == "raw" else rows.sum(0) / np.maximum(valid.sum(0), 1)
+        mean = (
+            np.zeros(rows.shape[1])
+            if centring == "raw"
+            else rows.sum(0) / np.maximum(valid.sum(0), 1)
+        )
         values, vectors = np.linalg.eigh(pairwise(rows, valid, mean, centring != "raw"))
         values, vectors = values[::-1], vectors[:, ::-1]
         positive = np.maximum(values, 0)
         np.testing.assert_allclose(found[head].eigenvalues, positive, atol=1e-9 * positive[0])
         assert found[head].total == pytest.approx(positive.sum())
-        assert found[head].clipped == pytest.approx(-values[values < 0].sum() / positive.sum(), abs=1e-9)
-        energy = np.maximum(np.einsum("ji,jk,ki->i", vectors, pairwise(others, seen, mean, 0), vectors), 0)
-        # where eigenvalues are equal (zeros of row-centred scores) the vectors, and so single energies, are not determined
+        assert found[head].clipped == pytest.approx(
+            -values[values < 0].sum() / positive.sum(), abs=1e-9
+        )
+        energy = np.maximum(
+            np.einsum("ji,jk,ki->i", vectors, pairwise(others, seen, mean, 0), vectors), 0
+        )
+        # where eigenvalues are equal (zeros of row-centred scores) the vectors, and so single
+        # energies, are not determined
         apart = np.flatnonzero(np.abs(np.diff(values)) > 1e-6 * values[0])
-        np.testing.assert_allclose(found[head].held_out[apart], (energy.cumsum() / energy.sum())[apart], atol=1e-4)
+        np.testing.assert_allclose(
+            found[head].held_out[apart], (energy.cumsum() / energy.sum())[apart], atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("centring", CENTRINGS)
 def test_without_a_mask_it_is_the_spectrum_over_all_rows(centring):
     fit, held = (sums_of(call("full", batch=6, seed=seed)).of_site("self/0") for seed in (0, 1))
     analysis = RowAnalysis({"self/0": fit})
-    all_rows = Spectra(tuple(analysis.spectra([analysis.energies({"self/0": held})]))).select(level="head", centring=centring)
+    all_rows = Spectra(tuple(analysis.spectra([analysis.energies({"self/0": held})]))).select(
+        level="head", centring=centring
+    )
     for mine, other in zip(valid_rows(fit.as_masked(), held.as_masked(), centring), all_rows):
-        np.testing.assert_allclose(mine.eigenvalues, other.eigenvalues, atol=1e-9 * other.eigenvalues[0])
+        np.testing.assert_allclose(
+            mine.eigenvalues, other.eigenvalues, atol=1e-9 * other.eigenvalues[0]
+        )
         np.testing.assert_allclose(mine.held_out[:4], other.held_out[:4], atol=1e-5)
-        assert mine.clipped < 1e-9 and mine.row()["valid_rows_effective_rank"] == pytest.approx(other.effective_rank)
+        assert mine.clipped < 1e-9 and mine.row()["valid_rows_effective_rank"] == pytest.approx(
+            other.effective_rank
+        )
     assert not uneven(fit) and not uneven(fit.as_masked())
-    assert all(s.valid_rows is None for s in with_valid_rows(list(all_rows), sums_of(call("full")), sums_of(call("full"))))
+    assert all(
+        s.valid_rows is None
+        for s in with_valid_rows(list(all_rows), sums_of(call("full")), sums_of(call("full")))
+    )
 
 
 def test_under_a_causal_mask_equal_keys_look_unequal_over_all_rows_only():
-    """Scores drawn alike for every valid pair: every key has variance 1, and no direction more than another."""
+    """Scores drawn alike for every valid pair: every key has variance 1, and no direction more than
+    another.
+    """
     S = 24
     generator = torch.Generator().manual_seed(0)
 
     def drawn(batch):
         q = torch.randn(batch, 1, S, S, generator=generator, dtype=torch.float64)
-        k = torch.eye(S, dtype=torch.float64).expand(batch, 1, S, S)  # the score of a pair is an entry of q
-        return sums_of(AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0, causal=True)).of_site("self/0")
+        # the score of a pair is an entry of q
+        k = torch.eye(S, dtype=torch.float64).expand(batch, 1, S, S)
+        return sums_of(
+            AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0, causal=True)
+        ).of_site("self/0")
 
     fit, held = drawn(20_000), drawn(5_000)
     over_all = row_basis(fit, "centred").eigenvalues[0].numpy()
-    np.testing.assert_allclose(over_all, np.arange(S, 0, -1) / S, rtol=0.05)  # key j is in S − j of S rows
+    # key j is in S − j of S rows
+    np.testing.assert_allclose(over_all, np.arange(S, 0, -1) / S, rtol=0.05)
     found = valid_rows(fit, held, "centred")[0]
     np.testing.assert_allclose(found.eigenvalues, np.ones(S), rtol=0.08)
     np.testing.assert_allclose(found.held_out, np.arange(1, S + 1) / S, atol=0.01)
@@ -99,21 +127,34 @@ def test_under_a_causal_mask_equal_keys_look_unequal_over_all_rows_only():
 
 
 def test_negative_eigenvalues_are_clipped_and_counted():
-    """Three keys of which any two rows see two: correlations 1, 1, −1 that no three variables have together."""
+    """Three keys of which any two rows see two: correlations 1, 1, −1 that no three variables have
+    together.
+    """
     rows = {(0, 1): 1.0, (1, 2): 1.0, (0, 2): -1.0}
     S, T = 3, 6
-    q, mask = torch.zeros(1, 1, T, S, dtype=torch.float64), torch.zeros(1, 1, T, S, dtype=torch.bool)
+    q, mask = (
+        torch.zeros(1, 1, T, S, dtype=torch.float64),
+        torch.zeros(1, 1, T, S, dtype=torch.bool),
+    )
     for pair, ((j, k), sign) in enumerate(rows.items()):
         for turn in (0, 1):
-            q[0, 0, 2 * pair + turn, [j, k]] = torch.tensor([1.0, sign], dtype=torch.float64) * (1 - 2 * turn)
+            q[0, 0, 2 * pair + turn, [j, k]] = torch.tensor([1.0, sign], dtype=torch.float64) * (
+                1 - 2 * turn
+            )
             mask[0, 0, 2 * pair + turn, [j, k]] = True
     k = torch.eye(S, dtype=torch.float64)[None, None]
     one = AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0, mask=mask)
     found = valid_rows(sums_of(one).of_site("self/0"), None, "raw")[0]
     matrix = np.array([[1.0, 1, -1], [1, 1, 1], [-1, 1, 1]])  # 2, 2 and −1
-    np.testing.assert_allclose(found.eigenvalues, np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0), atol=1e-12)
+    np.testing.assert_allclose(
+        found.eigenvalues, np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0), atol=1e-12
+    )
     assert found.clipped == pytest.approx(1 / 4) and found.total == pytest.approx(4)
-    assert np.isnan(found.held_out).all() and found.dimension(0.9) is None and found.dimension(0.9, held_out=False) == 2
+    assert (
+        np.isnan(found.held_out).all()
+        and found.dimension(0.9) is None
+        and found.dimension(0.9, held_out=False) == 2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +185,29 @@ def test_a_causal_study_has_both_side_by_side(studies):
 
 def test_show_and_report_say_what_the_figure_is_and_give_the_other(run, studies, tmp_path):
     middle = np.median(
-        [s.valid_rows.dimension(0.9) for s in studies["causal"].spectra.select(level="head", centring="centred")]
+        [
+            s.valid_rows.dimension(0.9)
+            for s in studies["causal"].spectra.select(level="head", centring="centred")
+        ]
     )
     shown = run("show", studies["causal"].folder).out
     words = "counts as the mean of its key"
-    assert words in " ".join(shown.split()) and "The same over valid rows only" in shown and "90%, valid rows" in shown
+    assert (
+        words in " ".join(shown.split())
+        and "The same over valid rows only" in shown
+        and "90%, valid rows" in shown
+    )
     assert f"over valid rows only the median is {middle:g}" in " ".join(shown.split())
     page = el.report(studies["causal"].folder, out=tmp_path / "causal.html").read_text()
-    assert words in page and "over valid rows only" in page and "rows centred valid rows held out dimension 90" in page
-    plain = run("show", studies["full"].folder).out + el.report(studies["full"].folder, out=tmp_path / "full.html").read_text()
+    assert (
+        words in page
+        and "over valid rows only" in page
+        and "rows centred valid rows held out dimension 90" in page
+    )
+    plain = (
+        run("show", studies["full"].folder).out
+        + el.report(studies["full"].folder, out=tmp_path / "full.html").read_text()
+    )
     assert words not in plain and "valid rows" not in plain
 
 
@@ -162,7 +217,9 @@ def test_studies_of_older_versions_have_the_figure_over_all_rows_alone(studies):
     older = {name: x for name, x in tensors.items() if "|valid_" not in name}
     assert len(older) < len(tensors)
     again = read_spectra(older, study.sites)
-    assert [s.name for s in again] == [s.name for s in study.spectra] and all(s.valid_rows is None for s in again)
+    assert [s.name for s in again] == [s.name for s in study.spectra] and all(
+        s.valid_rows is None for s in again
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +233,11 @@ def test_studies_of_older_versions_have_the_figure_over_all_rows_alone(studies):
 )
 def test_a_damaged_spectrum_over_valid_rows_is_refused(studies, change):
     study = studies["causal"]
-    tensors = {key: y for name, x in spectra_tensors(list(study.spectra)).items() for key, y in change(name, x).items()}
+    tensors = {
+        key: y
+        for name, x in spectra_tensors(list(study.spectra)).items()
+        for key, y in change(name, x).items()
+    }
     with pytest.raises((ValueError, KeyError)):
         read_spectra(tensors, study.sites)
 
@@ -185,4 +246,9 @@ def test_a_head_whose_scores_never_vary_has_no_dimension():
     q = torch.zeros(2, 1, 5, 3, dtype=torch.float64)
     one = AttentionCall(Site("self", 0), "self", "", q, q, q, 1.0, causal=True)
     found = valid_rows(sums_of(one).of_site("self/0"), sums_of(one).of_site("self/0"), "centred")[0]
-    assert isinstance(found, ValidRows) and found.total == 0 and found.clipped == 0 and found.dimension(0.9) is None
+    assert (
+        isinstance(found, ValidRows)
+        and found.total == 0
+        and found.clipped == 0
+        and found.dimension(0.9) is None
+    )

@@ -14,10 +14,19 @@ def by_hand(X, centre=np.mean):
     s = np.linalg.svd(X, compute_uv=False)
     p = s[s > 0] / s.sum()
     n = len(X)
-    pairs = [X[i] @ X[j] / np.linalg.norm(X[i]) / np.linalg.norm(X[j]) for i in range(n) for j in range(n) if i != j]
+    pairs = [
+        X[i] @ X[j] / np.linalg.norm(X[i]) / np.linalg.norm(X[j])
+        for i in range(n)
+        for j in range(n)
+        if i != j
+    ]
     return {
         "residual": composite(X - centre(X, axis=0)) / composite(X),
-        "ranks": (np.exp(-(p * np.log(p)).sum()), (s**2).sum() / s[0] ** 2, (s**2).sum() ** 2 / (s**4).sum()),
+        "ranks": (
+            np.exp(-(p * np.log(p)).sum()),
+            (s**2).sum() / s[0] ** 2,
+            (s**2).sum() ** 2 / (s**4).sum(),
+        ),
         "cosine": np.mean(pairs),
         "high": np.linalg.norm((np.eye(n) - 1 / n) @ X) / np.linalg.norm(X),
     }

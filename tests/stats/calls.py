@@ -6,10 +6,28 @@ import torch
 
 from eigenlens.capture import AttentionCall, Site
 
-FORMS = ["full", "grouped", "causal", "causal grouped", "window", "padded", "causal padded", "capped", "biased"]
+FORMS = [
+    "full",
+    "grouped",
+    "causal",
+    "causal grouped",
+    "window",
+    "padded",
+    "causal padded",
+    "capped",
+    "biased",
+]
 
 
-def call(form: str, batch: int = 3, heads: int = 4, length: int = 9, dimension: int = 5, layer: int = 0, seed: int = 0):
+def call(
+    form: str,
+    batch: int = 3,
+    heads: int = 4,
+    length: int = 9,
+    dimension: int = 5,
+    layer: int = 0,
+    seed: int = 0,
+):
     """A float64 call whose mask is of the given form."""
     rng = torch.Generator().manual_seed(seed)
 
@@ -29,14 +47,21 @@ def call(form: str, batch: int = 3, heads: int = 4, length: int = 9, dimension: 
     elif form == "biased":
         options |= {"bias": normal(1, heads, length, length), "causal": True}
     elif form.endswith("padded"):
-        real = torch.arange(length)[None] < torch.randint(length // 2, length + 1, (batch, 1), generator=rng)
+        real = torch.arange(length)[None] < torch.randint(
+            length // 2, length + 1, (batch, 1), generator=rng
+        )
         mask = real[:, None, None, :].expand(batch, 1, length, length)
-        options |= {"mask": mask & future if form.startswith("causal") else mask, "query_valid": real}
+        options |= {
+            "mask": mask & future if form.startswith("causal") else mask,
+            "query_valid": real,
+        }
     return AttentionCall(Site("self", layer), "self", "", q, k, k, 0.3, **options)
 
 
 def dense_rows(call: AttentionCall, head: int):
-    """Scores and validity of all valid rows of a head, (R, S) each, pair by pair from the definition."""
+    """Scores and validity of all valid rows of a head, (R, S) each, pair by pair from the
+    definition.
+    """
     B, H, T, _ = call.q.shape
     S, group = call.k.shape[2], call.heads // call.k.shape[1]
     valid = call.valid().expand(B, H, T, S)[:, head]
@@ -46,6 +71,8 @@ def dense_rows(call: AttentionCall, head: int):
             for j in range(S):
                 s = call.scale * float(call.q[b, head, i] @ call.k[b, head // group, j])
                 s = call.softcap * math.tanh(s / call.softcap) if call.softcap else s
-                scores[b, i, j] = s + (float(call.bias[0, head, i, j]) if call.bias is not None else 0.0)
+                scores[b, i, j] = s + (
+                    float(call.bias[0, head, i, j]) if call.bias is not None else 0.0
+                )
     rows = valid.any(-1)
     return scores[rows], valid[rows]

@@ -1,4 +1,6 @@
-"""Metrics along depth against a numpy loop over inputs, and the contract of a statistic: one pass, shards, files."""
+"""Metrics along depth against a numpy loop over inputs, and the contract of a statistic: one pass,
+shards, files.
+"""
 
 import math
 
@@ -19,18 +21,26 @@ SINKS = {"all": (0, 0), "without sinks": (1, 2)}
 
 
 def a_pass(batch=5, length=9, width=6, heads=3, depth=2, padded=False, seed=0):
-    """The blocks of one forward pass, with tokens and queries drawn at random; each block takes what the last one gave."""
+    """The blocks of one forward pass, with tokens and queries drawn at random; each block takes
+    what the last one gave.
+    """
     draw = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
         return torch.randn(*shape, generator=draw, dtype=torch.float64)
 
-    real = torch.arange(length)[None] < torch.randint(5, length + 1, (batch, 1), generator=draw) if padded else None
+    real = (
+        torch.arange(length)[None] < torch.randint(5, length + 1, (batch, 1), generator=draw)
+        if padded
+        else None
+    )
     mask = None if real is None else real[:, None, None, :].expand(batch, 1, length, length)
     layers, x = [], normal(batch, length, width)
     for i in range(depth):
         q, k = normal(batch, heads, length, 4), normal(batch, heads, length, 4)
-        call = AttentionCall(Site("encoder", i), "self", "", q, k, k, 1.0, mask=mask, query_valid=real)
+        call = AttentionCall(
+            Site("encoder", i), "self", "", q, k, k, 1.0, mask=mask, query_valid=real
+        )
         y = normal(batch, length, width) + 0.5
         layers.append(Layer(call.site, x, y, (call,), real))
         x = y
@@ -46,7 +56,9 @@ def measured(passes, **settings):
 
 
 def numbers_of(x, P, tokens):
-    """All numbers of one input by hand: tokens x (n, C) that are real, patterns P (H, n, n) among them."""
+    """All numbers of one input by hand: tokens x (n, C) that are real, patterns P (H, n, n) among
+    them.
+    """
     front, end = SINKS[tokens]
     kept = slice(front, len(x) - end)
     found = by_hand(x[kept])
@@ -54,9 +66,14 @@ def numbers_of(x, P, tokens):
     energy, entropy, ratio = zip(*(attention_by_hand(p, x[kept]) for p in P))
     names = ("effective_rank", "stable_rank", "participation_ratio")
     return {
-        "residual": found["residual"], "cosine": found["cosine"], "high_frequency": found["high"],
-        **dict(zip(names, found["ranks"])), "dirichlet": energy, "entropy": entropy, "singular_ratio": ratio,
-    }  # fmt: skip
+        "residual": found["residual"],
+        "cosine": found["cosine"],
+        "high_frequency": found["high"],
+        **dict(zip(names, found["ranks"])),
+        "dirichlet": energy,
+        "entropy": entropy,
+        "singular_ratio": ratio,
+    }
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -67,7 +84,8 @@ def test_means_and_intervals_of_every_metric(padded, every):
     expected = {}
     for layers, start in batches:
         for layer in layers:
-            softmax = torch.softmax(layer.calls[0].q @ layer.calls[0].k.mT, -1)  # of each input among its real tokens
+            # of each input among its real tokens
+            softmax = torch.softmax(layer.calls[0].q @ layer.calls[0].k.mT, -1)
             for b in range(5):
                 if (start + b) % every:
                     continue
@@ -75,27 +93,43 @@ def test_means_and_intervals_of_every_metric(padded, every):
                 P = softmax[b, :, :n, :n] / softmax[b, :, :n, :n].sum(-1, keepdim=True)
                 for tokens in SINKS:
                     for place, X in (("input", layer.inputs), ("output", layer.outputs)):
-                        for metric, value in numbers_of(X[b, :n].numpy(), P.numpy(), tokens).items():
+                        for metric, value in numbers_of(
+                            X[b, :n].numpy(), P.numpy(), tokens
+                        ).items():
                             if metric in TOKEN_METRICS:
-                                expected.setdefault((layer.site.layer, place, tokens, metric, None), []).append(value)
+                                expected.setdefault(
+                                    (layer.site.layer, place, tokens, metric, None), []
+                                ).append(value)
                             elif place == "input":
                                 for head, of_head in (*enumerate(value), (None, np.mean(value))):
                                     key = (layer.site.layer, "attention", tokens, metric, head)
                                     expected.setdefault(key, []).append(of_head)
     assert {(r.layer, r.place, r.tokens, r.metric, r.head) for r in result} == set(expected)
-    assert len(result) == len(expected) == 2 * 2 * (2 * len(TOKEN_METRICS) + 4 * len(ATTENTION_METRICS))
+    assert (
+        len(result)
+        == len(expected)
+        == 2 * 2 * (2 * len(TOKEN_METRICS) + 4 * len(ATTENTION_METRICS))
+    )
     for r in result:
         values = expected[r.layer, r.place, r.tokens, r.metric, r.head]
         assert r.number == len(values) == math.ceil(15 / every)
-        low, high = student.interval(0.95, len(values) - 1, np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values)))
-        assert (r.mean, r.low, r.high) == pytest.approx((np.mean(values), low, high), rel=1e-7, abs=1e-9)
+        low, high = student.interval(
+            0.95, len(values) - 1, np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
+        )
+        assert (r.mean, r.low, r.high) == pytest.approx(
+            (np.mean(values), low, high), rel=1e-7, abs=1e-9
+        )
 
 
 def test_shards_merge_to_the_same_numbers():
     batches = [(a_pass(seed=seed, padded=True), 5 * seed) for seed in range(4)]
     settings = {"sinks": (1, 1), "every": 2}
     whole = measured(batches, **settings)
-    shards = [measured(batches[:1], **settings), measured(batches[1:3], **settings), measured(batches[3:], **settings)]
+    shards = [
+        measured(batches[:1], **settings),
+        measured(batches[1:3], **settings),
+        measured(batches[3:], **settings),
+    ]
     before = {name: x.clone() for name, x in shards[2].state().items()}
     shards[1].merge(shards[2])
     shards[0].merge(shards[1])
@@ -118,7 +152,10 @@ def test_a_run_that_goes_on_from_a_file_is_the_same_to_the_last_bit():
 
 
 def test_memory_does_not_grow_with_inputs():
-    sizes = [sum(x.numel() for x in measured([(a_pass(seed=i), 0) for i in range(n)]).state().values()) for n in (1, 5)]
+    sizes = [
+        sum(x.numel() for x in measured([(a_pass(seed=i), 0) for i in range(n)]).state().values())
+        for n in (1, 5)
+    ]
     assert sizes[0] == sizes[1]
 
 
@@ -168,14 +205,20 @@ def test_half_precision_is_measured_in_more():
         setattr(layer.calls[0], name, getattr(layer.calls[0], name).bfloat16())
     exact = torch.softmax(layer.calls[0].q.double() @ layer.calls[0].k.double().mT, -1)
     expected = -(exact * exact.log()).sum(-1).mean()
-    found = next(r for r in measured([([layer], 0)]).result() if (r.metric, r.tokens, r.head) == ("entropy", "all", None))
+    found = next(
+        r
+        for r in measured([([layer], 0)]).result()
+        if (r.metric, r.tokens, r.head) == ("entropy", "all", None)
+    )
     assert found.mean == pytest.approx(expected.item(), rel=1e-5)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["bert", "albert", "llama", "gemma2"])
 def test_a_model_by_its_own_hidden_states_and_patterns(name):
-    """Padding on the right; the model's own outputs say what its blocks take and how they attend."""
+    """Padding on the right; the model's own outputs say what its blocks take and how they
+    attend.
+    """
     model, given = build(name), inputs(name, "right")
     own = model(**given, output_hidden_states=True, output_attentions=True)
     with capture(model) as calls:
@@ -188,18 +231,28 @@ def test_a_model_by_its_own_hidden_states_and_patterns(name):
     for i, pattern in enumerate(own.attentions):
         for tokens in SINKS:
             each = [
-                numbers_of(own.hidden_states[i][b, :n].double().numpy(), pattern[b, :, :n, :n].double().numpy(), tokens)
+                numbers_of(
+                    own.hidden_states[i][b, :n].double().numpy(),
+                    pattern[b, :, :n, :n].double().numpy(),
+                    tokens,
+                )
                 for b, n in enumerate(lengths)
             ]
             for metric in TOKEN_METRICS:
                 mean = np.mean([numbers[metric] for numbers in each])
-                assert found[i, "input", tokens, metric, None].mean == pytest.approx(mean, rel=1e-3, abs=1e-4)
+                assert found[i, "input", tokens, metric, None].mean == pytest.approx(
+                    mean, rel=1e-3, abs=1e-4
+                )
                 if i:
-                    assert found[i - 1, "output", tokens, metric, None].mean == pytest.approx(mean, rel=1e-3, abs=1e-4)
+                    assert found[i - 1, "output", tokens, metric, None].mean == pytest.approx(
+                        mean, rel=1e-3, abs=1e-4
+                    )
             for metric in ATTENTION_METRICS:
                 for head in range(4):
                     mean = np.mean([numbers[metric][head] for numbers in each])
-                    assert found[i, "attention", tokens, metric, head].mean == pytest.approx(mean, rel=1e-3, abs=1e-4)
+                    assert found[i, "attention", tokens, metric, head].mean == pytest.approx(
+                        mean, rel=1e-3, abs=1e-4
+                    )
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -1,4 +1,6 @@
-"""Every formula against a plain numpy computation of its definition, input by input, token by token."""
+"""Every formula against a plain numpy computation of its definition, input by input, token by
+token.
+"""
 
 import math
 
@@ -29,7 +31,9 @@ def some_valid(batch=4, length=LENGTH, seed=1):
 
 def patterns(batch=4, heads=3, length=LENGTH, sharp=2.0, seed=2):
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(sharp * torch.randn(batch, heads, length, length, generator=draw, dtype=torch.float64), -1)
+    return torch.softmax(
+        sharp * torch.randn(batch, heads, length, length, generator=draw, dtype=torch.float64), -1
+    )
 
 
 @pytest.mark.parametrize("shape", [(9, 6), (6, 9), (5, 5)])
@@ -37,7 +41,8 @@ def patterns(batch=4, heads=3, length=LENGTH, sharp=2.0, seed=2):
 def test_tokens(shape, masked):
     X = tokens(length=shape[0], width=shape[1])
     valid = some_valid(length=shape[0]) if masked else None
-    spoiled = X if valid is None else torch.where(valid[..., None], X, math.nan)  # what is left out is never looked at
+    # what is left out is never looked at
+    spoiled = X if valid is None else torch.where(valid[..., None], X, math.nan)
     found = {
         "residual": geometry.relative_residual(spoiled, valid),
         "ranks": geometry.ranks(spoiled, valid),
@@ -57,13 +62,17 @@ def test_tokens(shape, masked):
 def test_float32_tokens_are_measured_in_float64():
     X = (tokens() * 1e-3 + 50).float()
     for i, x in enumerate(X.double().numpy()):
-        assert geometry.relative_residual(X)[i].item() == pytest.approx(by_hand(x)["residual"], rel=1e-12)
+        assert geometry.relative_residual(X)[i].item() == pytest.approx(
+            by_hand(x)["residual"], rel=1e-12
+        )
         assert geometry.high_frequency(X)[i].item() == pytest.approx(by_hand(x)["high"], rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 def test_ranks_do_not_depend_on_the_scale(scale):
-    for ours, expected in zip(geometry.ranks(tokens(1) * scale), by_hand(tokens(1)[0].numpy())["ranks"]):
+    for ours, expected in zip(
+        geometry.ranks(tokens(1) * scale), by_hand(tokens(1)[0].numpy())["ranks"]
+    ):
         assert ours.item() == pytest.approx(expected, rel=1e-9)
 
 
@@ -84,7 +93,11 @@ def test_ranks_of_nearly_collapsed_tokens():
 @pytest.mark.parametrize("sharp", [0.1, 2.0, 30.0])
 def test_patterns(sharp):
     P, X = patterns(sharp=sharp), tokens()
-    found = dirichlet_energy(P, squared_distances(X)), geometry.row_entropy(P), geometry.singular_ratio(P)
+    found = (
+        dirichlet_energy(P, squared_distances(X)),
+        geometry.row_entropy(P),
+        geometry.singular_ratio(P),
+    )
     for b in range(4):
         for h in range(3):
             expected = attention_by_hand(P[b, h].numpy(), X[b].numpy())
@@ -95,7 +108,11 @@ def test_patterns_of_a_part_of_the_tokens_are_renormalised():
     P, X, kept = patterns().tril(), tokens(), some_valid()
     P = P / P.sum(-1, keepdim=True)
     part = geometry.restricted(P, kept)
-    found = dirichlet_energy(part, squared_distances(X, kept)), geometry.row_entropy(part), geometry.singular_ratio(part)
+    found = (
+        dirichlet_energy(part, squared_distances(X, kept)),
+        geometry.row_entropy(part),
+        geometry.singular_ratio(part),
+    )
     for b in range(4):
         index = np.flatnonzero(kept[b].numpy())
         for h in range(3):
@@ -127,9 +144,16 @@ def real_like(length, kind, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["diffuse", "sharp", "neighbour", "sink"])
-@pytest.mark.parametrize(("length", "dtype", "error"), [
-    (2, torch.float32, 1e-5), (40, torch.float32, 1e-5), (128, torch.float32, 1e-5), (128, torch.float64, 1e-12), (300, torch.float32, 0.01),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "dtype", "error"),
+    [
+        (2, torch.float32, 1e-5),
+        (40, torch.float32, 1e-5),
+        (128, torch.float32, 1e-5),
+        (128, torch.float64, 1e-12),
+        (300, torch.float32, 0.01),
+    ],
+)
 def test_the_second_singular_value_has_the_stated_accuracy(kind, length, dtype, error):
     P = real_like(length, kind).to(dtype)
     s = np.linalg.svd(P.double().numpy(), compute_uv=False)
@@ -138,7 +162,10 @@ def test_the_second_singular_value_has_the_stated_accuracy(kind, length, dtype, 
 
 def test_long_patterns_of_low_rank_are_exact_to_rounding():
     draw = torch.Generator().manual_seed(3)
-    left, right = (torch.softmax(torch.randn(2, 2, *s, generator=draw, dtype=torch.float64), -1) for s in ((400, 6), (6, 400)))
+    left, right = (
+        torch.softmax(torch.randn(2, 2, *s, generator=draw, dtype=torch.float64), -1)
+        for s in ((400, 6), (6, 400))
+    )
     P = (left @ right).float()
     s = np.linalg.svd(P.double().numpy(), compute_uv=False)
     np.testing.assert_allclose(geometry.singular_ratio(P).numpy(), s[..., 1] / s[..., 0], atol=1e-6)
@@ -146,9 +173,18 @@ def test_long_patterns_of_low_rank_are_exact_to_rounding():
 
 def everything(X, valid=None):
     effective, stable, participation = geometry.ranks(X, valid)
-    first = {"residual": geometry.relative_residual(X, valid), "median": geometry.relative_residual(X, valid, "median")}
+    first = {
+        "residual": geometry.relative_residual(X, valid),
+        "median": geometry.relative_residual(X, valid, "median"),
+    }
     more = {"cosine": geometry.mean_cosine(X, valid), "high": geometry.high_frequency(X, valid)}
-    found = {**first, **more, "effective": effective, "stable": stable, "participation": participation}
+    found = {
+        **first,
+        **more,
+        "effective": effective,
+        "stable": stable,
+        "participation": participation,
+    }
     return {name: x.item() for name, x in found.items()}
 
 
@@ -167,18 +203,31 @@ def test_one_token():
         assert (found["residual"], found["median"], found["high"]) == (0, 0, 0)
         for name in ("cosine", "effective", "stable", "participation"):
             assert found[name] == pytest.approx(1, abs=1e-12)
-    for P, x, kept in ((torch.ones(1, 2, 1, 1), X[:, :1], None), (geometry.restricted(patterns(1, 2), valid), X, valid)):
-        for measure in (geometry.row_entropy(P), geometry.singular_ratio(P), dirichlet_energy(P, squared_distances(x, kept))):
+    for P, x, kept in (
+        (torch.ones(1, 2, 1, 1), X[:, :1], None),
+        (geometry.restricted(patterns(1, 2), valid), X, valid),
+    ):
+        for measure in (
+            geometry.row_entropy(P),
+            geometry.singular_ratio(P),
+            dirichlet_energy(P, squared_distances(x, kept)),
+        ):
             assert measure.tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize("valid", [None, torch.zeros(1, 5, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "valid", [None, torch.zeros(1, 5, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)]
+)
 def test_zeros_and_inputs_without_tokens(valid):
     X = torch.zeros(1, 5, 3)
     zero = {"residual", "median", "high", "effective", "stable", "participation"}
     assert everything(X, valid) == {"cosine": 1, **dict.fromkeys(zero, 0)}
     P = torch.zeros(1, 2, 5, 5)
-    for measure in (geometry.row_entropy(P), geometry.singular_ratio(P), dirichlet_energy(P, squared_distances(X, valid))):
+    for measure in (
+        geometry.row_entropy(P),
+        geometry.singular_ratio(P),
+        dirichlet_energy(P, squared_distances(X, valid)),
+    ):
         assert measure.tolist() == [[0, 0]]
 
 

@@ -25,7 +25,9 @@ def test_row_means_are_over_valid_keys(causal):
     x = torch.randn(2, pairs.number, dtype=torch.float64)
     less = pairs.matrices(pairs.less_row_means(x))
     torch.testing.assert_close(less.sum(-1), torch.zeros(2, 5, dtype=torch.float64))
-    torch.testing.assert_close(pairs.less_row_means(pairs.less_row_means(x)), pairs.less_row_means(x))
+    torch.testing.assert_close(
+        pairs.less_row_means(pairs.less_row_means(x)), pairs.less_row_means(x)
+    )
 
 
 @pytest.mark.parametrize("form", ["padded", "causal padded"])
@@ -40,7 +42,9 @@ def test_padded_inputs_are_left_out(form):
     if form == "causal padded":
         assert torch.equal(sums.valid, torch.ones(9, 9, dtype=torch.bool).tril())
         return
-    torch.testing.assert_close(sums.sketch, each.scores()[each.query_valid.all(1)].flatten(2).transpose(0, 1))
+    torch.testing.assert_close(
+        sums.sketch, each.scores()[each.query_valid.all(1)].flatten(2).transpose(0, 1)
+    )
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])
@@ -57,7 +61,9 @@ def test_the_sketch_never_overstates_and_is_exact_for_few_inputs(form):
         np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, rtol=1e-4, atol=1e-6)
     for each in calls[1:]:
         sketch.update(each)
-    for ours, theirs in zip(MatrixAnalysis(sketch, rank=8).spectra([]), MatrixAnalysis(gram, rank=8).spectra([])):
+    for ours, theirs in zip(
+        MatrixAnalysis(sketch, rank=8).spectra([]), MatrixAnalysis(gram, rank=8).spectra([])
+    ):
         if ours.level != "head":
             continue  # those of a layer are bounds themselves
         assert (ours.eigenvalues <= theirs.eigenvalues * (1 + 1e-6) + 1e-9).all()

@@ -1,4 +1,6 @@
-"""Every statistic: one pass equals any split into shards, merged in any grouping, through files or not."""
+"""Every statistic: one pass equals any split into shards, merged in any grouping, through files or
+not.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ from safetensors.torch import load, save
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
 from stats.calls import FORMS, call
 
-FIXED = ["full", "grouped", "causal", "window", "capped", "biased"]  # forms in which whole matrices have one mask
+# forms in which whole matrices have one mask
+FIXED = ["full", "grouped", "causal", "window", "capped", "biased"]
 
 
 def pilot(form):
@@ -29,8 +32,14 @@ def makers(form):
     if form in FIXED:
         tests = MatrixSketch.from_pilot(pilot(form)).tests
         bases = {site: x[:, :, :4] for site, x in tests.items()}
-        bases |= {"self/0/layer": tests["self/0"][0, :, :3], "self/stack": tests["self/1"][1, :, :3]}
-        rows |= {"sketch": lambda: MatrixSketch(tests), "projection": lambda: MatrixProjection(bases)}
+        bases |= {
+            "self/0/layer": tests["self/0"][0, :, :3],
+            "self/stack": tests["self/1"][1, :, :3],
+        }
+        rows |= {
+            "sketch": lambda: MatrixSketch(tests),
+            "projection": lambda: MatrixProjection(bases),
+        }
     return rows
 
 
@@ -81,10 +90,16 @@ def test_one_pass_equals_any_split_into_shards(form, cuts, left, by_file):
         assert merged.state().keys() == whole.keys()
         for key, tensor in whole.items():
             torch.testing.assert_close(
-                merged.state()[key], tensor, rtol=1e-9, atol=1e-9, msg=lambda m, n=name, k=key: f"{n} {k}: {m}"
+                merged.state()[key],
+                tensor,
+                rtol=1e-9,
+                atol=1e-9,
+                msg=lambda m, n=name, k=key: f"{n} {k}: {m}",
             )
         for index in untouched:
-            assert all(torch.equal(x, before[index][key]) for key, x in shards[index].state().items())
+            assert all(
+                torch.equal(x, before[index][key]) for key, x in shards[index].state().items()
+            )
 
 
 @pytest.mark.parametrize("name", ["rows", "moments", "gram", "sketch", "projection"])
@@ -93,6 +108,9 @@ def test_memory_does_not_grow_with_inputs(name):
     make = makers("causal")[name]
 
     def size(number):
-        return sum(x.numel() for x in seen(make, [call("causal", seed=i) for i in range(number)]).state().values())
+        return sum(
+            x.numel()
+            for x in seen(make, [call("causal", seed=i) for i in range(number)]).state().values()
+        )
 
     assert (size(8) > size(2)) == (name == "gram")

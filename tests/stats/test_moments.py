@@ -20,14 +20,19 @@ def test_moments_are_those_of_the_valid_tokens(form):
     torch.testing.assert_close(sums.query_second, torch.einsum("nhd,nhe->hde", q, q))
     torch.testing.assert_close(sums.key_second, torch.einsum("nhd,nhe->hde", k, k))
     assert int(sums.query_number) == int(sums.key_number) == int(real.sum())
-    by_position = (each.q * each.scale * real[:, None, :, None]).sum(0), (each.k * real[:, None, :, None]).sum(0)
+    by_position = (
+        (each.q * each.scale * real[:, None, :, None]).sum(0),
+        (each.k * real[:, None, :, None]).sum(0),
+    )
     torch.testing.assert_close(sums.query_positions, by_position[0])
     torch.testing.assert_close(sums.key_positions, by_position[1])
     assert sums.query_counts.tolist() == sums.key_counts.tolist() == real.sum(0).tolist()
 
 
 def test_they_give_the_mean_square_of_the_scores():
-    """E[s²] over independent pairs is tr(E[qqᵀ] E[kkᵀ]): over all pairs of one input it is exact."""
+    """E[s²] over independent pairs is tr(E[qqᵀ] E[kkᵀ]): over all pairs of one input it is
+    exact.
+    """
     each = call("full", batch=1)
     moments = QueryKeyMoments()
     moments.update(each)

@@ -1,4 +1,6 @@
-"""What is padding does not depend on which inputs stand in a batch, nor on which side they are padded."""
+"""What is padding does not depend on which inputs stand in a batch, nor on which side they are
+padded.
+"""
 
 import json
 
@@ -25,7 +27,9 @@ def padded_inputs(side):
 
 
 def seen_in_batches(model, side, size, *statistics):
-    """The statistics after all inputs in batches of one size, and what the key projection of layer 0 gave, (6, 11, C)."""
+    """The statistics after all inputs in batches of one size, and what the key projection of layer
+    0 gave, (6, 11, C).
+    """
     ids, real = padded_inputs(side)
     keys = []
     projection = next(m for name, m in model.named_modules() if name.endswith((".key", ".k_proj")))
@@ -58,7 +62,9 @@ def test_moments_are_the_same_in_batches_of_any_size(kind, side):
         torch.testing.assert_close(found[6].key_second, torch.einsum("nhd,nhe->hde", heads, heads))
     for size in (1, 2, 3, 4):
         for name, x in vars(found[size]).items():
-            torch.testing.assert_close(x, getattr(found[6], name), msg=f"{name} in batches of {size}")
+            torch.testing.assert_close(
+                x, getattr(found[6], name), msg=f"{name} in batches of {size}"
+            )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -76,7 +82,9 @@ def test_rows_and_matrices_are_the_same_in_batches_of_any_size(kind, side):
         torch.testing.assert_close(matrices.first, found[-1][1].first)
         for name, x in rows.tensors().items():
             wide = found[-1][0].tensors()[name]
-            torch.testing.assert_close(x.expand_as(wide), wide.expand_as(x.expand_as(wide)), msg=name)
+            torch.testing.assert_close(
+                x.expand_as(wide), wide.expand_as(x.expand_as(wide)), msg=name
+            )
 
 
 @pytest.mark.parametrize(("tiny", "inputs"), [(tiny_bert, 41), (tiny_llama, 41), (tiny_bert, 40)])
@@ -86,16 +94,29 @@ def test_a_padded_study_does_not_depend_on_the_batch(tiny, inputs, tmp_path):
     words = some_text(tmp_path / "text.txt").read_text().split()
     texts = (" ".join(words[10 * i : 10 * i + 3 + i % 14]) for i in range(200))
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    options = {"length": 16, "inputs": inputs, "pad": True, "only": ("rows", "moments", "matrices"), "rank": 4}
+    options = {
+        "length": 16,
+        "inputs": inputs,
+        "pad": True,
+        "only": ("rows", "moments", "matrices"),
+        "rank": 4,
+    }
     studies = [study(model, data, **options, batch=size) for size in (1, 8, 32)]
     first = studies[0]
     real = first.moments()["self/0" if tiny is tiny_llama else "encoder/0"]
-    assert int(real.key_number) == int(real.query_number) == int(real.key_counts.sum()) < 15 * int(real.key_counts[0])
+    assert (
+        int(real.key_number)
+        == int(real.query_number)
+        == int(real.key_counts.sum())
+        < 15 * int(real.key_counts[0])
+    )
     assert real.key_counts.tolist() == real.query_counts.tolist()
     for other in studies[1:]:
         for site, sums in other.moments().items():
             for name, x in vars(sums).items():
-                torch.testing.assert_close(x, getattr(first.moments()[site], name), rtol=1e-4, atol=1e-3)
+                torch.testing.assert_close(
+                    x, getattr(first.moments()[site], name), rtol=1e-4, atol=1e-3
+                )
         for a, b in zip(first.spectra, other.spectra, strict=True):
             assert (a.name, a.samples) == (b.name, b.samples)
             assert abs(a.total / b.total - 1) < 1e-3
@@ -135,9 +156,23 @@ def test_a_mask_that_is_written_into_is_read_again():
 
 
 def test_calls_of_different_lengths_may_share_a_mask():
-    shapes, mask, k = MaskShapes(), torch.tensor([True, True, False, True])[None, None, None], torch.randn(1, 2, 4, 3)
+    shapes, mask, k = (
+        MaskShapes(),
+        torch.tensor([True, True, False, True])[None, None, None],
+        torch.randn(1, 2, 4, 3),
+    )
     for T in (3, 2):
-        call = AttentionCall(Site("cross", T), "cross", "", torch.randn(1, 2, T, 3), k, k, 1.0, mask=mask, shapes=shapes)
+        call = AttentionCall(
+            Site("cross", T),
+            "cross",
+            "",
+            torch.randn(1, 2, T, 3),
+            k,
+            k,
+            1.0,
+            mask=mask,
+            shapes=shapes,
+        )
         assert call.valid().sum() == 3 * T
 
 
@@ -151,13 +186,19 @@ def test_heads_with_masks_of_their_own_are_summed_by_their_own():
     sums, valid = moments.result()["self/0"], mask[0].double()  # (2, 6, 6)
     scores = (q @ k.mT * 0.5) * valid
     torch.testing.assert_close(sums.first, torch.einsum("bhij,hik->hjk", scores, valid))
-    torch.testing.assert_close(sums.count.expand(2, 6, 6), 3 * torch.einsum("hij,hik->hjk", valid, valid))
+    torch.testing.assert_close(
+        sums.count.expand(2, 6, 6), 3 * torch.einsum("hij,hik->hjk", valid, valid)
+    )
 
 
 def test_whole_matrices_of_different_masks_are_refused():
     """Two packed inputs, of 3 + 3 and of 2 + 4 tokens."""
-    blocks = [torch.block_diag(*(torch.ones(n, n) for n in parts)).bool() for parts in ((3, 3), (2, 4))]
+    blocks = [
+        torch.block_diag(*(torch.ones(n, n) for n in parts)).bool() for parts in ((3, 3), (2, 4))
+    ]
     q = torch.randn(2, 2, 6, 4)
-    call = AttentionCall(Site("self", 0), "self", "", q, q, q, 0.5, mask=torch.stack(blocks)[:, None])
+    call = AttentionCall(
+        Site("self", 0), "self", "", q, q, q, 0.5, mask=torch.stack(blocks)[:, None]
+    )
     with pytest.raises(EigenlensError, match="two different masks"):
         MatrixGram().update(call)

@@ -30,32 +30,54 @@ def test_scatter_equals_the_definition(form, length):
         raw = x * v
         own = raw - (raw.sum(1, keepdim=True) / v.sum(1, keepdim=True)) * v
         for centring, rows in {"raw": raw, "centred": raw, "row-centred": own}.items():
-            mean = torch.zeros(length, dtype=torch.float64) if centring == "raw" else rows.sum(0) / number
+            mean = (
+                torch.zeros(length, dtype=torch.float64)
+                if centring == "raw"
+                else rows.sum(0) / number
+            )
             centred = (rows - mean) * v
             ours = row_mean(sums, centring)
             torch.testing.assert_close(ours[head], mean, atol=1e-9, rtol=1e-9)
-            torch.testing.assert_close(row_scatter(sums, centring, ours)[head], centred.T @ centred, atol=1e-8, rtol=1e-8)
+            torch.testing.assert_close(
+                row_scatter(sums, centring, ours)[head], centred.T @ centred, atol=1e-8, rtol=1e-8
+            )
 
 
 def test_the_causal_blocks_meet_at_every_length():
     """Lengths around the block size, against the form that knows nothing of blocks."""
     for length in (63, 64, 65, 130):
         causal = call("causal", length=length)
-        bare = torch.ones(length, length, dtype=torch.bool).tril()[None, None].expand(3, 4, length, length).clone()
+        bare = (
+            torch.ones(length, length, dtype=torch.bool)
+            .tril()[None, None]
+            .expand(3, 4, length, length)
+            .clone()
+        )
         bare[0, 0, 0, 0] = True
         dense = sums_of(call("causal", length=length))
         scores = causal.scaled_q @ causal.keys.transpose(2, 3) * bare
-        torch.testing.assert_close(dense.second, torch.einsum("bhij,bhik->hjk", scores, scores), atol=1e-8, rtol=1e-8)
-        torch.testing.assert_close(dense.first, torch.einsum("bhij,ik->hjk", scores, bare[0, 0].double()), atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(
+            dense.second, torch.einsum("bhij,bhik->hjk", scores, scores), atol=1e-8, rtol=1e-8
+        )
+        torch.testing.assert_close(
+            dense.first,
+            torch.einsum("bhij,ik->hjk", scores, bare[0, 0].double()),
+            atol=1e-8,
+            rtol=1e-8,
+        )
 
 
 def test_a_masked_batch_joins_unmasked_ones():
-    """The sums of unmasked inputs take the masked form when a padded batch comes, and nothing is lost."""
+    """The sums of unmasked inputs take the masked form when a padded batch comes, and nothing is
+    lost.
+    """
     full, padded = call("full"), call("padded", seed=1)
     together = sums_of(full, padded)
     alone = [sums_of(c).as_masked() for c in (full, padded)]
     for name, tensor in together.tensors().items():
-        torch.testing.assert_close(tensor, sum(a.tensors()[name] for a in alone).expand(tensor.shape))
+        torch.testing.assert_close(
+            tensor, sum(a.tensors()[name] for a in alone).expand(tensor.shape)
+        )
 
 
 def test_pattern_rows_are_probabilities():

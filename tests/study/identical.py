@@ -7,7 +7,9 @@ from eigenlens import Study
 
 def assert_same_tensors(one, two):
     """Bit by bit, file by file."""
-    assert sorted(p.name for p in one.glob("*.safetensors")) == sorted(p.name for p in two.glob("*.safetensors"))
+    assert sorted(p.name for p in one.glob("*.safetensors")) == sorted(
+        p.name for p in two.glob("*.safetensors")
+    )
     for file in one.glob("*.safetensors"):
         a, b = load_file(file), load_file(two / file.name)
         assert a.keys() == b.keys()
@@ -19,5 +21,8 @@ def assert_identical(one, two):
     """Numbers and facts, with nothing left over from the work."""
     assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
     assert_same_tensors(one, two)
-    facts = [{k: v for k, v in Study.open(f).facts.items() if k not in ("seconds", "created")} for f in (one, two)]
+    facts = [
+        {k: v for k, v in Study.open(f).facts.items() if k not in ("seconds", "created")}
+        for f in (one, two)
+    ]
     assert facts[0] == facts[1]

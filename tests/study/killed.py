@@ -1,11 +1,13 @@
 """Runs a study that is killed again and again, and resumed until it is finished.
 
-`python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a child that saves a
-checkpoint after every shard. MOMENTS is JSON. A list of numbers: shares of the time of a whole run, one for each attempt
-that is killed; what is finished before is put aside, and begun anew. The last checkpoint, as `held 3`, the stage and its trunk: every attempt dies before a change of the folder
-(a file about to be opened, renamed, made or removed), three changes further on than the attempt before if that came to no
-new checkpoint; from the last checkpoint on once more from the first change to the very end, one by one. Prints how many
-attempts were killed and what they had reached, as JSON.
+`python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a
+child that saves a checkpoint after every shard. MOMENTS is JSON. A list of numbers: shares of the
+time of a whole run, one for each attempt that is killed; what is finished before is put aside, and
+begun anew. The last checkpoint, as `held 3`, the stage and its trunk: every attempt dies before a
+change of the folder (a file about to be opened, renamed, made or removed), three changes further on
+than the attempt before if that came to no new checkpoint; from the last checkpoint on once more
+from the first change to the very end, one by one. Prints how many attempts were killed and what
+they had reached, as JSON.
 """
 
 import json
@@ -30,7 +32,11 @@ def attempt(model, data, folder, options, event):
 
     def hook(name, args):
         nonlocal seen
-        if name in WATCHED and isinstance(args[0], str | os.PathLike) and str(args[0]).startswith(str(folder)):
+        if (
+            name in WATCHED
+            and isinstance(args[0], str | os.PathLike)
+            and str(args[0]).startswith(str(folder))
+        ):
             seen += 1
             if seen == event:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -42,7 +48,9 @@ def attempt(model, data, folder, options, event):
 
 
 def run(model, data, folder, options, event=0, seconds=None):
-    """One attempt in a child, killed before an event or after some seconds; returns whether it was killed."""
+    """One attempt in a child, killed before an event or after some seconds; returns whether it was
+    killed.
+    """
     child = os.fork()
     if not child:
         try:
@@ -56,13 +64,18 @@ def run(model, data, folder, options, event=0, seconds=None):
         os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        sys.exit(f"the attempt that was to be killed at event {event} or after {seconds} s failed by itself")
+        sys.exit(
+            f"the attempt that was to be killed at event {event} or after {seconds} s failed by"
+            " itself"
+        )
     return os.WIFSIGNALED(status)
 
 
 def standing_of(folder):
     """The number of the last checkpoint, and its stage and trunk."""
-    marks = [json.loads(mark.read_text()) for mark in (folder / "unfinished").glob("checkpoint-*.json")]
+    marks = [
+        json.loads(mark.read_text()) for mark in (folder / "unfinished").glob("checkpoint-*.json")
+    ]
     last = max(marks, key=lambda mark: mark["number"], default=None)
     return last and (last["number"], "{stage} {trunk}".format(**last["standing"]))
 
@@ -76,7 +89,12 @@ def put_aside(folder):
 def main():
     name, data, folder, options, moments = sys.argv[1:]
     torch.set_num_threads(1)
-    model, options, folder, moments = load(name), json.loads(options), Path(folder), json.loads(moments)
+    model, options, folder, moments = (
+        load(name),
+        json.loads(options),
+        Path(folder),
+        json.loads(moments),
+    )
     begin = time.monotonic()
     run(model, data, folder, options)
     whole = time.monotonic() - begin
@@ -85,7 +103,8 @@ def main():
     if isinstance(moments, list):
         for moment in moments:
             while not run(model, data, folder, options, seconds=moment * whole):
-                put_aside(folder)  # done before its moment came: the next one, which begins anew, is killed sooner
+                # done before its moment came: the next one, which begins anew, is killed sooner
+                put_aside(folder)
                 whole *= 0.9
             standing = standing_of(folder)
             stages.append(standing and standing[1])

@@ -1,7 +1,8 @@
 """Measures what studies really hold beside what the formula says.
 
-`python measured.py FOLDER CASES`: CASES is JSON, a list of settings of `case`. Every case is a child of this process, which
-has the libraries loaded: its peak is its own. Prints a JSON object a case: the formula's bytes and the measured ones.
+`python measured.py FOLDER CASES`: CASES is JSON, a list of settings of `case`. Every case is a
+child of this process, which has the libraries loaded: its peak is its own. Prints a JSON object a
+case: the formula's bytes and the measured ones.
 """
 
 import json
@@ -23,18 +24,31 @@ from tiny import VOCABULARY
 
 
 def status(name):
-    """Bytes of a line of this process's status: what it made itself (RssAnon), what it mapped of files (RssFile), the peak."""
+    """Bytes of a line of this process's status: what it made itself (RssAnon), what it mapped of
+    files (RssFile), the peak.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def case(folder, causal, layers, heads, length, inputs, only, words=False, **options):
-    """A model of `layers` × `heads` at random init over random ids, or over `words`, texts of different lengths."""
+    """A model of `layers` × `heads` at random init over random ids, or over `words`, texts of
+    different lengths.
+    """
     shape = {
-        "vocab_size": VOCABULARY if words else 500, "hidden_size": 8 * heads, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "intermediate_size": 64, "max_position_embeddings": length, "initializer_range": 0.2,
-    }  # fmt: skip
-    module = LlamaModel(LlamaConfig(**shape)) if causal else BertModel(BertConfig(**shape), add_pooling_layer=False)
+        "vocab_size": VOCABULARY if words else 500,
+        "hidden_size": 8 * heads,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 64,
+        "max_position_embeddings": length,
+        "initializer_range": 0.2,
+    }
+    module = (
+        LlamaModel(LlamaConfig(**shape))
+        if causal
+        else BertModel(BertConfig(**shape), add_pooling_layer=False)
+    )
     model = load(module.eval(), tokenizer=load("minilm").tokenizer if words else None)
     data = folder / ("texts.jsonl" if words else "ids.npy")
     if words:
@@ -51,7 +65,8 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     matrix, _ = matrix_form(sites, ready, asked)
     kept = tuple(name for name in only if name != "matrices" or matrix is not None)
     memory = study_memory(model, ready, sites, replace(asked, only=kept), matrix)
-    study(model, np.ones((8, 8), dtype=np.int32), length=8, only=only)  # pages of libraries are not what a study holds
+    # pages of libraries are not what a study holds
+    study(model, np.ones((8, 8), dtype=np.int32), length=8, only=only)
     before = status("RssAnon")
     made = study(model, data, length=length, inputs=inputs, only=only, pad=words, **options)
     assert made.facts["options"]["matrices_by"] == matrix

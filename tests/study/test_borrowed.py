@@ -1,4 +1,6 @@
-"""A module in hand comes back as it was given: modes, gradients, hooks, attention and random numbers."""
+"""A module in hand comes back as it was given: modes, gradients, hooks, attention and random
+numbers.
+"""
 
 import copy
 import random
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    LlamaForCausalLM,
+)
 
 import eigenlens as el
 from eigenlens.capture.borrowed import borrowed
@@ -19,10 +27,19 @@ SMALL = {"length": 16, "inputs": 24}
 
 
 def training_bert():
-    """In training with dropout, but for one frozen part in evaluation mode; on eager attention, with a hook of its owner's."""
+    """In training with dropout, but for one frozen part in evaluation mode; on eager attention,
+    with a hook of its owner's.
+    """
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = BertModel(BertConfig(vocab_size=50, initializer_range=0.3, **sizes), add_pooling_layer=False)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    model = BertModel(
+        BertConfig(vocab_size=50, initializer_range=0.3, **sizes), add_pooling_layer=False
+    )
     model.set_attn_implementation("eager")
     model.train()
     model.encoder.layer[0].eval()
@@ -41,14 +58,30 @@ def training_llama():
 
 def state_of(model):
     """Everything of a module, and of the process, that nobody may leave changed."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_hooks_with_kwargs")
+    hooks = (
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_backward_hooks",
+        "_forward_hooks_with_kwargs",
+    )
     return {
         "modes": {name: m.training for name, m in model.named_modules()},
         "gradients": {name: p.requires_grad for name, p in model.named_parameters()},
-        "hooks": {(name, kind): tuple(getattr(m, kind)) for name, m in model.named_modules() for kind in hooks},
-        "weights": {name: (x.data_ptr(), x.dtype, x.device, x.double().sum().item()) for name, x in model.state_dict().items()},
+        "hooks": {
+            (name, kind): tuple(getattr(m, kind))
+            for name, m in model.named_modules()
+            for kind in hooks
+        },
+        "weights": {
+            name: (x.data_ptr(), x.dtype, x.device, x.double().sum().item())
+            for name, x in model.state_dict().items()
+        },
         "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
-        "random": (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()),
+        "random": (
+            torch.get_rng_state().tolist(),
+            random.getstate(),
+            np.random.get_state()[1].tolist(),
+        ),
         "threads": torch.get_num_threads(),
         "fast path": torch.backends.mha.get_fastpath_enabled(),
         "grad": torch.is_grad_enabled(),
@@ -70,7 +103,9 @@ BERT = {
     "collapse": lambda m: el.collapse(m, IDS, **SMALL, paths=4, bounds=4),
     "plan": a_plan,
     "evaluate a plan": lambda m: el.evaluate(m, IDS, plan=a_plan(m), inputs=4),
-    "evaluate a mechanism": lambda m: el.evaluate(m, IDS, attention="window", settings={"window": 4}, inputs=4, length=16),
+    "evaluate a mechanism": lambda m: el.evaluate(
+        m, IDS, attention="window", settings={"window": 4}, inputs=4, length=16
+    ),
 }
 
 
@@ -122,7 +157,9 @@ def test_a_module_comes_back_after_an_error_in_the_middle(make):
     hook.remove()
 
 
-@pytest.mark.parametrize("run", [el.load, a_study, lambda m: el.collapse(m, IDS, **SMALL, paths=2, bounds=2)])
+@pytest.mark.parametrize(
+    "run", [el.load, a_study, lambda m: el.collapse(m, IDS, **SMALL, paths=2, bounds=2)]
+)
 def test_a_training_ends_at_the_same_loss_with_a_study_in_it(run):
     def trained(between):
         model = training_llama()
@@ -142,7 +179,9 @@ def test_a_training_ends_at_the_same_loss_with_a_study_in_it(run):
 
 @pytest.mark.parametrize("make", [training_bert, training_llama])
 def test_two_studies_of_one_module_in_two_threads(make):
-    """One waits for the other: both have the numbers of a study that was alone, and the module is as it was."""
+    """One waits for the other: both have the numbers of a study that was alone, and the module is
+    as it was.
+    """
     model = make()
     before = state_of(model)
     alone = a_study(model)
@@ -214,7 +253,13 @@ def test_a_thread_that_only_uses_the_module_is_not_captured():
 
 def test_two_modules_with_one_config_in_two_threads():
     """Neither is left on the attention of capture, whichever ends first."""
-    config = BertConfig(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+    )
     models = [BertModel(config, add_pooling_layer=False).eval() for _ in range(2)]
     second, first_closed = threading.Event(), threading.Event()
 
@@ -239,7 +284,9 @@ def test_two_modules_with_one_config_in_two_threads():
 def test_a_plan_registered_for_one_model_is_refused_by_another_copy(tmp_path):
     small_llama().save_pretrained(tmp_path / "m")
     models = [AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval() for _ in range(2)]
-    made = el.plan(el.study(models[0], IDS, **SMALL), model=models[0], data=IDS, budget=0.3, inputs=4)
+    made = el.plan(
+        el.study(models[0], IDS, **SMALL), model=models[0], data=IDS, budget=0.3, inputs=4
+    )
     el.attention.register("plan-of-one", made.mechanism(models[0]))
     for model in models:
         model.set_attn_implementation("plan-of-one")
@@ -304,7 +351,9 @@ def test_a_compiled_module_is_studied_as_the_one_it_was_made_of(how):
 
 
 class Merging(nn.Linear):
-    """A layer that folds something into its weights in evaluation mode and takes it out in training, as adapters do."""
+    """A layer that folds something into its weights in evaluation mode and takes it out in
+    training, as adapters do.
+    """
 
     merged = False
 

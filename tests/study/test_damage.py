@@ -1,4 +1,6 @@
-"""Checkpoints that are damaged, disks that are full or cannot be written to: nothing is lost, and it is told."""
+"""Checkpoints that are damaged, disks that are full or cannot be written to: nothing is lost, and
+it is told.
+"""
 
 import contextlib
 import os
@@ -15,7 +17,14 @@ from eigenlens.run.checkpoints import Checkpoints
 from study.identical import assert_identical
 from tiny import some_text, tiny_bert
 
-SKETCH = {"length": 8, "inputs": 90, "batch": 6, "shard": 4, "rank": 2, "only": ["rows", "moments", "matrices"]}
+SKETCH = {
+    "length": 8,
+    "inputs": 90,
+    "batch": 6,
+    "shard": 4,
+    "rank": 2,
+    "only": ["rows", "moments", "matrices"],
+}
 """72 fit inputs, of which 18 are the pilot of the sketch."""
 
 
@@ -60,16 +69,28 @@ def interrupted(make, folder, stage, number):
 
 @pytest.fixture(scope="module")
 def halves(place, make):
-    """Studies that ended in the first stage, in the second and in the last, with checkpoints of all shards before."""
+    """Studies that ended in the first stage, in the second and in the last, with checkpoints of all
+    shards before.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "due", lambda _: True)
-        moments = {"pilot": ("fit inputs", 14), "fit": ("fit inputs", 50), "held": ("held-out inputs", 82)}
-        return {name: interrupted(make, place / name, *moment).parent for name, moment in moments.items()}
+        moments = {
+            "pilot": ("fit inputs", 14),
+            "fit": ("fit inputs", 50),
+            "held": ("held-out inputs", 82),
+        }
+        return {
+            name: interrupted(make, place / name, *moment).parent
+            for name, moment in moments.items()
+        }
 
 
 def latest(folder):
     """The mark of the last checkpoint."""
-    return max(folder.glob("checkpoint-*.json"), key=lambda mark: int(mark.read_text().split('"number": ')[1].split(",")[0]))
+    return max(
+        folder.glob("checkpoint-*.json"),
+        key=lambda mark: int(mark.read_text().split('"number": ')[1].split(",")[0]),
+    )
 
 
 def damage(path, how, at=2 / 3):
@@ -92,7 +113,9 @@ def damage(path, how, at=2 / 3):
         ("fit", "pilot.safetensors", "beginning anew"),
     ],
 )
-def test_a_damaged_checkpoint_is_noticed(make, undisturbed, halves, often, tmp_path, stage, file, then, how):
+def test_a_damaged_checkpoint_is_noticed(
+    make, undisturbed, halves, often, tmp_path, stage, file, then, how
+):
     shutil.copytree(halves[stage], tmp_path / "s")
     work = tmp_path / "s" / "unfinished"
     mark = latest(work)
@@ -105,8 +128,20 @@ def test_a_damaged_checkpoint_is_noticed(make, undisturbed, halves, often, tmp_p
 def test_the_command_tells_of_it_in_one_line(place, run, halves, tmp_path):
     shutil.copytree(halves["fit"], tmp_path / "s")
     damage(latest(tmp_path / "s" / "unfinished"), "cut")
-    options = [f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()]
-    ended = run("--threads", 1, "study", place / "tiny", place / "a.txt", "-o", tmp_path / "s", *options, "--resume")
+    options = [
+        f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()
+    ]
+    ended = run(
+        "--threads",
+        1,
+        "study",
+        place / "tiny",
+        place / "a.txt",
+        "-o",
+        tmp_path / "s",
+        *options,
+        "--resume",
+    )
     assert ended.code == 0
     told = [line for line in ended.err.splitlines() if "damaged" in line]
     assert len(told) == 1
@@ -115,7 +150,9 @@ def test_the_command_tells_of_it_in_one_line(place, run, halves, tmp_path):
 
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 @pytest.mark.parametrize("stage", ["pilot", "held"])
-def test_where_all_checkpoints_are_damaged_it_begins_anew(make, undisturbed, halves, tmp_path, stage, how):
+def test_where_all_checkpoints_are_damaged_it_begins_anew(
+    make, undisturbed, halves, tmp_path, stage, how
+):
     shutil.copytree(halves[stage], tmp_path / "s")
     for state in (tmp_path / "s" / "unfinished").glob("checkpoint-*.safetensors"):
         damage(state, how)
@@ -126,7 +163,14 @@ def test_where_all_checkpoints_are_damaged_it_begins_anew(make, undisturbed, hal
 
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 @pytest.mark.parametrize(
-    ("file", "at"), [("ids.npy", 0.6), ("rows.npy", 0.3), ("rows.npy", 0.93), ("documents.json", 0.5), ("request.json", 0.05)]
+    ("file", "at"),
+    [
+        ("ids.npy", 0.6),
+        ("rows.npy", 0.3),
+        ("rows.npy", 0.93),
+        ("documents.json", 0.5),
+        ("request.json", 0.05),
+    ],
 )
 def test_damaged_inputs_are_never_gone_on_with(make, undisturbed, halves, tmp_path, file, at, how):
     """There is one copy of them: the way out is to begin anew."""
@@ -142,7 +186,9 @@ def test_damaged_inputs_are_never_gone_on_with(make, undisturbed, halves, tmp_pa
 def mounted(folder, *options):
     """A small disk of its own in memory, for those who may have one."""
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True
+    )
     if done.returncode:
         pytest.skip("disks of its own need a privileged user")
     try:
@@ -201,7 +247,9 @@ SENTENCES = {
 
 @pytest.mark.parametrize("how", sorted(SENTENCES))
 @pytest.mark.parametrize(("stage", "number"), [("fit inputs", 40), ("eigen-analysis", 0)])
-def test_a_disk_that_fails_in_the_middle_loses_nothing(make, undisturbed, often, monkeypatch, tmp_path, how, stage, number):
+def test_a_disk_that_fails_in_the_middle_loses_nothing(
+    make, undisturbed, often, monkeypatch, tmp_path, how, stage, number
+):
     """In a checkpoint, and when the study itself is written."""
     disk = tmp_path / "disk"
     with contextlib.ExitStack() as mounts:
@@ -239,7 +287,9 @@ def repair(how, disk):
 @pytest.mark.parametrize("how", ["full", "read-only"])
 def test_a_disk_that_fails_from_the_start_ends_the_command(place, run, undisturbed, tmp_path, how):
     disk = tmp_path / "disk"
-    options = [f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()]
+    options = [
+        f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()
+    ]
     command = ["--threads", 1, "study", place / "tiny", place / "a.txt", "-o", disk / "s", *options]
     with contextlib.ExitStack() as stack:
         spoilt(how, disk, stack)()

@@ -1,4 +1,6 @@
-"""A study's metrics along depth: the numbers of its inputs, whatever the batches, and what is shown of them."""
+"""A study's metrics along depth: the numbers of its inputs, whatever the batches, and what is shown
+of them.
+"""
 
 import json
 
@@ -18,12 +20,20 @@ from eigenlens.terminal import print_study
 from stats.by_hand import attention_by_hand, by_hand
 from tiny import some_text, tiny_bert
 
-SMALL = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+}
 
 
 def bert():
     torch.manual_seed(0)
-    return tf.BertModel(tf.BertConfig(**SMALL, initializer_range=0.4, attn_implementation="eager")).eval()
+    return tf.BertModel(
+        tf.BertConfig(**SMALL, initializer_range=0.4, attn_implementation="eager")
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -34,37 +44,66 @@ def ids():
 
 @pytest.fixture(scope="module")
 def made(ids, tmp_path_factory):
-    return study(bert(), ids, tmp_path_factory.mktemp("depth") / "s", length=8, inputs=24, depth_every=1, batch=5)
+    return study(
+        bert(),
+        ids,
+        tmp_path_factory.mktemp("depth") / "s",
+        length=8,
+        inputs=24,
+        depth_every=1,
+        batch=5,
+    )
 
 
 @torch.no_grad()
 def test_it_has_the_numbers_of_all_inputs(made, ids):
     """Fit and held-out inputs together, from the model's own hidden states and patterns."""
     out = bert()(ids, output_hidden_states=True, output_attentions=True)
-    found = {(r["layer"], r["place"], r["tokens"], r["metric"], r["head"]): r for r in made.depth.rows()}
+    found = {
+        (r["layer"], r["place"], r["tokens"], r["metric"], r["head"]): r for r in made.depth.rows()
+    }
     assert len(found) == 3 * 2 * (2 * len(TOKEN_METRICS) + 3 * len(ATTENTION_METRICS))
     for layer in range(3):
         for tokens, first in (("all", 0), ("without sinks", 1)):
-            for place, states in (("input", out.hidden_states[layer]), ("output", out.hidden_states[layer + 1])):
+            for place, states in (
+                ("input", out.hidden_states[layer]),
+                ("output", out.hidden_states[layer + 1]),
+            ):
                 each = [by_hand(x[first:].double().numpy()) for x in states]
-                for metric, name in (("residual", "residual"), ("cosine", "cosine"), ("high_frequency", "high")):
+                for metric, name in (
+                    ("residual", "residual"),
+                    ("cosine", "cosine"),
+                    ("high_frequency", "high"),
+                ):
                     row = found[layer, place, tokens, metric, None]
                     assert row["mean"] == pytest.approx(np.mean([n[name] for n in each]), rel=1e-4)
                     assert row["number"] == 24
-                for i, metric in enumerate(("effective_rank", "stable_rank", "participation_ratio")):
+                for i, metric in enumerate(
+                    ("effective_rank", "stable_rank", "participation_ratio")
+                ):
                     mean = np.mean([n["ranks"][i] for n in each])
-                    assert found[layer, place, tokens, metric, None]["mean"] == pytest.approx(mean, rel=1e-4)
+                    assert found[layer, place, tokens, metric, None]["mean"] == pytest.approx(
+                        mean, rel=1e-4
+                    )
             for head in range(2):
                 patterns = out.attentions[layer][:, head, first:, first:].double()
                 patterns = (patterns / patterns.sum(-1, keepdim=True)).numpy()
                 streams = out.hidden_states[layer][:, first:].double().numpy()
-                means = np.mean([attention_by_hand(*pair) for pair in zip(patterns, streams)], axis=0)
+                means = np.mean(
+                    [attention_by_hand(*pair) for pair in zip(patterns, streams)], axis=0
+                )
                 for metric, mean in zip(("dirichlet", "entropy", "singular_ratio"), means):
-                    assert found[layer, "attention", tokens, metric, head]["mean"] == pytest.approx(mean, rel=1e-4)
+                    assert found[layer, "attention", tokens, metric, head]["mean"] == pytest.approx(
+                        mean, rel=1e-4
+                    )
 
 
 def test_a_curve_begins_with_what_goes_into_the_first_block(made):
-    found = {(n.layer, n.place, n.metric): n.mean for n in made.depth.numbers if n.tokens == "all" and n.head is None}
+    found = {
+        (n.layer, n.place, n.metric): n.mean
+        for n in made.depth.numbers
+        if n.tokens == "all" and n.head is None
+    }
     curve = made.depth.curve("residual")
     assert [point["depth"] for point in curve] == [0, 1, 2, 3]
     outputs = [found[layer, "output", "residual"] for layer in range(3)]
@@ -72,14 +111,19 @@ def test_a_curve_begins_with_what_goes_into_the_first_block(made):
     assert all(point["low"] < point["mean"] < point["high"] for point in curve)
     entropy = made.depth.curve("entropy", "encoder")
     assert [point["depth"] for point in entropy] == [1, 2, 3]
-    assert [point["mean"] for point in entropy] == [found[layer, "attention", "entropy"] for layer in range(3)]
+    assert [point["mean"] for point in entropy] == [
+        found[layer, "attention", "entropy"] for layer in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
     ("question", "answer"),
-    [(("rank",), "no metric 'rank'"), (("residual", "decoder"), "no stack 'decoder'; there are encoder"),
-     (("residual", None, "some"), "not 'some'")],
-)  # fmt: skip
+    [
+        (("rank",), "no metric 'rank'"),
+        (("residual", "decoder"), "no stack 'decoder'; there are encoder"),
+        (("residual", None, "some"), "not 'some'"),
+    ],
+)
 def test_what_a_curve_cannot_be_of(made, question, answer):
     with pytest.raises(EigenlensError, match=answer):
         made.depth.curve(*question)
@@ -91,7 +135,13 @@ def test_the_choice_of_inputs_does_not_depend_on_the_batches(ids, every):
     one, other = (study(bert(), ids, **options, batch=batch).depth for batch in (1, 7))
     assert {n.number for n in one.numbers} == {-(-24 // every)}
     for a, b in zip(one.numbers, other.numbers, strict=True):
-        assert (a.layer, a.place, a.metric, a.head, a.number) == (b.layer, b.place, b.metric, b.head, b.number)
+        assert (a.layer, a.place, a.metric, a.head, a.number) == (
+            b.layer,
+            b.place,
+            b.metric,
+            b.head,
+            b.number,
+        )
         assert (a.mean, a.low, a.high) == pytest.approx((b.mean, b.low, b.high), rel=1e-4, abs=1e-6)
 
 
@@ -111,7 +161,9 @@ def test_blocks_of_two_stacks_and_none_of_cross_attention():
     torch.manual_seed(0)
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
     model = tf.T5Model(tf.T5Config(vocab_size=50, **sizes, decoder_start_token_id=0)).eval()
-    depth = study(model, torch.randint(50, (12, 15)), length=8, inputs=12, only=["depth"], depth_every=1).depth
+    depth = study(
+        model, torch.randint(50, (12, 15)), length=8, inputs=12, only=["depth"], depth_every=1
+    ).depth
     assert depth.stacks == ("decoder", "encoder")
     assert [(row["stack"], row["depth"]) for row in depth.table(["residual"])] == [
         (s, d) for s in depth.stacks for d in range(3)
@@ -145,15 +197,32 @@ def test_a_model_without_blocks_is_studied_without_depth(ids):
 
 
 def test_special_tokens_are_left_out_as_sinks(tmp_path):
-    found = study(tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt"), length=8, inputs=20, only=["depth"])
+    found = study(
+        tiny_bert(tmp_path / "tiny"),
+        some_text(tmp_path / "a.txt"),
+        length=8,
+        inputs=20,
+        only=["depth"],
+    )
     assert found.facts["options"]["depth_by"] == {"sinks": [1, 1], "every": 1}
     assert {n.number for n in found.depth.numbers} == {20}  # few inputs are all measured
 
 
-@pytest.mark.parametrize(("inputs", "length", "every"), [
-    (1000, 128, 32), (1000, 16, 32), (1000, 256, 32), (1000, 512, 64), (3000, 4096, 512),
-    (100, 128, 6), (100, 16, 6), (100, 512, 25), (100, 4096, 50), (10, 128, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("inputs", "length", "every"),
+    [
+        (1000, 128, 32),
+        (1000, 16, 32),
+        (1000, 256, 32),
+        (1000, 512, 64),
+        (3000, 4096, 512),
+        (100, 128, 6),
+        (100, 16, 6),
+        (100, 512, 25),
+        (100, 4096, 50),
+        (10, 128, 1),
+    ],
+)
 def test_how_many_inputs_are_measured(inputs, length, every):
     """One in 32, in long inputs fewer, but enough of them."""
     assert Options(Request(("a",), length, inputs)).every(length) == every
@@ -188,7 +257,11 @@ def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
     assert sentence(found) == ""
     assert [layer["layer"] for layer in found.record()["layers"]] == [0, 1, 2]
     heads = found.record()["heads"]
-    assert len(heads) == 6 and set(heads[0]) >= {"entropy_all", "gap_all"} and "rows_centred_dimensions" not in heads[0]
+    assert (
+        len(heads) == 6
+        and set(heads[0]) >= {"entropy_all", "gap_all"}
+        and "rows_centred_dimensions" not in heads[0]
+    )
 
 
 def test_a_number_of_inputs_below_one_is_refused(ids):
@@ -197,13 +270,20 @@ def test_a_number_of_inputs_below_one_is_refused(ids):
 
 
 def test_a_study_in_double_precision(tmp_path):
-    """The same numbers, to float32's rounding in what is shared, and below its floor where it has one."""
+    """The same numbers, to float32's rounding in what is shared, and below its floor where it has
+    one.
+    """
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
-    single, double = (study(model, text, length=12, inputs=12, depth_every=1, float64=wanted) for wanted in (False, True))
+    single, double = (
+        study(model, text, length=12, inputs=12, depth_every=1, float64=wanted)
+        for wanted in (False, True)
+    )
     for one, other in zip(single.depth.numbers, double.depth.numbers):
         assert (one.metric, one.place) == (other.metric, other.place)
         assert one.mean == pytest.approx(other.mean, rel=1e-3, abs=1e-5)
-    assert any(one.mean != other.mean for one, other in zip(single.depth.numbers, double.depth.numbers))
+    assert any(
+        one.mean != other.mean for one, other in zip(single.depth.numbers, double.depth.numbers)
+    )
     for one, other in zip(single.spectra, double.spectra):
         assert one.eigenvalues[0] == pytest.approx(other.eigenvalues[0], rel=1e-3)
     assert double.facts["options"]["float64"] and not single.facts["options"]["float64"]

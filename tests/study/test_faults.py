@@ -1,4 +1,6 @@
-"""Whatever fails on the way, a study ends with the numbers of the undisturbed one, or with one sentence that says why not."""
+"""Whatever fails on the way, a study ends with the numbers of the undisturbed one, or with one
+sentence that says why not.
+"""
 
 import os
 import signal
@@ -104,9 +106,12 @@ def stop_after(number, stage="fit inputs"):
 
 
 @pytest.mark.parametrize(
-    ("workers", "case"), [(1, "sketch"), (2, "gram"), (2, "sketch"), (2, "padded"), (2, "before rope"), (3, "sketch")]
+    ("workers", "case"),
+    [(1, "sketch"), (2, "gram"), (2, "sketch"), (2, "padded"), (2, "before rope"), (3, "sketch")],
 )
-def test_a_cluster_of_any_size_gives_the_bits_of_this_process(make, undisturbed, of_size, tmp_path, workers, case):
+def test_a_cluster_of_any_size_gives_the_bits_of_this_process(
+    make, undisturbed, of_size, tmp_path, workers, case
+):
     found = make(case, tmp_path / "s", engine=of_size(workers))
     assert found.facts["options"]["matrices_by"] == ("sketch" if case == "sketch" else "gram")
     assert_identical(undisturbed(case), tmp_path / "s")
@@ -114,7 +119,9 @@ def test_a_cluster_of_any_size_gives_the_bits_of_this_process(make, undisturbed,
 
 @pytest.mark.parametrize(("first", "then"), [("local", "dask"), ("dask", "local")])
 @pytest.mark.parametrize("stage", ["fit inputs", "held-out inputs"])
-def test_what_one_engine_left_another_goes_on_with(make, undisturbed, of_size, often, tmp_path, first, then, stage):
+def test_what_one_engine_left_another_goes_on_with(
+    make, undisturbed, of_size, often, tmp_path, first, then, stage
+):
     engines = {"local": Local(), "dask": of_size(2)}
     after = 44 if stage == "fit inputs" else 90
     with pytest.raises(Stop):
@@ -123,7 +130,9 @@ def test_what_one_engine_left_another_goes_on_with(make, undisturbed, of_size, o
     told = []
     report = lambda what, done, _total: told.append((what, done))  # noqa: E731
     make("sketch", tmp_path / "s", engine=engines[then], resume=True, report=report)
-    assert min(done for what, done in told if what == stage) > (18 if stage == "fit inputs" else 88), "from the beginning"
+    assert min(done for what, done in told if what == stage) > (
+        18 if stage == "fit inputs" else 88
+    ), "from the beginning"
     assert_identical(undisturbed("sketch"), tmp_path / "s")
 
 
@@ -143,7 +152,9 @@ def test_workers_killed_while_they_work_do_not_change_a_bit(make, undisturbed, o
     assert_identical(undisturbed("sketch"), tmp_path / "s")
 
 
-def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(place, run, undisturbed, often, monkeypatch, tmp_path):
+def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
+    place, run, undisturbed, often, monkeypatch, tmp_path
+):
     begun = []
 
     def counted(self, shard, *rest, real=Fold._shard):
@@ -151,8 +162,32 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(place, run, u
         return real(self, shard, *rest)
 
     monkeypatch.setattr(Fold, "_shard", counted)
-    command = ["--threads", "1", "study", place / "bert", place / "a.txt", "-o", tmp_path / "s", "--only", "rows,matrices"]
-    command += ["--length", 8, "--batch", 2, "--shard", 2, "--inputs", 60, "--rank", 16, "--engine", "dask", "--scheduler"]
+    command = [
+        "--threads",
+        "1",
+        "study",
+        place / "bert",
+        place / "a.txt",
+        "-o",
+        tmp_path / "s",
+        "--only",
+        "rows,matrices",
+    ]
+    command += [
+        "--length",
+        8,
+        "--batch",
+        2,
+        "--shard",
+        2,
+        "--inputs",
+        60,
+        "--rank",
+        16,
+        "--engine",
+        "dask",
+        "--scheduler",
+    ]
     with Cluster(tmp_path / "one") as cluster:
 
         def save(self, *args, real=Checkpoints.save):
@@ -171,7 +206,13 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(place, run, u
         ended = run(*command, cluster.address, "--resume")
     assert ended.code == 0
     assert min(begun) > first[7], "the trunk that was merged is not run again"
-    made = study(place / "bert", place / "a.txt", tmp_path / "local", **{**FINE, **CASES["gram"][1]}, only=["rows", "matrices"])
+    made = study(
+        place / "bert",
+        place / "a.txt",
+        tmp_path / "local",
+        **{**FINE, **CASES["gram"][1]},
+        only=["rows", "matrices"],
+    )
     assert_same_tensors(made.folder, tmp_path / "s")
 
 
@@ -201,10 +242,23 @@ def test_workers_that_find_other_weights_say_so(place, of_size, monkeypatch, tmp
 
 def test_a_module_in_hand_needs_this_process(place, of_size, tmp_path):
     model = BertModel(
-        BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        BertConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+        )
     )
     with pytest.raises(EigenlensError, match=r"a module in hand.*save it to a folder"):
-        study(model, torch.randint(50, (20, 8)), tmp_path / "s", length=8, inputs=20, engine=of_size(2))
+        study(
+            model,
+            torch.randint(50, (20, 8)),
+            tmp_path / "s",
+            length=8,
+            inputs=20,
+            engine=of_size(2),
+        )
     assert not (tmp_path / "s").exists()
 
 
@@ -216,7 +270,10 @@ BROKEN["only"] = ["rows", "moments", "matrices", "depth"]
 @pytest.fixture(scope="module")
 def rows(place):
     """Token ids in rows of which each is a document; the ids of row i are 4 i … 4 i + 3."""
-    ids = torch.randint(4, (ROWS, 6), generator=torch.Generator().manual_seed(0)) + 4 * torch.arange(ROWS)[:, None]
+    ids = (
+        torch.randint(4, (ROWS, 6), generator=torch.Generator().manual_seed(0))
+        + 4 * torch.arange(ROWS)[:, None]
+    )
     np.save(place / "rows.npy", ids.numpy())
     return place / "rows.npy"
 
@@ -224,11 +281,21 @@ def rows(place):
 def handmade(folder, broken=()):
     """A BERT over the ids of all rows; its numbers are not finite for those that are `broken`."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    model = BertModel(BertConfig(vocab_size=4 * ROWS, initializer_range=0.3, **sizes), add_pooling_layer=False)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    model = BertModel(
+        BertConfig(vocab_size=4 * ROWS, initializer_range=0.3, **sizes), add_pooling_layer=False
+    )
     with torch.no_grad():
         for row in broken:
-            model.embeddings.word_embeddings.weight[4 * row : 4 * row + 4] = 3e38 * (-1) ** torch.arange(16)  # overflows
+            # overflows
+            model.embeddings.word_embeddings.weight[4 * row : 4 * row + 4] = 3e38 * (
+                -1
+            ) ** torch.arange(16)
     model.save_pretrained(folder)
     return folder
 
@@ -256,9 +323,15 @@ class Without:
 
     def fold(self, job, trunks, begun=None, progress=None):
         for number, shards in enumerate(trunks):
-            lost = [shard for shard in shards if any(name.endswith(self.names) for name in shard.documents)]
+            lost = [
+                shard
+                for shard in shards
+                if any(name.endswith(self.names) for name in shard.documents)
+            ]
             self.left_out += [(shard.number, shard.size, list(shard.documents)) for shard in lost]
-            states = [job.run(shard.content(), lambda _: None) for shard in shards if shard not in lost]
+            states = [
+                job.run(shard.content(), lambda _: None) for shard in shards if shard not in lost
+            ]
             total = states[0] if states else None
             for state in states[1:]:
                 total = job.merge(total, state)
@@ -276,8 +349,12 @@ def broken_rows(buckets, case):
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
-@pytest.mark.parametrize("case", ["one of the first trunk", "some of all", "a whole trunk", "a whole group"])
-def test_shards_that_always_fail_are_left_out_and_named(rows, buckets, place, of_size, tmp_path, engine, case):
+@pytest.mark.parametrize(
+    "case", ["one of the first trunk", "some of all", "a whole trunk", "a whole group"]
+)
+def test_shards_that_always_fail_are_left_out_and_named(
+    rows, buckets, place, of_size, tmp_path, engine, case
+):
     broken = broken_rows(buckets, case)
     model = handmade(tmp_path / "model", broken)
     chosen = Local("partial")
@@ -291,29 +368,48 @@ def test_shards_that_always_fail_are_left_out_and_named(rows, buckets, place, of
     rest = Without(broken)
     study(place / "sound", rows, tmp_path / "rest", **BROKEN, engine=rest)
     assert_same_tensors(tmp_path / "rest", tmp_path / "s")
-    named = sorted((lost["shard"], lost["inputs"], lost["documents"]) for lost in found.facts["partial"])
+    named = sorted(
+        (lost["shard"], lost["inputs"], lost["documents"]) for lost in found.facts["partial"]
+    )
     assert named == sorted(rest.left_out)
     assert all("are not finite" in lost["error"] for lost in found.facts["partial"])
-    assert any("the study is partial" in note and "are not finite" in note for note in found.facts["notes"])
+    assert any(
+        "the study is partial" in note and "are not finite" in note for note in found.facts["notes"]
+    )
 
 
 @pytest.mark.parametrize(("bucket", "what"), [(0, "fit"), (1, "held-out")])
 def test_where_nothing_is_left_there_is_no_study(rows, buckets, tmp_path, bucket, what):
     held = [row for group in buckets[1:] for row in group]
-    broken = buckets[0][1::2] if bucket == 0 else held  # some of every shard, and not the first input, which is tried before
+    # some of every shard, and not the first input, which is tried before
+    broken = buckets[0][1::2] if bucket == 0 else held
     model = handmade(tmp_path / "model", broken)
-    with pytest.raises(EigenlensError, match=rf"every shard of the (first )?{what} inputs failed.*are not finite"):
+    with pytest.raises(
+        EigenlensError, match=rf"every shard of the (first )?{what} inputs failed.*are not finite"
+    ):
         study(model, rows, tmp_path / "s", **BROKEN, engine=Local("partial"))
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
     rows, buckets, place, run, of_size, often, tmp_path, engine
-):  # fmt: skip
-    """By default the command stops; what is done is kept, and the one that resumes it may choose to end partial."""
+):
+    """By default the command stops; what is done is kept, and the one that resumes it may choose to
+    end partial.
+    """
     broken = buckets[0][36]  # of every sixth input metrics along depth are measured, and notice it
     model = handmade(tmp_path / "model", [broken])
-    command = ["--threads", 1, "study", model, rows, "-o", tmp_path / "s", "--only", ",".join(BROKEN["only"])]
+    command = [
+        "--threads",
+        1,
+        "study",
+        model,
+        rows,
+        "-o",
+        tmp_path / "s",
+        "--only",
+        ",".join(BROKEN["only"]),
+    ]
     command += ["--length", 6, "--inputs", ROWS, "--batch", 2, "--shard", 3, "--rank", 8]
     if engine == "dask":
         command += ["--engine", "dask", "--scheduler", of_size(2)._client.scheduler.address]
@@ -325,11 +421,15 @@ def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
     assert run(*command, "--resume", "--on-failure", "partial").code == 0
     found = Study.open(tmp_path / "s")
     assert len(found.facts["partial"]) == 1
-    again = study(model, rows, tmp_path / "again", **{**BROKEN, "depth_every": None}, engine=Local("partial"))
+    again = study(
+        model, rows, tmp_path / "again", **{**BROKEN, "depth_every": None}, engine=Local("partial")
+    )
     assert_same_tensors(again.folder, tmp_path / "s")
 
 
-def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(make, undisturbed, often, monkeypatch, tmp_path):
+def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(
+    make, undisturbed, often, monkeypatch, tmp_path
+):
     from eigenlens.study.passes import Pass
 
     calls = []
@@ -342,22 +442,37 @@ def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(make, undis
 
     with monkeypatch.context() as patch:
         patch.setattr(Pass, "run", moody)
-        with pytest.raises(EigenlensError, match=r"shard \d+ \(.* inputs of the document.*\) failed: RuntimeError: not today"):
+        with pytest.raises(
+            EigenlensError,
+            match=r"shard \d+ \(.* inputs of the document.*\) failed: RuntimeError: not today",
+        ):
             make("gram", tmp_path / "s")
     make("gram", tmp_path / "s", resume=True)
     assert_identical(undisturbed("gram"), tmp_path / "s")
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
-def test_a_second_command_in_the_folder_is_refused(place, make, undisturbed, of_size, tmp_path, engine):
+def test_a_second_command_in_the_folder_is_refused(
+    place, make, undisturbed, of_size, tmp_path, engine
+):
     refused = []
 
     def report(_what, done, _total):
         if done and not refused:
             command = [sys.executable, "-c", "from eigenlens import cli; cli.main()"]
             command += ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
-            refused.append(subprocess.run([*map(str, command), "--resume"], capture_output=True, text=True, timeout=PATIENCE))
+            refused.append(
+                subprocess.run(
+                    [*map(str, command), "--resume"],
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE,
+                )
+            )
 
     make("gram", tmp_path / "s", engine=Local() if engine == "local" else of_size(2), report=report)
-    assert (refused[0].returncode, refused[0].stderr) == (2, f"eigenlens: another process is at work in {tmp_path / 's'}\n")
+    assert (refused[0].returncode, refused[0].stderr) == (
+        2,
+        f"eigenlens: another process is at work in {tmp_path / 's'}\n",
+    )
     assert_identical(undisturbed("gram"), tmp_path / "s")

@@ -1,4 +1,6 @@
-"""Models in half precision: what their queries and keys make of each other is measured in float32."""
+"""Models in half precision: what their queries and keys make of each other is measured in
+float32.
+"""
 
 import copy
 
@@ -21,11 +23,15 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def some_ids(vocabulary, number=12, length=24):
-    return torch.randint(200, vocabulary, (number, length), generator=torch.Generator().manual_seed(3))
+    return torch.randint(
+        200, vocabulary, (number, length), generator=torch.Generator().manual_seed(3)
+    )
 
 
 def queries_and_keys(model, ids):
-    """What each layer's attention gets, as it gets it: q (B, H, T, D), k (B, G, T, D) and the scale, from a function of ours."""
+    """What each layer's attention gets, as it gets it: q (B, H, T, D), k (B, G, T, D) and the
+    scale, from a function of ours.
+    """
     found = []
 
     def note(module, query, key, value, attention_mask, scaling=None, **kwargs):
@@ -33,7 +39,9 @@ def queries_and_keys(model, ids):
         group = query.shape[1] // key.shape[1]
         k, v = (x.repeat_interleave(group, 1) for x in (key, value))
         causal = attention_mask is None and getattr(module, "is_causal", False)
-        out = scaled_dot_product_attention(query, k, v, attn_mask=attention_mask, is_causal=causal, scale=scaling)
+        out = scaled_dot_product_attention(
+            query, k, v, attn_mask=attention_mask, is_causal=causal, scale=scaling
+        )
         return out.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("test-note", note)
@@ -70,10 +78,14 @@ def test_causal_rows_of_a_real_decoder_are_those_of_its_queries_and_keys():
     for layer in (0, 11, 29):
         q, k, scale = noted[layer]
         sums = moments.result()[f"self/{layer}"]
-        scores = torch.einsum("bhid,bhjd->bhij", q.double(), k.double().repeat_interleave(3, 1)) * scale
+        scores = (
+            torch.einsum("bhid,bhjd->bhij", q.double(), k.double().repeat_interleave(3, 1)) * scale
+        )
         scores = scores.tril()
         second = torch.einsum("bhij,bhik->hjk", scores, scores)
-        torch.testing.assert_close(sums.second, second, rtol=1e-4, atol=1e-5 * float(second.abs().max()))
+        torch.testing.assert_close(
+            sums.second, second, rtol=1e-4, atol=1e-5 * float(second.abs().max())
+        )
 
 
 @pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
@@ -85,7 +97,13 @@ def test_a_study_of_scores_beyond_half_precision_is_finite(make, dtype):
         for name, parameter in model.named_parameters():
             if name.endswith(("query.weight", "key.weight", "q_proj.weight", "k_proj.weight")):
                 parameter *= 12 if make is small_bert else 60
-    found = study(model, torch.randint(50, (40, 24)), length=24, only=("rows", "moments", "matrices", "depth"), rank=8)
+    found = study(
+        model,
+        torch.randint(50, (40, 24)),
+        length=24,
+        only=("rows", "moments", "matrices", "depth"),
+        rank=8,
+    )
     rows = next(iter(found.row_sums().values()))
     assert float(rows.second.max()) > 65_504
     assert all(np.isfinite(s.eigenvalues).all() for s in found.spectra)
@@ -109,13 +127,26 @@ def test_what_a_family_hides_is_noticed_in_every_precision(dtype, monkeypatch):
     eager = modeling_bert.eager_attention_forward
 
     def hiding(module, query, key, value, attention_mask, **kwargs):
-        near = -0.3 * (torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])).abs().to(query)
-        return eager(module, query, key, value, near + (0 if attention_mask is None else attention_mask), **kwargs)
+        near = -0.3 * (torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])).abs().to(
+            query
+        )
+        return eager(
+            module,
+            query,
+            key,
+            value,
+            near + (0 if attention_mask is None else attention_mask),
+            **kwargs,
+        )
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", hiding)
     model = small_bert().to(dtype)
     for _ in range(2):  # once it is refused it stays refused
-        with pytest.raises(AttentionNotSeen, match="does not show"), torch.no_grad(), capture(model, lambda call: None):
+        with (
+            pytest.raises(AttentionNotSeen, match="does not show"),
+            torch.no_grad(),
+            capture(model, lambda call: None),
+        ):
             model(input_ids=some_ids(250) % 50)
 
 
@@ -125,7 +156,9 @@ class Own(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(50, 32)
-        self.blocks = nn.ModuleList([nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(2)])
+        self.blocks = nn.ModuleList(
+            [nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(2)]
+        )
 
     def forward(self, ids):
         x = self.embed(ids)

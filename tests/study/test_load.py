@@ -1,4 +1,6 @@
-"""Memory under load: it does not grow with the inputs, nor with the size of a text or of a file of token ids."""
+"""Memory under load: it does not grow with the inputs, nor with the size of a text or of a file of
+token ids.
+"""
 
 import json
 import os
@@ -29,7 +31,11 @@ def apart(code, **given):
     """What code prints as JSON in a process of its own."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code, json.dumps(given)], capture_output=True, text=True, check=True, env=env
+        [sys.executable, "-c", BEGIN + code, json.dumps(given)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -83,12 +89,21 @@ print(json.dumps(found))
 
 
 def texts(place, form):
-    """A text of 1 MB and one of 30 MB, of the same words: in paragraphs, in one line, or as texts of JSON lines."""
-    words = "\n\n".join(islice(text("python-docs"), 40))[: MB // 2].encode("ascii", "ignore").decode()
+    """A text of 1 MB and one of 30 MB, of the same words: in paragraphs, in one line, or as texts
+    of JSON lines.
+    """
+    words = (
+        "\n\n".join(islice(text("python-docs"), 40))[: MB // 2].encode("ascii", "ignore").decode()
+    )
     if form == "one line":
         words = " ".join(words.split())
     if form == "jsonl":
-        words = "\n".join(json.dumps({"text": part * 3}) for part in words.split("\n\n") if part.strip()) + "\n"
+        words = (
+            "\n".join(
+                json.dumps({"text": part * 3}) for part in words.split("\n\n") if part.strip()
+            )
+            + "\n"
+        )
     files = []
     for size in (MB, 30 * MB):
         files.append(place / f"{form} {size}.{'jsonl' if form == 'jsonl' else 'txt'}")

@@ -1,4 +1,6 @@
-"""A study that is killed goes on and ends with the identical numbers; what is there is never lost, never half."""
+"""A study that is killed goes on and ends with the identical numbers; what is there is never lost,
+never half.
+"""
 
 import json
 import os
@@ -44,43 +46,68 @@ def data(place):
 @pytest.fixture(scope="module")
 def undisturbed(place, model, data):
     """The studies that nobody killed."""
-    made = {name: study(model, data, place / name, **o) for name, o in (("gram", EXACT), ("sketch", SKETCH))}
-    assert {name: s.facts["options"]["matrices_by"] for name, s in made.items()} == {"gram": "gram", "sketch": "sketch"}
+    made = {
+        name: study(model, data, place / name, **o)
+        for name, o in (("gram", EXACT), ("sketch", SKETCH))
+    }
+    assert {name: s.facts["options"]["matrices_by"] for name, s in made.items()} == {
+        "gram": "gram",
+        "sketch": "sketch",
+    }
     return made
 
 
 def die(place, data, folder, options, moments):
     driver = Path(__file__).with_name("killed.py")
-    command = [sys.executable, driver, place / "tiny", data, folder, json.dumps(options), json.dumps(moments)]
+    command = [
+        sys.executable,
+        driver,
+        place / "tiny",
+        data,
+        folder,
+        json.dumps(options),
+        json.dumps(moments),
+    ]
     scratch = folder.with_name("scratch")  # the killed leave their temporary files behind
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800, env=environment)
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=1800, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(("form", "options"), [("gram", EXACT), ("sketch", SKETCH)])
-def test_killed_at_random_moments_it_ends_with_the_identical_numbers(place, data, undisturbed, tmp_path, form, options):
+def test_killed_at_random_moments_it_ends_with_the_identical_numbers(
+    place, data, undisturbed, tmp_path, form, options
+):
     rng = random.Random(form)
     moments = [rng.uniform(0.1, 0.9) for _ in range(10)]
     died = die(place, data, tmp_path / "s", options, moments)
     assert died["kills"] == 10
-    shutil.rmtree(tmp_path / "s" / "unfinished", ignore_errors=True)  # the last one may have died while tidying up
+    # the last one may have died while tidying up
+    shutil.rmtree(tmp_path / "s" / "unfinished", ignore_errors=True)
     for finished in [tmp_path / "s", *tmp_path.glob("s [0-9]*")]:
         assert_identical(undisturbed[form].folder, finished)
 
 
-def test_killed_before_any_change_of_the_folder_it_goes_on(place, model, data, undisturbed, tmp_path):
-    """From the empty folder to the last file that is removed, every change is a moment to die at."""
+def test_killed_before_any_change_of_the_folder_it_goes_on(
+    place, model, data, undisturbed, tmp_path
+):
+    """From the empty folder to the last file that is removed, every change is a moment to die
+    at.
+    """
     request = Request((str(data),), length=SKETCH["length"], inputs=SKETCH["inputs"])
-    last = f"held {len(prepare(model, request, tmp_path).groups) - 2}"  # a trunk for each group of held-out documents
+    # a trunk for each group of held-out documents
+    last = f"held {len(prepare(model, request, tmp_path).groups) - 2}"
     died = die(place, data, tmp_path / "s", SKETCH, last)
     assert died["kills"] >= 30
     assert {None, "pilot 0", "fit 0", last} <= set(died["stages"])
     assert died["stages"].count(last) >= 10
     finished = tmp_path / "s"
-    shutil.rmtree(finished / "unfinished", ignore_errors=True)  # the last one may have died while tidying up
+    # the last one may have died while tidying up
+    shutil.rmtree(finished / "unfinished", ignore_errors=True)
     assert_identical(undisturbed["sketch"].folder, finished)
 
 
@@ -118,10 +145,19 @@ def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, of
 
 @pytest.mark.parametrize("options", [EXACT, SKETCH], ids=["gram", "sketch"])
 def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
-    """By their names 10 and 11 would stand before 2, and the sums of the stack would round otherwise."""
+    """By their names 10 and 11 would stand before 2, and the sums of the stack would round
+    otherwise.
+    """
     torch.manual_seed(0)
-    sizes = {"num_hidden_layers": 12, "num_attention_heads": 2, "intermediate_size": 16, "hidden_size": 16}
-    model = BertModel(BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False)
+    sizes = {
+        "num_hidden_layers": 12,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "hidden_size": 16,
+    }
+    model = BertModel(
+        BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False
+    )
     ids = tmp_path / "ids.npy"
     np.save(ids, torch.randint(100, (options["inputs"], 8)).numpy())
     whole = study(model, ids, tmp_path / "whole", **options)
@@ -151,7 +187,11 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], force=True)
     assert Study.open(folder).facts["options"]["request"]["seed"] == 1
-    assert {p.name for p in folder.iterdir()} == {"study.json", "spectra.safetensors", "rows.safetensors"}
+    assert {p.name for p in folder.iterdir()} == {
+        "study.json",
+        "spectra.safetensors",
+        "rows.safetensors",
+    }
 
 
 def test_an_interrupted_study_is_begun_anew_by_force(model, data, undisturbed, tmp_path, often):
@@ -186,7 +226,12 @@ def test_a_resumed_study_must_be_the_same_study(model, data, tmp_path, often, ch
 def test_other_weights_cannot_go_on(data, tmp_path, often):
     def live(seed):
         torch.manual_seed(seed)
-        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "hidden_size": 16}
+        sizes = {
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 16,
+            "hidden_size": 16,
+        }
         return BertModel(BertConfig(vocab_size=100, **sizes))
 
     ids = torch.randint(100, (40, 8))
@@ -196,7 +241,9 @@ def test_other_weights_cannot_go_on(data, tmp_path, often):
     study(live(0), ids, tmp_path / "s", **EXACT, resume=True)
 
 
-def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data, undisturbed, monkeypatch, tmp_path):
+def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(
+    model, data, undisturbed, monkeypatch, tmp_path
+):
     monkeypatch.setattr(Checkpoints, "due", lambda _: False)
     folder = tmp_path / "s"
     stopped(model, data, folder, EXACT)
@@ -207,7 +254,9 @@ def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(model, data,
 
 @pytest.mark.parametrize("second", [{"resume": True}, {"force": True}])
 def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp_path, second):
-    """A second study in the folder of a running one is refused, and the first one ends undisturbed."""
+    """A second study in the folder of a running one is refused, and the first one ends
+    undisturbed.
+    """
     folder = tmp_path / "s"
     begun, go_on, failed = threading.Event(), threading.Event(), []
 

@@ -1,4 +1,6 @@
-"""Attention mechanisms: a short dense reference and a fast form that must equal it, and the registry that models use."""
+"""Attention mechanisms: a short dense reference and a fast form that must equal it, and the
+registry that models use.
+"""
 
 from . import (  # noqa: F401  # their classes are known to the registry from here on
     conv,
@@ -16,7 +18,7 @@ from . import (  # noqa: F401  # their classes are known to the registry from he
     softmax,
     uniform_keys,
     window,
-)  # fmt: skip
+)
 from .block_selection import BlockSettings
 from .blocks import block_attention
 from .given import Given
@@ -25,6 +27,18 @@ from .mechanism import Mechanism, Settings, Shape
 from .registry import find, interface, make, mechanism, mechanisms, register, registered
 
 __all__ = [
-    "BlockSettings", "Given", "HeadMix", "Mechanism", "Settings", "Shape", "block_attention", "find", "interface", "make",
-    "mechanism", "mechanisms", "register", "registered",
-]  # fmt: skip
+    "BlockSettings",
+    "Given",
+    "HeadMix",
+    "Mechanism",
+    "Settings",
+    "Shape",
+    "block_attention",
+    "find",
+    "interface",
+    "make",
+    "mechanism",
+    "mechanisms",
+    "register",
+    "registered",
+]

@@ -8,13 +8,15 @@ are attended exactly, and key block `J` is scored by the mass they give it,
 
     m_IJ = mean_{s, r ≤ R} Σ_{j ∈ J} softmax_j(q_sr · k_j / √d).
 
-Blocks with `m_IJ ≥ τ_g · |J|` are kept: the mass that is lost for a given number of pairs is smallest when one bar is set
-for the mass of a pair, so heads that look everywhere get many blocks and local heads almost none. `τ_g` comes from a plan.
+Blocks with `m_IJ ≥ τ_g · |J|` are kept: the mass that is lost for a given number of pairs is
+smallest when one bar is set for the mass of a pair, so heads that look everywhere get many blocks
+and local heads almost none. `τ_g` comes from a plan.
 
-Neighbouring queries look at the same far keys, so a few real rows say more than means of queries or keys (which
-are no summary of keys turned by RoPE). All sampled rows lie at or before the first query of the block: what is kept never
-depends on a later token. Rows sampled *inside* the block would choose better, but tell each query which keys its
-successors look at, so that a measured loss may flatter it.
+Neighbouring queries look at the same far keys, so a few real rows say more than means of queries or
+keys (which are no summary of keys turned by RoPE). All sampled rows lie at or before the first
+query of the block: what is kept never depends on a later token. Rows sampled *inside* the block
+would choose better, but tell each query which keys its successors look at, so that a measured loss
+may flatter it.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from ..errors import EigenlensError
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """How a layer selects. `thresholds` holds `τ_g`, a probability per pair, for each key-value head; 0 means dense.
+    """How a layer selects.
 
-    `query_block` queries share a selection among all heads of a key-value head; the last `local` keys before them and the
-    `first` keys are always kept; far keys are chosen in blocks of `key_block`. Counts are rounded up to multiples of `round_to`
-    blocks, by the next best ones, so that equal counts run as one batch.
+    `thresholds` holds `τ_g`, a probability per pair, for each key-value head; 0 means dense.
+
+    `query_block` queries share a selection among all heads of a key-value head; the last `local`
+    keys before them and the `first` keys are always kept; far keys are chosen in blocks of
+    `key_block`. Counts are rounded up to multiples of `round_to` blocks, by the next best ones, so
+    that equal counts run as one batch.
     """
 
     thresholds: tuple[float, ...]
@@ -48,14 +53,22 @@ class BlockSettings:
     def __post_init__(self) -> None:
         for name in ("query_block", "key_block", "samples", "stride", "round_to"):
             if getattr(self, name) < 1:
-                raise EigenlensError(f"{name} of block-adaptive attention is at least 1, not {getattr(self, name)}")
+                raise EigenlensError(
+                    f"{name} of block-adaptive attention is at least 1, not {getattr(self, name)}"
+                )
         if self.first < 0 or any(not 0 <= bar < float("inf") for bar in self.thresholds):
-            raise EigenlensError(f"first and thresholds of block-adaptive attention are 0 or more: {self}")
+            raise EigenlensError(
+                f"first and thresholds of block-adaptive attention are 0 or more: {self}"
+            )
         for name in ("query_block", "local", "first"):
             if getattr(self, name) % self.key_block:
-                raise EigenlensError(f"{name}={getattr(self, name)} must be a multiple of key_block={self.key_block}")
+                raise EigenlensError(
+                    f"{name}={getattr(self, name)} must be a multiple of key_block={self.key_block}"
+                )
         if self.local < self.reach:
-            raise EigenlensError(f"local={self.local} must reach back over the sampled rows, {self.reach} tokens")
+            raise EigenlensError(
+                f"local={self.local} must reach back over the sampled rows, {self.reach} tokens"
+            )
 
     @property
     def reach(self) -> int:
@@ -68,35 +81,49 @@ class BlockSettings:
 
 @dataclass(frozen=True)
 class Batch:
-    """Query blocks that keep equally many far key blocks: unit `(b·G + g)·N + I`, and the blocks it keeps, ascending."""
+    """Query blocks that keep equally many far key blocks: unit `(b·G + g)·N + I`, and the blocks it
+    keeps, ascending.
+    """
 
     units: Tensor  # (U,)
     blocks: Tensor  # (U, count)
 
 
-def block_mass(q: Tensor, k: Tensor, settings: BlockSettings, scale: float, chunk: int = 8) -> Tensor:
-    """`m_IJ / |J|`, the mass per pair that the sampled rows give each far key block, `(B, G, N, M)`.
+def block_mass(
+    q: Tensor, k: Tensor, settings: BlockSettings, scale: float, chunk: int = 8
+) -> Tensor:
+    """`m_IJ / |J|`, the mass per pair that the sampled rows give each far key block, `(B, G, N,
+    M)`.
 
-    Shapes: `q (B,H,T,D)`, `k (B,G,T,D)` with `T` a multiple of the query block, `N = T / query_block`, `M = T / key_block`.
-    Blocks from the query block on hold −1; the first blocks and the local ones before it, which are always kept, +∞.
+    Shapes: `q (B,H,T,D)`, `k (B,G,T,D)` with `T` a multiple of the query block, `N = T /
+    query_block`, `M = T / key_block`. Blocks from the query block on hold −1; the first blocks and
+    the local ones before it, which are always kept, +∞.
     """
     (B, H, T, _), G, s = q.shape, k.shape[1], settings
     R, N, M = H // G, T // s.query_block, T // s.key_block
     starts = torch.arange(N, device=q.device) * s.query_block
-    rows = (starts[:, None] - torch.arange(s.samples, device=q.device) * s.stride).clamp_min(0)  # (N, samples)
+    # (N, samples)
+    rows = (starts[:, None] - torch.arange(s.samples, device=q.device) * s.stride).clamp_min(0)
     sampled = q.unflatten(1, (G, R))[:, :, :, rows.flatten()].unflatten(3, (N, s.samples)) * scale
-    sampled = sampled.permute(0, 1, 3, 2, 4, 5).flatten(3, 4)  # (B, G, N, R·samples, D): rows that are averaged lie together
+    # (B, G, N, R·samples, D): rows that are averaged lie together
+    sampled = sampled.permute(0, 1, 3, 2, 4, 5).flatten(3, 4)
     mass = q.new_full((B, G, N, M), -1.0)
-    for begin in range(0, N, chunk):  # keys after a chunk are never touched: half the products, and buffers that fit a cache
+    # keys after a chunk are never touched: half the products, and buffers that fit a cache
+    for begin in range(0, N, chunk):
         end = min(N, begin + chunk)
         seen = (end - 1) * s.query_block + s.key_block
         x = sampled[:, :, begin:end].flatten(2, 3)
         scores = (x @ k[:, :, :seen].transpose(2, 3)).view(B, G, end - begin, R, s.samples, seen)
-        near = max(0, begin * s.query_block - s.reach)  # every sampled row of the chunk sees the keys before
-        later = torch.arange(near, seen, device=q.device) > rows[begin:end, None, :, None]  # (n, 1, samples, seen − near)
+        # every sampled row of the chunk sees the keys before
+        near = max(0, begin * s.query_block - s.reach)
+        # (n, 1, samples, seen − near)
+        later = torch.arange(near, seen, device=q.device) > rows[begin:end, None, :, None]
         scores[..., near:].masked_fill_(later, -torch.inf)
-        pattern = torch.softmax(scores, -1).flatten(3, 4).sum(3).unflatten(3, (-1, s.key_block))  # (B, G, n, M', key_block)
-        mass[:, :, begin:end, : seen // s.key_block] = sum(pattern.unbind(4)) / (R * s.samples * s.key_block)
+        # (B, G, n, M', key_block)
+        pattern = torch.softmax(scores, -1).flatten(3, 4).sum(3).unflatten(3, (-1, s.key_block))
+        mass[:, :, begin:end, : seen // s.key_block] = sum(pattern.unbind(4)) / (
+            R * s.samples * s.key_block
+        )
     blocks = torch.arange(M, device=q.device) * s.key_block
     mass.masked_fill_((blocks < s.first) | (blocks >= starts[:, None] - s.local), torch.inf)
     return mass.masked_fill_(blocks >= starts[:, None], -1.0)
@@ -107,7 +134,8 @@ def select(mass: Tensor, settings: BlockSettings) -> list[Batch]:
     B, G, N, M = mass.shape
     bar = mass.new_tensor(settings.thresholds).view(1, G, 1, 1)
     wanted = (mass >= bar).sum(3)  # (B, G, N)
-    # Rounded up, coarser for long lists (never by more than an eighth or one step), and never beyond what there is.
+    # Rounded up, coarser for long lists (never by more than an eighth or one step), and never
+    # beyond what there is.
     step = torch.full_like(wanted, settings.round_to)
     while bool((coarser := step * 16 <= wanted).any()):
         step = torch.where(coarser, step * 2, step)
@@ -117,12 +145,18 @@ def select(mass: Tensor, settings: BlockSettings) -> list[Batch]:
     for count in counts.unique().tolist():
         units = (counts == count).nonzero()[:, 0]
         if count:
-            batches.append(Batch(units, flat[units].topk(count, sorted=False).indices.sort().values))
+            batches.append(
+                Batch(units, flat[units].topk(count, sorted=False).indices.sort().values)
+            )
     return batches
 
 
-def kept_pairs(batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings) -> Tensor:
-    """Past pairs that are attended by each query head of key-value head `g`, summed over inputs, `(G,)`."""
+def kept_pairs(
+    batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings
+) -> Tensor:
+    """Past pairs that are attended by each query head of key-value head `g`, summed over inputs,
+    `(G,)`.
+    """
     B, G, N = shape
     total = torch.zeros(G)
     for batch in batches:
@@ -131,22 +165,37 @@ def kept_pairs(batches: list[Batch], shape: tuple[int, int, int], settings: Bloc
     return total * settings.query_block * settings.key_block
 
 
-def attended_pairs(batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings) -> Tensor:
-    """What each query head of key-value head `g` works on, in pairs, summed over inputs, `(G,)`: the kept past, the block's
-    own keys up to each query, `T · query_block / 2`, and the sampled rows at half a pair, since they meet no values."""
+def attended_pairs(
+    batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings
+) -> Tensor:
+    """What each query head of key-value head `g` works on, in pairs, summed over inputs, `(G,)`:
+    the kept past, the block's own keys up to each query, `T · query_block / 2`, and the sampled
+    rows at half a pair, since they meet no values.
+    """
     B, _, N = shape
     T = N * settings.query_block
-    own, sampled = B * T * settings.query_block / 2, B * T * T / 2 * settings.samples / settings.query_block / 2
+    own, sampled = (
+        B * T * settings.query_block / 2,
+        B * T * T / 2 * settings.samples / settings.query_block / 2,
+    )
     return kept_pairs(batches, shape, settings) + own + sampled
 
 
-def dense_mask(batches: list[Batch], shape: tuple[int, int, int, int], settings: BlockSettings) -> Tensor:
-    """The pairs that are attended, `(B, G, T, T)` bool: kept past blocks, and the query block's own keys causally."""
+def dense_mask(
+    batches: list[Batch], shape: tuple[int, int, int, int], settings: BlockSettings
+) -> Tensor:
+    """The pairs that are attended, `(B, G, T, T)` bool: kept past blocks, and the query block's own
+    keys causally.
+    """
     B, G, N, M = shape
     keep = torch.zeros(B * G * N, M, dtype=torch.bool)
     for batch in batches:
         keep[batch.units.cpu()] = keep[batch.units.cpu()].scatter(1, batch.blocks.cpu(), True)
-    past = keep.view(B, G, N, M).repeat_interleave(settings.query_block, 2).repeat_interleave(settings.key_block, 3)
+    past = (
+        keep.view(B, G, N, M)
+        .repeat_interleave(settings.query_block, 2)
+        .repeat_interleave(settings.key_block, 3)
+    )
     i = torch.arange(N * settings.query_block)
     own = i[None] >= i[:, None] // settings.query_block * settings.query_block
     return (past | own) & (i[None] <= i[:, None])

@@ -2,14 +2,14 @@
 
     out_i = Σ_{j ∈ P(I) ∪ I≤i} softmax(q_i·k_j/√d) v_j
 
-with the past keys `P(I)` chosen for the whole query block I by `block_selection`, and the block's own keys up to i. The two
-parts are ordinary attentions, joined through their log-sum-exp:
+with the past keys `P(I)` chosen for the whole query block I by `block_selection`, and the block's
+own keys up to i. The two parts are ordinary attentions, joined through their log-sum-exp:
 
     out = (1−w) o_own + w o_past,   w = σ(ℓ_past − ℓ_own).
 
-Three forms of one mechanism: `reference` (dense, masked, short), `plain` (gathers kept keys, batches of equal
-counts through the library's own attention) and `flex` (compiled `flex_attention`). All heads of a key-value head share a
-selection, so that gathered keys serve `R · query_block` rows.
+Three forms of one mechanism: `reference` (dense, masked, short), `plain` (gathers kept keys,
+batches of equal counts through the library's own attention) and `flex` (compiled `flex_attention`).
+All heads of a key-value head share a selection, so that gathered keys serve `R · query_block` rows.
 """
 
 from __future__ import annotations
@@ -23,23 +23,47 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..errors import EigenlensError
-from .block_selection import Batch, BlockSettings, attended_pairs, block_mass, dense_mask, kept_pairs, select
+from .block_selection import (
+    Batch,
+    BlockSettings,
+    attended_pairs,
+    block_mass,
+    dense_mask,
+    kept_pairs,
+    select,
+)
 
-__all__ = ["Batch", "BlockSettings", "block_attention", "choose", "cost", "flex", "kept_pairs", "plain", "reference"]
+__all__ = [
+    "Batch",
+    "BlockSettings",
+    "block_attention",
+    "choose",
+    "cost",
+    "flex",
+    "kept_pairs",
+    "plain",
+    "reference",
+]
 
-GATHERED = 4_000_000  # numbers gathered at once: larger fresh tensors cost more in page faults than they save in calls
+# numbers gathered at once: larger fresh tensors cost more in page faults than they save in calls
+GATHERED = 4_000_000
 
 
 def block_attention(
-    q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    settings: BlockSettings,
+    scale: float | None = None,
     form: Literal["plain", "flex", "reference"] = "plain",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Causal attention of `q (B,H,T,D)` over `k (B,G,T,D)`, `v (B,G,T,E)`: `(B, H, T, E)`.
 
-    Key-value heads with threshold 0 attend densely, as do inputs of at most four query blocks and decoding
-    steps (fewer queries than keys), where there is nothing to save. Padded inputs are not for this function: it knows no
-    mask, and `BlockPlan` hands calls with one to torch's attention. The plain form is the default: compiled
-    `flex_attention` skips only tiles without a kept key, and single keys leave few of those.
+    Key-value heads with threshold 0 attend densely, as do inputs of at most four query blocks and
+    decoding steps (fewer queries than keys), where there is nothing to save. Padded inputs are not
+    for this function: it knows no mask, and `BlockPlan` hands calls with one to torch's attention.
+    The plain form is the default: compiled `flex_attention` skips only tiles without a kept key,
+    and single keys leave few of those.
     """
     (B, H, T, D), G = q.shape, k.shape[1]
     if len(settings.thresholds) != G:
@@ -54,15 +78,21 @@ def block_attention(
     grouped = q.unflatten(1, (G, H // G))
     for heads, dense in ((sparse, False), ([g for g in range(G) if g not in sparse], True)):
         x, y, z = grouped[:, heads].flatten(1, 2), k[:, heads], v[:, heads]
-        part = exact(x, y, z, scale) if dense else _sparse(x, y, z, settings.of_heads(heads), scale, form)
+        part = (
+            exact(x, y, z, scale)
+            if dense
+            else _sparse(x, y, z, settings.of_heads(heads), scale, form)
+        )
         out[:, heads] = part.unflatten(1, (len(heads), -1))
     return out.flatten(1, 2)
 
 
 def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> Tensor:
-    """The work of `block_attention` on these queries and keys as a share of causal attention, `T²/2` pairs, `(H,)`.
+    """The work of `block_attention` on these queries and keys as a share of causal attention,
+    `T²/2` pairs, `(H,)`.
 
-    Counted from the selection that is made here, with it and with the zeros that fill the last block; 1 for dense heads.
+    Counted from the selection that is made here, with it and with the zeros that fill the last
+    block; 1 for dense heads.
     """
     (B, H, T, _), G = q.shape, k.shape[1]
     shares = torch.ones(G, dtype=torch.float64)
@@ -84,10 +114,14 @@ def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Causal attention of the library; queries are the last ones where there are fewer than keys."""
+    """Causal attention of the library; queries are the last ones where there are fewer than
+    keys.
+    """
     T, S = q.shape[2], k.shape[2]
     mask = None if T in (1, S) else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
-    return scaled_dot_product_attention(q, k, v, mask, is_causal=T == S and T > 1, scale=scale, enable_gqa=True)
+    return scaled_dot_product_attention(
+        q, k, v, mask, is_causal=T == S and T > 1, scale=scale, enable_gqa=True
+    )
 
 
 def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[Batch]:
@@ -95,7 +129,9 @@ def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[
     return select(block_mass(q, k, settings, scale), settings)
 
 
-def _sparse(q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float, form: str) -> Tensor:
+def _sparse(
+    q: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float, form: str
+) -> Tensor:
     T = q.shape[2]
     q, k, v = _filled(settings, q, k, v)
     attend = {"plain": plain, "flex": flex, "reference": reference}[form]
@@ -108,7 +144,9 @@ def _filled(settings: BlockSettings, *given: Tensor) -> tuple[Tensor, ...]:
     return tuple(pad(x, (0, 0, 0, short)) for x in given) if short else given
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+) -> Tensor:
     """The dense masked formula, for comparison."""
     (B, H, T, _), G = q.shape, k.shape[1]
     mask = dense_mask(batches, (B, G, T // settings.query_block, T // settings.key_block), settings)
@@ -117,11 +155,17 @@ def reference(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: B
     return (pattern @ v[:, :, None]).flatten(1, 2)
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
+def plain(
+    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+) -> Tensor:
     """Kept keys gathered; every query block of a batch meets its own keys in one call."""
     (B, H, T, D), G, E, s = q.shape, k.shape[1], v.shape[3], settings
     R, N = H // G, T // s.query_block
-    rows = q.view(B, G, R, N, s.query_block, D) if q.is_contiguous() else q.reshape(B, G, R, N, s.query_block, D)
+    rows = (
+        q.view(B, G, R, N, s.query_block, D)
+        if q.is_contiguous()
+        else q.reshape(B, G, R, N, s.query_block, D)
+    )
     units = rows.transpose(2, 3).reshape(B * G * N, R * s.query_block, D)
     out, mass = _own(units, k, v, s, scale)  # (U, R·block, E), (U, R·block)
     keys = k.reshape(B * G * T // s.key_block, s.key_block * D)
@@ -139,8 +183,12 @@ def plain(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: Block
     return out.view(B, G, N, R, s.query_block, E).transpose(2, 3).reshape(B, H, T, E)
 
 
-def _own(units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float) -> tuple[Tensor, Tensor]:
-    """Every query block over its own keys, causally; `units (U, R·block, D)`, one row of heads after the other."""
+def _own(
+    units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Every query block over its own keys, causally; `units (U, R·block, D)`, one row of heads
+    after the other.
+    """
     U, block = len(units), settings.query_block
     q = units.unflatten(1, (-1, block))  # (U, R, block, D)
     R = q.shape[1]
@@ -149,14 +197,20 @@ def _own(units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: fl
     return out.flatten(1, 2), mass.flatten(1, 2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
-    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its scores, `(U, R, P)`."""
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its
+    scores, `(U, R, P)`.
+    """
     if (
         q.device.type == "cpu"
         and q.shape[3] == v.shape[3]
         and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)))
     ):
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, is_causal=causal, scale=scale)
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, is_causal=causal, scale=scale
+        )
     scores = q @ k.transpose(2, 3) * scale
     if causal:
         later = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu(1)
@@ -172,27 +226,37 @@ def _compiled() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def flex(q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float) -> Tensor:
-    """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile masked one by one."""
+def flex(
+    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+) -> Tensor:
+    """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile
+    masked one by one.
+    """
     from torch.nn.attention.flex_attention import create_block_mask
 
     (B, H, T, _), G = q.shape, k.shape[1]
-    mask = dense_mask(batches, (B, G, T // settings.query_block, T // settings.key_block), settings).to(q.device)
+    mask = dense_mask(
+        batches, (B, G, T // settings.query_block, T // settings.key_block), settings
+    ).to(q.device)
     R = H // G
 
     def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return mask[b, h // R, i, j]
 
-    tiles = create_block_mask(allowed, B, H, T, T, device=str(q.device), BLOCK_SIZE=settings.query_block)
+    tiles = create_block_mask(
+        allowed, B, H, T, T, device=str(q.device), BLOCK_SIZE=settings.query_block
+    )
     return _compiled()(q, k, v, block_mask=tiles, scale=scale, enable_gqa=R > 1)
 
 
 def cost(n: int, d: int, settings: BlockSettings, share: float, group: int = 1) -> float:
-    """Multiply-adds of one query head over `n` tokens with width `d`, selection included; dense causal is `n² d`.
+    """Multiply-adds of one query head over `n` tokens with width `d`, selection included; dense
+    causal is `n² d`.
 
-    `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples` rows a query block
-    against the past, for each head: `(samples / query_block) · n²/2 · d`, plus one addition for each of these
-    scores (the mean over rows and blocks; shared by the `group` heads of a key-value head from there on).
+    `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples`
+    rows a query block against the past, for each head: `(samples / query_block) · n²/2 · d`, plus
+    one addition for each of these scores (the mean over rows and blocks; shared by the `group`
+    heads of a key-value head from there on).
     """
     pairs = n * n / 2
     sampled = settings.samples / settings.query_block * pairs

@@ -1,4 +1,6 @@
-"""ConvAttention of Multiformer (arXiv 2205.07100): a strided convolution of keys and values, then ordinary attention."""
+"""ConvAttention of Multiformer (arXiv 2205.07100): a strided convolution of keys and values, then
+ordinary attention.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,21 @@ class ConvSettings:
         if self.kernel < 1 or self.stride < 1:
             raise EigenlensError(f"kernel and stride of convolved attention are at least 1: {self}")
         if self.kernel > LARGEST:
-            raise EigenlensError(f"a kernel of convolved attention has at most {LARGEST} tokens, not {self.kernel}")
+            raise EigenlensError(
+                f"a kernel of convolved attention has at most {LARGEST} tokens, not {self.kernel}"
+            )
 
 
 @mechanism("conv", letter="C")
 class Conv(Mechanism):
-    """`A = softmax(Q (C_k K)ᵀ/√d) C_v` with strided convolutions `C_k, C_v (H, ⌈S/s⌉, S)` along the tokens.
+    """`A = softmax(Q (C_k K)ᵀ/√d) C_v` with strided convolutions `C_k, C_v (H, ⌈S/s⌉, S)` along the
+    tokens.
 
-    Every head has one kernel of w numbers for its keys and one for its values, which all features share; so A is a matrix of
-    tokens. Both start as a mean over the kernel. Shortened key j is centred on token `js`: 100 tokens become 50 for s = 2.
-    Under a causal mask it covers tokens `js−w+1 … js` and is seen by queries from `js` on. Tokens beyond the edges and
-    padding count as zeros; a shortened key of nothing else is masked.
+    Every head has one kernel of w numbers for its keys and one for its values, which all features
+    share; so A is a matrix of tokens. Both start as a mean over the kernel. Shortened key j is
+    centred on token `js`: 100 tokens become 50 for s = 2. Under a causal mask it covers tokens
+    `js−w+1 … js` and is seen by queries from `js` on. Tokens beyond the edges and padding count as
+    zeros; a shortened key of nothing else is masked.
 
     >>> make("conv", Shape(heads=4), kernel=5, stride=2)(q, k, v).shape  # (B, 4, T, E)
     """
@@ -56,13 +62,21 @@ class Conv(Mechanism):
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
         w, S = self.settings.kernel, k.shape[2]
         tokens, centres = torch.arange(S, device=k.device), self._centres(k)
-        at = tokens - centres[:, None] + self._before(given.causal)  # which number of the kernel token t meets: (n, S)
+        # which number of the kernel token t meets: (n, S)
+        at = tokens - centres[:, None] + self._before(given.causal)
         covered = (at >= 0) & (at < w)
-        C_k, C_v = (x[:, at.clamp(0, w - 1)] * covered for x in (self.keys, self.values))  # (H, n, S)
-        stands = torch.ones(1, S, device=k.device, dtype=torch.bool) if given.keys is None else given.keys
+        # (H, n, S)
+        C_k, C_v = (x[:, at.clamp(0, w - 1)] * covered for x in (self.keys, self.values))
+        stands = (
+            torch.ones(1, S, device=k.device, dtype=torch.bool)
+            if given.keys is None
+            else given.keys
+        )
         C_k, C_v = (x * stands[:, None, None, :] for x in (C_k, C_v))  # (B or 1, H, n, S)
         scores = q @ (C_k @ k).transpose(2, 3) * given.scale  # (B, H, T, n)
-        scores = scores.masked_fill(~(covered & stands[:, None]).any(2)[:, None, None, :], -torch.inf)
+        scores = scores.masked_fill(
+            ~(covered & stands[:, None]).any(2)[:, None, None, :], -torch.inf
+        )
         if given.causal:
             queries = torch.arange(S - q.shape[2], S, device=q.device)
             scores = scores.masked_fill(centres > queries[:, None], -torch.inf)
@@ -75,7 +89,10 @@ class Conv(Mechanism):
             k, v = k.masked_fill(~stands, 0.0), v.masked_fill(~stands, 0.0)
             ones = torch.ones(1, self.settings.kernel, device=k.device, dtype=k.dtype)
             keys = self._shortened(stands.to(k.dtype), ones, given.causal)[:, 0, :, 0] > 0  # (B, n)
-        k, v = self._shortened(k, self.keys, given.causal), self._shortened(v, self.values, given.causal)
+        k, v = (
+            self._shortened(k, self.keys, given.causal),
+            self._shortened(v, self.values, given.causal),
+        )
         pairs = None
         if given.causal:
             centres = torch.arange(k.shape[2], device=k.device) * self.settings.stride
@@ -83,7 +100,9 @@ class Conv(Mechanism):
         return attend(q, k, v, Given(given.scale, keys=keys, pairs=pairs))
 
     def _shortened(self, x: Tensor, kernel: Tensor, causal: bool) -> Tensor:
-        """`C x`: (B, H, S, d) → (B, H, n, d), a strided slice of the tokens for each number of the kernel (H, w)."""
+        """`C x`: (B, H, S, d) → (B, H, n, d), a strided slice of the tokens for each number of the
+        kernel (H, w).
+        """
         w, s, n = self.settings.kernel, self.settings.stride, len(self._centres(x))
         before = self._before(causal)
         after = max(0, (n - 1) * s - before + w - x.shape[2])

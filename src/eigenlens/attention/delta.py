@@ -1,12 +1,17 @@
-"""Three recurrences with one state matrix a head, which read from the stream how much to forget and to write.
+"""Three recurrences with one state matrix a head, which read from the stream how much to forget and
+to write.
 
-    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ            DeltaNet, arXiv 2406.06484
-    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                               arXiv 2312.06635, with one decay a head
-    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        Gated DeltaNet, arXiv 2412.06464
+    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ            DeltaNet, arXiv
+    2406.06484
+    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                               arXiv 2312.06635, with
+    one decay a head
+    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        Gated DeltaNet, arXiv
+    2412.06464
 
-with `o_t = S_t q_t`, queries and keys of length one (so that erasing contracts and outputs do not grow with the width; the
-scale of the call is not used), `β_t = σ(w_β·x_t)` and `α_t = exp(−a softplus(w_α·x_t + b))` for every head. They are causal.
-A token at padding neither decays nor writes: α = 1, β = 0.
+with `o_t = S_t q_t`, queries and keys of length one (so that erasing contracts and outputs do not
+grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and `α_t = exp(−a
+softplus(w_α·x_t + b))` for every head. They are causal. A token at padding neither decays nor
+writes: α = 1, β = 0.
 """
 
 from __future__ import annotations
@@ -27,7 +32,9 @@ from .registry import mechanism
 
 @dataclass(frozen=True)
 class RecurrenceSettings:
-    """`chunk`: so many tokens are worked on in one product; it changes the cost, and not the output."""
+    """`chunk`: so many tokens are worked on in one product; it changes the cost, and not the
+    output.
+    """
 
     chunk: int = 32
 
@@ -37,7 +44,9 @@ class RecurrenceSettings:
 
 
 class Recurrence(Mechanism):
-    """What the three have in common; `gated` ones decay, `erasing` ones have a strength of writing."""
+    """What the three have in common; `gated` ones decay, `erasing` ones have a strength of
+    writing.
+    """
 
     Settings = RecurrenceSettings
     directions = ("causal",)
@@ -47,14 +56,17 @@ class Recurrence(Mechanism):
     gated: ClassVar[bool]
     erasing: ClassVar[bool]
 
-    def __init__(self, settings: RecurrenceSettings | None = None, shape: Shape | None = None) -> None:
+    def __init__(
+        self, settings: RecurrenceSettings | None = None, shape: Shape | None = None
+    ) -> None:
         super().__init__(settings, shape)
         heads, width = self.shape.heads, self.shape.need(self.name, "width")
         if self.erasing:
             self.write = nn.Parameter(torch.randn(heads, width) * width**-0.5)  # w_β
         if self.gated:
             self.forget = nn.Parameter(torch.randn(heads, width) * width**-0.5)  # w_α
-            # At w_α = 0 the heads begin with 1 − α from 0.001 to 0.1: memories of a thousand tokens down to ten.
+            # At w_α = 0 the heads begin with 1 − α from 0.001 to 0.1: memories of a thousand tokens
+            # down to ten.
             rates = torch.logspace(-3, -1, heads)
             self.bias = nn.Parameter(rates.expm1().log())  # b, so that softplus(b) is the rate
             self.log_rate = nn.Parameter(torch.zeros(heads))  # log a
@@ -64,17 +76,26 @@ class Recurrence(Mechanism):
         alpha = beta = None
         if self.gated:
             asked = F.linear(x, self.forget, self.bias).transpose(1, 2)  # (B, H, T)
-            # softplus by logaddexp: compiled, torch is mistaken about the strides of softplus' own gradient.
-            alpha = (-self.log_rate.exp()[:, None] * torch.logaddexp(asked, torch.zeros_like(asked))).exp()
+            # softplus by logaddexp: compiled, torch is mistaken about the strides of softplus' own
+            # gradient.
+            alpha = (
+                -self.log_rate.exp()[:, None] * torch.logaddexp(asked, torch.zeros_like(asked))
+            ).exp()
         if self.erasing:
             beta = F.linear(x, self.write).sigmoid().transpose(1, 2)
         if keys is not None:
             alpha = None if alpha is None else alpha.masked_fill(~keys[:, None], 1.0)
-            beta = keys[:, None].to(x.dtype).expand(-1, self.shape.heads, -1) if beta is None else beta * keys[:, None]
+            beta = (
+                keys[:, None].to(x.dtype).expand(-1, self.shape.heads, -1)
+                if beta is None
+                else beta * keys[:, None]
+            )
         return alpha, beta
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`: the recurrence itself, with unit vectors for values."""
+        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`: the recurrence itself, with
+        unit vectors for values.
+        """
         q, k, alpha, beta = self._read(q, k, given)
         one = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
         return recurrent(q, k, one.expand(*k.shape[:2], -1, -1), alpha, beta, self.erasing)
@@ -84,21 +105,28 @@ class Recurrence(Mechanism):
         return chunked(q, k, v, alpha, beta, self.erasing, self.settings.chunk)
 
     def cost(self, n: int, d: int) -> int:
-        """Per token with chunks of c: `cd` for every product of a chunk's pairs, `d²` for every one with the state.
+        """Per token with chunks of c: `cd` for every product of a chunk's pairs, `d²` for every one
+        with the state.
 
-        With erasing 6 of the first, `c²/2` for the solve, 3 of the second and `d³/c` to carry the state on; else 2 and 2.
-        Reading the stream of width C is `C` for α and for β.
+        With erasing 6 of the first, `c²/2` for the solve, 3 of the second and `d³/c` to carry the
+        state on; else 2 and 2. Reading the stream of width C is `C` for α and for β.
         """
         c = min(self.settings.chunk, n)
-        a_token = 6 * c * d + c * c // 2 + 3 * d * d + d**3 // c if self.erasing else 2 * c * d + 2 * d * d
+        a_token = (
+            6 * c * d + c * c // 2 + 3 * d * d + d**3 // c
+            if self.erasing
+            else 2 * c * d + 2 * d * d
+        )
         return n * (a_token + (self.gated + self.erasing) * (self.shape.width or 0))
 
-    def _read(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def _read(
+        self, q: Tensor, k: Tensor, given: Given
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Queries and keys of length one, α and β."""
         if q.shape[2] != k.shape[2]:
             raise EigenlensError(
-                f"{self.name} reads the stream of every key: {q.shape[2]} queries of {k.shape[2]} keys cannot be attended to; "
-                "give the whole sequence"
+                f"{self.name} reads the stream of every key: {q.shape[2]} queries of {k.shape[2]}"
+                " keys cannot be attended to; give the whole sequence"
             )
         assert given.x is not None  # the call was checked
         return F.normalize(q, dim=3), F.normalize(k, dim=3), *self.gates(given.x, given.keys)
@@ -106,9 +134,11 @@ class Recurrence(Mechanism):
 
 @mechanism("delta", letter="N")
 class Delta(Recurrence):
-    """`S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: what a key held is replaced (DeltaNet).
+    """`S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: what a key held is
+    replaced (DeltaNet).
 
-    >>> Delta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape  # (B, 4, T, E), of x (B, T, 64)
+    >>> Delta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
+    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = False, True
@@ -116,9 +146,11 @@ class Delta(Recurrence):
 
 @mechanism("gated-linear", letter="G")
 class GatedLinear(Recurrence):
-    """`S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`: what was written fades, by one factor a head and token.
+    """`S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`: what was written fades, by one factor a head
+    and token.
 
-    >>> GatedLinear(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape  # (B, 4, T, E), of x (B, T, 64)
+    >>> GatedLinear(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
+    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, False
@@ -128,7 +160,8 @@ class GatedLinear(Recurrence):
 class GatedDelta(Recurrence):
     """`S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: both (Gated DeltaNet).
 
-    >>> GatedDelta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape  # (B, 4, T, E), of x (B, T, 64)
+    >>> GatedDelta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
+    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, True

@@ -2,17 +2,21 @@
 
     S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ,      o_t = S_t q_t
 
-α = 1 is the delta rule of DeltaNet (arXiv 2406.06484); without the erasing factor `I − β k kᵀ` it is gated linear attention
-(arXiv 2312.06635), here with one decay a head and token; with both it is Gated DeltaNet (arXiv 2412.06464).
+α = 1 is the delta rule of DeltaNet (arXiv 2406.06484); without the erasing factor `I − β k kᵀ` it
+is gated linear attention (arXiv 2312.06635), here with one decay a head and token; with both it is
+Gated DeltaNet (arXiv 2412.06464).
 
-`recurrent` is that loop. `chunked` gives the same from products of matrices. With `H = Sᵀ`, `g_t = α_1 ⋯ α_t` within a chunk
-that begins at H₀ and `Γ_tj = g_t / g_j`, the state is what is left of H₀ and of one row u_j for every token,
+`recurrent` is that loop. `chunked` gives the same from products of matrices. With `H = Sᵀ`, `g_t =
+α_1 ⋯ α_t` within a chunk that begins at H₀ and `Γ_tj = g_t / g_j`, the state is what is left of H₀
+and of one row u_j for every token,
 
-    H_t = g_t H₀ + Σ_{j≤t} Γ_tj k_j u_jᵀ,      (I + L) U = diag(β) (V − diag(g) K H₀),      L_tj = β_t Γ_tj k_t·k_j  (j < t)
+    H_t = g_t H₀ + Σ_{j≤t} Γ_tj k_j u_jᵀ,      (I + L) U = diag(β) (V − diag(g) K H₀),      L_tj =
+    β_t Γ_tj k_t·k_j  (j < t)
 
-so that with `Z = (I + L)⁻¹ diag(β)`, `Y = Z V` and `W = Z diag(g) K`, all known before any state is, `U = Y − W H₀`. What is
-left to do one chunk after the other is `H ← M H + N`, with `M = g_c I − K̃ᵀ W`, `N = K̃ᵀ Y` and `K̃ = diag(Γ_c) K`, Γ_c the last
-row of Γ. Pairs are kept as (key, query): sums along the last axis are several times faster than along the one before.
+so that with `Z = (I + L)⁻¹ diag(β)`, `Y = Z V` and `W = Z diag(g) K`, all known before any state
+is, `U = Y − W H₀`. What is left to do one chunk after the other is `H ← M H + N`, with `M = g_c I −
+K̃ᵀ W`, `N = K̃ᵀ Y` and `K̃ = diag(Γ_c) K`, Γ_c the last row of Γ. Pairs are kept as (key, query):
+sums along the last axis are several times faster than along the one before.
 """
 
 from __future__ import annotations
@@ -26,16 +30,24 @@ TOGETHER = 4096
 
 
 def recurrent(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor | None = None, beta: Tensor | None = None, erase: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alpha: Tensor | None = None,
+    beta: Tensor | None = None,
+    erase: bool = True,
 ) -> Tensor:
-    """The formula, token by token: `q, k (B,H,T,D)`, `v (B,H,T,E)`, `alpha, beta (B,H,T)` → `(B, H, T, E)`.
+    """The formula, token by token: `q, k (B,H,T,D)`, `v (B,H,T,E)`, `alpha, beta (B,H,T)` → `(B, H,
+    T, E)`.
 
-    No `alpha` is no decay, no `beta` writes at strength one, and without `erase` the factor `I − β k kᵀ` is left out.
+    No `alpha` is no decay, no `beta` writes at strength one, and without `erase` the factor `I − β
+    k kᵀ` is left out.
     """
     S = q.new_zeros(*v.shape[:2], v.shape[3], q.shape[3])  # (B, H, E, D)
     out = []
     for t in range(q.shape[2]):
-        q_t, k_t, v_t = q[:, :, t, :, None], k[:, :, t, :, None], v[:, :, t, :, None]  # (B, H, D, 1), (B, H, E, 1)
+        # (B, H, D, 1), (B, H, E, 1)
+        q_t, k_t, v_t = q[:, :, t, :, None], k[:, :, t, :, None], v[:, :, t, :, None]
         written = v_t
         if alpha is not None:
             S = alpha[:, :, t, None, None] * S
@@ -49,19 +61,26 @@ def recurrent(
 
 
 def chunked(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor | None = None, beta: Tensor | None = None, erase: bool = True,
-    chunk: int = 32, before: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alpha: Tensor | None = None,
+    beta: Tensor | None = None,
+    erase: bool = True,
+    chunk: int = 32,
+    before: Tensor | None = None,
+) -> Tensor:
     """The same as `recurrent`, in chunks of so many tokens: linear in T, and few large products.
 
-    Keys should have at most length one, so that erasing contracts. Half precision is computed in single. `before`
-    `(B, H, D, E)` is the state `Sᵀ` that the first token finds, else zero.
+    Keys should have at most length one, so that erasing contracts. Half precision is computed in
+    single. `before` `(B, H, D, E)` is the state `Sᵀ` that the first token finds, else zero.
     """
     (B, H, T, D), E, kind = q.shape, v.shape[3], v.dtype
     chunk = min(chunk, T)
     short = -T % chunk
     q, k, v = (_chunks(t, short, chunk) for t in (q, k, v))  # (N, B·H, c, D)
-    alpha = None if alpha is None else _chunks(alpha, short, chunk, 1.0)  # (N, B·H, c): padding decays nothing
+    # (N, B·H, c): padding decays nothing
+    alpha = None if alpha is None else _chunks(alpha, short, chunk, 1.0)
     beta = None if beta is None else _chunks(beta, short, chunk)
     N, step = q.shape[0], max(1, TOGETHER // (B * H * chunk))
     state = q.new_zeros(B * H, D, E) if before is None else before.reshape(B * H, D, E).to(q.dtype)
@@ -84,9 +103,17 @@ def _chunks(t: Tensor, short: int, chunk: int, fill: float = 0.0) -> Tensor:
 
 
 def _some(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor | None, beta: Tensor | None, state: Tensor, erase: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alpha: Tensor | None,
+    beta: Tensor | None,
+    state: Tensor,
+    erase: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The outputs `(B·H, N, c, E)` of N chunks `q, k (N·B·H, c, D)` that begin at `state (B·H, D, E)`, and the state behind."""
+    """The outputs `(B·H, N, c, E)` of N chunks `q, k (N·B·H, c, D)` that begin at `state (B·H, D,
+    E)`, and the state behind.
+    """
     (many, c, D), heads = q.shape, len(state)
     pairs = k @ q.mT  # (N·B·H, c keys, c queries)
     last, first, kept = k.mT, q, k.new_ones(many, 1, 1)  # K̃ᵀ, diag(g) Q, g_c
@@ -97,18 +124,22 @@ def _some(
         g = gamma[:, :1].mT * alpha[:, :1, None]  # (N·B·H, c, 1)
         pairs, last, first, kept = pairs * gamma, last * gamma[:, None, :, -1], g * q, g[:, -1:]
     if erase:
-        L = k @ (k if beta is None else beta[..., None] * k).mT  # above the diagonal Lᵀ; the rest is not read
+        # above the diagonal Lᵀ; the rest is not read
+        L = k @ (k if beta is None else beta[..., None] * k).mT
         L = L if alpha is None else L * gamma
         one = torch.eye(c, dtype=k.dtype, device=k.device)
-        Z = torch.linalg.solve_triangular(L, one, upper=True, left=False, unitriangular=True)  # of the solves the fastest
+        # of the solves the fastest
+        Z = torch.linalg.solve_triangular(L, one, upper=True, left=False, unitriangular=True)
         Z = (Z if beta is None else beta[..., None] * Z).mT
         Y, W = Z @ v, Z @ (k if alpha is None else g * k)
-        M = torch.baddbmm(kept * torch.eye(D, dtype=k.dtype, device=k.device), last, W, alpha=-1)  # (N·B·H, D, D)
+        # (N·B·H, D, D)
+        M = torch.baddbmm(kept * torch.eye(D, dtype=k.dtype, device=k.device), last, W, alpha=-1)
         first = torch.baddbmm(first, pairs.mT, W, alpha=-1)
     else:
         Y = v if beta is None else beta[..., None] * v
     states = []
-    for new, by in zip((last @ Y).split(heads), (M if erase else kept).split(heads)):  # (B·H, D, E), (B·H, D, D) or (B·H, 1, 1)
+    # (B·H, D, E), (B·H, D, D) or (B·H, 1, 1)
+    for new, by in zip((last @ Y).split(heads), (M if erase else kept).split(heads)):
         states.append(state)
         state = torch.baddbmm(new, by, state) if erase else torch.addcmul(new, by, state)
     out = torch.baddbmm(pairs.mT @ Y, first, torch.cat(states))
@@ -118,7 +149,8 @@ def _some(
 def _decays(alpha: Tensor) -> Tensor:
     """`Γ_tj = α_{j+1} ⋯ α_t` at (j, t) for j ≤ t, zero elsewhere: (…, c) → (…, c, c).
 
-    Logarithms are summed from j on, not subtracted from each other: strong decays before j would drown the weak behind it.
+    Logarithms are summed from j on, not subtracted from each other: strong decays before j would
+    drown the weak behind it.
     """
     c = alpha.shape[-1]
     logs = alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()

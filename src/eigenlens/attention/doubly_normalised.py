@@ -1,9 +1,11 @@
-"""Attention that does not explain keys away: scores are normalised over the queries before they are over the keys.
+"""Attention that does not explain keys away: scores are normalised over the queries before they are
+over the keys.
 
-Under softmax a key that no query favours gets no weight at all. Normalised over queries first, each key has a weight of 1 to
-spend, and keeps at least 1/S of it in the end (arXiv 2009.14308). The step over queries lets every output depend on all
-queries, so that none of these can be causal; nor do they take other masks of pairs, which may hide a causal one.
-Padding is left out on both sides: keys of padding get no weight, queries of padding spend none and give zero.
+Under softmax a key that no query favours gets no weight at all. Normalised over queries first, each
+key has a weight of 1 to spend, and keeps at least 1/S of it in the end (arXiv 2009.14308). The step
+over queries lets every output depend on all queries, so that none of these can be causal; nor do
+they take other masks of pairs, which may hide a causal one. Padding is left out on both sides: keys
+of padding get no weight, queries of padding spend none and give zero.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ BLOCK = 256
 class DoublyNormalised(Mechanism):
     """`ξ_ij = e^{s_ij} / Σ_i' e^{s_i'j}`, then `A_ij = ξ_ij / Σ_j' ξ_ij'`, in logarithms.
 
-    Rows sum to 1 and every column to at least 1/S. The fast form takes the logarithm `g_j` of each column's sum in blocks
-    of queries; the rest is softmax of `s_ij − g_j` through torch's own kernel. Without gradients it holds no T × S matrix.
+    Rows sum to 1 and every column to at least 1/S. The fast form takes the logarithm `g_j` of each
+    column's sum in blocks of queries; the rest is softmax of `s_ij − g_j` through torch's own
+    kernel. Without gradients it holds no T × S matrix.
 
     >>> DoublyNormalised()(q, k, v).shape  # (B, H, T, E)
     """
@@ -54,7 +57,8 @@ class DoublyNormalised(Mechanism):
 class HybridNormalised(Mechanism):
     """`A = u·softmax + (1−u)·DNAS` with `u = σ(w_h)` learned for each head, ½ at the start.
 
-    Every column sums to at least (1−u)/S. The fast form goes through blocks of queries, whose scores serve both patterns.
+    Every column sums to at least (1−u)/S. The fast form goes through blocks of queries, whose
+    scores serve both patterns.
 
     >>> HybridNormalised(shape=Shape(heads=4))(q, k, v).shape  # (B, 4, T, E)
     """
@@ -95,15 +99,19 @@ class SinkhornSettings:
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
-            raise EigenlensError(f"Sinkhorn's normalisation takes at least 1 iteration, not {self.iterations}")
+            raise EigenlensError(
+                f"Sinkhorn's normalisation takes at least 1 iteration, not {self.iterations}"
+            )
 
 
 @mechanism("sinkhorn")
 class Sinkhorn(Mechanism):
-    """`A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over (arXiv 2110.11773).
+    """`A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over
+    (arXiv 2110.11773).
 
-    Of as many queries as keys it nears a matrix whose rows and columns all sum to 1. The fast form keeps the scores as they
-    are and iterates what has to be taken from each row and column, `A_ij = exp(s_ij − f_i − g_j)`.
+    Of as many queries as keys it nears a matrix whose rows and columns all sum to 1. The fast form
+    keeps the scores as they are and iterates what has to be taken from each row and column, `A_ij =
+    exp(s_ij − f_i − g_j)`.
 
     >>> Sinkhorn(SinkhornSettings(iterations=5))(q, k, v).shape  # (B, H, T, E)
     """
@@ -130,11 +138,14 @@ class Sinkhorn(Mechanism):
 def scores_of_tokens(q: Tensor, k: Tensor, given: Given) -> Tensor:
     """The scores, −∞ where the query or the key is padding: (B, H, T, S)."""
     s = given.scores(q, k)
-    return s if given.queries is None else s.masked_fill(~given.queries[:, None, :, None], -torch.inf)
+    return (
+        s if given.queries is None else s.masked_fill(~given.queries[:, None, :, None], -torch.inf)
+    )
 
 
 def balanced(s: Tensor, iterations: int = 1) -> Tensor:
-    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times; rows and columns of −∞ are zero.
+    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times; rows and
+    columns of −∞ are zero.
 
     >>> balanced(torch.zeros(3, 4))[0]
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
@@ -146,10 +157,13 @@ def balanced(s: Tensor, iterations: int = 1) -> Tensor:
 
 
 def column_sums(q: Tensor, k: Tensor, given: Given) -> Tensor:
-    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries; 0 where there is none."""
+    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries; 0
+    where there is none.
+    """
     parts, masks = [], None if given.queries is None else given.queries.split(BLOCK, 1)
     for at, rows in enumerate(q.split(BLOCK, 2)):
-        s = rows @ k.transpose(2, 3) * given.scale  # (B, H, block, S): what keys of padding have does not matter
+        # (B, H, block, S): what keys of padding have does not matter
+        s = rows @ k.transpose(2, 3) * given.scale
         if masks is not None:
             s = s.masked_fill(~masks[at][:, None, :, None], -torch.inf)
         parts.append(_log_sum(s, 2, nothing=-torch.inf))
@@ -157,7 +171,9 @@ def column_sums(q: Tensor, k: Tensor, given: Given) -> Tensor:
 
 
 def _log_sum(s: Tensor, dim: int, nothing: float = 0.0) -> Tensor:
-    """`log Σ e^s` along a dimension that stays; `nothing` where all is −∞, with gradients that are finite."""
+    """`log Σ e^s` along a dimension that stays; `nothing` where all is −∞, with gradients that are
+    finite.
+    """
     empty = (s == -torch.inf).all(dim, keepdim=True)
     return s.masked_fill(empty, 0.0).logsumexp(dim, keepdim=True).masked_fill(empty, nothing)
 

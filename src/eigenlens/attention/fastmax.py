@@ -1,4 +1,5 @@
-"""Fastmax: a polynomial of the product in place of the exponential, which factorises (FAST, arXiv 2402.07901).
+"""Fastmax: a polynomial of the product in place of the exponential, which factorises (FAST, arXiv
+2402.07901).
 
     A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)        f(x) = Σ_{l≤p} xˡ/l!
 
@@ -6,8 +7,9 @@ For p = 2, `f(x) = ½ + ½ (1+x)²`, and with `y = [x̂, 1]` the square is a pro
 
     ½ (y_q·y_k)² = Σ_a ½ (y_a²)_q (y_a²)_k + Σ_{a<b} (y_a y_b)_q (y_a y_b)_k,
 
-one for each of the `C(D+2, 2)` unordered pairs; the other ½ joins that of 1·1. For p = 1 the features are y itself. So
-the rank of A is at most `C(D+p, p)`, and all it needs of the keys is `S = Σ_j φ(k_j) [v_j, 1]ᵀ`, C(D+p, p) × (E+1) numbers.
+one for each of the `C(D+2, 2)` unordered pairs; the other ½ joins that of 1·1. For p = 1 the
+features are y itself. So the rank of A is at most `C(D+p, p)`, and all it needs of the keys is `S =
+Σ_j φ(k_j) [v_j, 1]ᵀ`, C(D+p, p) × (E+1) numbers.
 """
 
 from __future__ import annotations
@@ -27,16 +29,20 @@ from .registry import mechanism
 NORMALISE = ("token", "centred", "tokens", "none")
 TINY = 1e-12
 INSIDE = 0.999
-"""The length of keys for p = 1: a product of two unit vectors can be −1, where 1 + x weighs a row of such keys by 0/0."""
+"""The length of keys for p = 1: a product of two unit vectors can be −1, where 1 + x weighs a row
+of such keys by 0/0.
+"""
 
 
 @dataclass(frozen=True)
 class FastmaxSettings:
-    """The order `p` of the polynomial, what is made of queries and keys first, and how many tokens are taken at once.
+    """The order `p` of the polynomial, what is made of queries and keys first, and how many tokens
+    are taken at once.
 
-    `normalise`: "token" gives every vector unit length; "centred" takes the mean over its features off before; "tokens"
-    divides by the largest length of any token of the input, which under a causal mask would tell of the future; "none"
-    takes the scaled scores as they are. For p = 1 that is refused: 1 + x is negative below −1, and A with it.
+    `normalise`: "token" gives every vector unit length; "centred" takes the mean over its features
+    off before; "tokens" divides by the largest length of any token of the input, which under a
+    causal mask would tell of the future; "none" takes the scaled scores as they are. For p = 1 that
+    is refused: 1 + x is negative below −1, and A with it.
     """
 
     p: int = 2
@@ -47,22 +53,25 @@ class FastmaxSettings:
         if self.p not in (1, 2):
             raise EigenlensError(f"fastmax is made for p of 1 or 2, not {self.p}")
         if self.normalise not in NORMALISE:
-            raise EigenlensError(f"no normalisation {self.normalise!r} of fastmax; there are {', '.join(NORMALISE)}")
+            raise EigenlensError(
+                f"no normalisation {self.normalise!r} of fastmax; there are {', '.join(NORMALISE)}"
+            )
         if self.chunk < 1:
             raise EigenlensError(f"fastmax takes at least 1 token at once, not chunk={self.chunk}")
         if self.p == 1 and self.normalise == "none":
             raise EigenlensError(
-                "fastmax with p=1 and normalise='none' can weigh keys by less than nothing: 1 + x is negative below −1; "
-                "choose p=2 or another normalise"
+                "fastmax with p=1 and normalise='none' can weigh keys by less than nothing: 1 + x"
+                " is negative below −1; choose p=2 or another normalise"
             )
 
 
 @mechanism("fastmax", "fast")
 class Fastmax(Mechanism):
-    """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in time linear in the length.
+    """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in time linear in the
+    length.
 
-    The scale of a call counts for normalise="none" only: unit vectors have none. For p = 1 normalised keys have length 0.999,
-    not 1, so that `f` stays above zero.
+    The scale of a call counts for normalise="none" only: unit vectors have none. For p = 1
+    normalised keys have length 0.999, not 1, so that `f` stays above zero.
 
     >>> make("fastmax", p=1)(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -86,11 +95,19 @@ class Fastmax(Mechanism):
             a, b = with_ones(q), with_ones(k)  # y: (B, H, T, D+1)
             if given.keys is not None:
                 b = b.masked_fill(~given.keys[:, None, :, None], 0.0)
-            return ratio(*(causal_product(a, b, v, self.settings.chunk) if given.causal else whole_product(a, b, v))).to(dtype)
+            return ratio(
+                *(
+                    causal_product(a, b, v, self.settings.chunk)
+                    if given.causal
+                    else whole_product(a, b, v)
+                )
+            ).to(dtype)
         values = with_ones(v)
         if given.keys is not None:
             values = values.masked_fill(~given.keys[:, None, :, None], 0.0)
-        out = (self._causal if given.causal else self._whole)(q, k, values.transpose(2, 3)).transpose(2, 3)
+        out = (self._causal if given.causal else self._whole)(
+            q, k, values.transpose(2, 3)
+        ).transpose(2, 3)
         return ratio(out[..., :-1], out[..., -1:]).to(dtype)
 
     def normalised(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
@@ -103,14 +120,19 @@ class Fastmax(Mechanism):
             return q * root, k * root
         if how == "tokens" and given.causal:
             raise EigenlensError(
-                "fastmax with normalise='tokens' divides by the largest of all tokens and cannot be causal; choose 'token'"
+                "fastmax with normalise='tokens' divides by the largest of all tokens and cannot be"
+                " causal; choose 'token'"
             )
         if how == "centred":
             q, k = (x - x.mean(3, keepdim=True) for x in (q, k))
         squares = [x.square().sum(3, keepdim=True) for x in (q, k)]  # (B, H, T, 1)
         if how == "tokens":
             for i, mask in enumerate((given.queries, given.keys)):
-                stands = squares[i] if mask is None else squares[i].masked_fill(~mask[:, None, :, None], 0.0)
+                stands = (
+                    squares[i]
+                    if mask is None
+                    else squares[i].masked_fill(~mask[:, None, :, None], 0.0)
+                )
                 squares[i] = stands.amax(2, keepdim=True)
         q, k = (x * (square + TINY).rsqrt() for x, square in zip((q, k), squares))
         return q, k * INSIDE if self.settings.p == 1 else k
@@ -120,7 +142,9 @@ class Fastmax(Mechanism):
         return 1 + x if self.settings.p == 1 else 1 + x + 0.5 * x.square()
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
-        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk; (B, H, E+1, ·) in and out."""
+        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk; (B, H, E+1,
+        ·) in and out.
+        """
         T, S, size = q.shape[2], k.shape[2], self.settings.chunk
         a, b, weights = _pairs(q)
         x, y = _rows(q), _rows(k)
@@ -128,8 +152,11 @@ class Fastmax(Mechanism):
         k, y, values = k[:, :, S - T :], y[..., S - T :], values[..., S - T :]
         out = []
         for at in (slice(begin, begin + size) for begin in range(0, T, size)):
-            found = values[..., at] @ self.kernel(k[:, :, at] @ q[:, :, at].transpose(2, 3)).triu()  # of a key a row
-            out.append(found if total is None else found + (total * weights) @ _features(x[..., at], a, b))
+            # of a key a row
+            found = values[..., at] @ self.kernel(k[:, :, at] @ q[:, :, at].transpose(2, 3)).triu()
+            out.append(
+                found if total is None else found + (total * weights) @ _features(x[..., at], a, b)
+            )
             if at.stop < T:
                 more = values[..., at] @ _features(y[..., at], a, b).transpose(2, 3)
                 total = more if total is None else total + more
@@ -153,12 +180,16 @@ class Fastmax(Mechanism):
         return total
 
     def cost(self, n: int, d: int) -> int:
-        """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c (2d+2)`.
+        """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c
+        (2d+2)`.
 
-        Without a causal mask there are no products within chunks; the figure is that of the dearer, causal form.
+        Without a causal mask there are no products within chunks; the figure is that of the dearer,
+        causal form.
         """
         c = min(self.settings.chunk, n)
-        return 2 * n * math.comb(d + self.settings.p, self.settings.p) * (d + 1) + n * c * (2 * d + 2)
+        return 2 * n * math.comb(d + self.settings.p, self.settings.p) * (d + 1) + n * c * (
+            2 * d + 2
+        )
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -167,7 +198,9 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f: ½ for a square, ½ + ½ for 1·1."""
+    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f: ½ for a
+    square, ½ + ½ for 1·1.
+    """
     D = x.shape[3]
     a, b = torch.triu_indices(D + 1, D + 1, device=x.device)
     return a, b, 1 - 0.5 * ((a == b) & (a < D)).to(x.dtype)

@@ -1,6 +1,8 @@
-"""Attention with queries and keys in r of their d dimensions: the joint subspace that serves their products best.
+"""Attention with queries and keys in r of their d dimensions: the joint subspace that serves their
+products best.
 
-The rank of scores is the width of a head; what smaller ones cannot do is the subject of arXiv 2407.16153.
+The rank of scores is the width of a head; what smaller ones cannot do is the subject of arXiv
+2407.16153.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from .registry import mechanism
 from .softmax import attend
 
 FLOOR = 1e-7
-"""Directions with less than this share of the largest variance count as having it: a constant head has none at all."""
+"""Directions with less than this share of the largest variance count as having it: a constant head
+has none at all.
+"""
 
 
 def joint_subspace(queries: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """`A, B (H, d, r)` for which `qᵀA Bᵀk` has the least mean squared distance to `qᵀk`.
 
-    With second moments `C_q = RRᵀ`, `C_k = TTᵀ` (H, d, d) that distance is `‖Rᵀ (I − ABᵀ) T‖²_F`, so with the SVD
-    `RᵀT = UΣVᵀ` it is `A = R^{−ᵀ} U_r Σ_r^½`, `B = T^{−ᵀ} V_r Σ_r^½`: a balanced truncation. At r = d, `ABᵀ = I`.
+    With second moments `C_q = RRᵀ`, `C_k = TTᵀ` (H, d, d) that distance is `‖Rᵀ (I − ABᵀ) T‖²_F`,
+    so with the SVD `RᵀT = UΣVᵀ` it is `A = R^{−ᵀ} U_r Σ_r^½`, `B = T^{−ᵀ} V_r Σ_r^½`: a balanced
+    truncation. At r = d, `ABᵀ = I`.
     """
     (a, a_inverse), (b, b_inverse) = _root(queries.double()), _root(keys.double())
     u, s, vh = torch.linalg.svd(a.mT @ b)
@@ -48,15 +53,18 @@ class RankSettings:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise EigenlensError(f"queries and keys keep at least 1 dimension, not rank={self.rank}")
+            raise EigenlensError(
+                f"queries and keys keep at least 1 dimension, not rank={self.rank}"
+            )
 
 
 @mechanism("feature-rank")
 class FeatureRank(Mechanism):
     """`A = softmax((QA)(KB)ᵀ/√d)` with `A, B (H, d, r)`, learned from a start.
 
-    Made by name they start as the first r unit vectors; `FeatureRank.of(*joint_subspace(C_q, C_k, r))` starts from the
-    second moments of a model's queries and keys, and `learned=False` leaves them there.
+    Made by name they start as the first r unit vectors; `FeatureRank.of(*joint_subspace(C_q, C_k,
+    r))` starts from the second moments of a model's queries and keys, and `learned=False` leaves
+    them there.
     """
 
     Settings = RankSettings
@@ -77,7 +85,9 @@ class FeatureRank(Mechanism):
         """From given `A, B (H, d, r)`, further learned or not."""
         H, d, r = queries.shape
         if keys.shape != queries.shape:
-            raise EigenlensError(f"A {tuple(queries.shape)} and B {tuple(keys.shape)} do not fit together")
+            raise EigenlensError(
+                f"A {tuple(queries.shape)} and B {tuple(keys.shape)} do not fit together"
+            )
         made = cls(RankSettings(r), Shape(H, d))
         for name, x in (("queries", queries), ("keys", keys)):
             setattr(made, name, nn.Parameter(x.float().clone(), requires_grad=learned))

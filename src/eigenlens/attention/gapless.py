@@ -1,8 +1,10 @@
-"""Attention without its outlier: the part that every query has in common is taken away (arXiv 2410.07799).
+"""Attention without its outlier: the part that every query has in common is taken away (arXiv
+2410.07799).
 
-Of a softmax pattern of T keys one singular value is near 1, and the others are of the order of T^(−1/2). The outlier belongs
-to the uniform matrix, which gives every query the mean of all values. Under a causal mask, and wherever else a query does not
-see every key, what is taken away is uniform over the keys that it sees (an extension of ours; the paper has no masks).
+Of a softmax pattern of T keys one singular value is near 1, and the others are of the order of
+T^(−1/2). The outlier belongs to the uniform matrix, which gives every query the mean of all values.
+Under a causal mask, and wherever else a query does not see every key, what is taken away is uniform
+over the keys that it sees (an extension of ours; the paper has no masks).
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from .softmax import attend
 class Gapless(Mechanism):
     """`A⊥ = softmax(QKᵀ/√d) − 11ᵀ/S`, for a query that sees only n keys minus `1/n` at these.
 
-    Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query sees, under a causal mask
-    their running mean.
+    Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query
+    sees, under a causal mask their running mean.
 
     >>> Gapless()(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -42,13 +44,16 @@ class Gapless(Mechanism):
 
 
 def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-    """The mean of the values that each query sees, (B, H, T or 1, E); nothing where it sees none."""
+    """The mean of the values that each query sees, (B, H, T or 1, E); nothing where it sees
+    none.
+    """
     if given.pairs is not None:
         seen = given.allowed(q, k)
         if given.bias is not None:
             open_ = given.bias != -torch.inf
             seen = open_ if seen is None else seen & open_
-        return attend(torch.zeros_like(q), torch.zeros_like(k), v, Given(1.0, pairs=seen))  # equal scores: the mean
+        # equal scores: the mean
+        return attend(torch.zeros_like(q), torch.zeros_like(k), v, Given(1.0, pairs=seen))
     T, S = q.shape[2], k.shape[2]
     count = torch.ones(1, 1, S, 1, dtype=v.dtype, device=v.device)
     if given.keys is not None:

@@ -1,9 +1,11 @@
-"""Gates on attention: what a head computes, times a sigmoid of the token it is for (arXiv 2505.06708, 2602.01468).
+"""Gates on attention: what a head computes, times a sigmoid of the token it is for (arXiv
+2505.06708, 2602.01468).
 
     Y' = Y ⊙ σ(X W_θ)
 
-X is the normalised stream. Y is the output of the heads (G1), the values (G2), the keys (G3), the queries (G4), or what the
-output projection gives (G5, which belongs to the layer and not to a mechanism).
+X is the normalised stream. Y is the output of the heads (G1), the values (G2), the keys (G3), the
+queries (G4), or what the output projection gives (G5, which belongs to the layer and not to a
+mechanism).
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ _CHOICES = {"position": POSITIONS, "per": ("element", "head"), "form": ("sigmoid
 class GateSettings:
     """Where a gate sits and what it is.
 
-    `per` element of Y or per head. `shared`: one gate for all heads. `form` "sigmoid" multiplies, `Y ⊙ σ(XW_θ + b)`; "silu"
-    adds, `Y + SiLU(XW_θ + b)`. `bias` is the constant b, which is not learned.
+    `per` element of Y or per head. `shared`: one gate for all heads. `form` "sigmoid" multiplies,
+    `Y ⊙ σ(XW_θ + b)`; "silu" adds, `Y + SiLU(XW_θ + b)`. `bias` is the constant b, which is not
+    learned.
     """
 
     position: str = "G1"
@@ -42,20 +45,26 @@ class GateSettings:
     def __post_init__(self) -> None:
         for field, known in _CHOICES.items():
             if (value := getattr(self, field)) not in known:
-                raise EigenlensError(f"no {field} {value!r} of a gate; there are {', '.join(known)}")
+                raise EigenlensError(
+                    f"no {field} {value!r} of a gate; there are {', '.join(known)}"
+                )
         if not math.isfinite(self.bias):
             raise EigenlensError(f"the bias of a gate is a finite number, not {self.bias}")
         if self.position == "G5" and (self.per == "head" or self.shared):
-            raise EigenlensError("after the output projection (G5) there are no heads: the gate is one per element")
+            raise EigenlensError(
+                "after the output projection (G5) there are no heads: the gate is one per element"
+            )
 
 
 class Gate(nn.Module):
     """One gate: `x (B, T, C)` and `y (B, H, T, E)`, or `y (B, T, C)` at G5, give the gated y.
 
-    `W_θ` starts as N(0, 0.01/C), so that the logits of a normalised x have standard deviation 0.1 in any width: every gate
-    starts near σ(b), one half where b is 0, and not in the flat part of the sigmoid.
+    `W_θ` starts as N(0, 0.01/C), so that the logits of a normalised x have standard deviation 0.1
+    in any width: every gate starts near σ(b), one half where b is 0, and not in the flat part of
+    the sigmoid.
 
-    >>> Gate(GateSettings(per="head"), width=64, heads=4, head_width=16).values(x).shape  # (B, 4, T, 1)
+    >>> Gate(GateSettings(per="head"), width=64, heads=4, head_width=16).values(x).shape
+    (B, 4, T, 1)
     """
 
     def __init__(self, settings: GateSettings, width: int, heads: int, head_width: int) -> None:
@@ -68,31 +77,37 @@ class Gate(nn.Module):
             rows = 1
         if settings.per == "head":
             columns = 1
-        self.weight = nn.Parameter(0.1 * width**-0.5 * torch.randn(width, rows, columns))  # W_θ (C, H or 1, E or 1)
+        # W_θ (C, H or 1, E or 1)
+        self.weight = nn.Parameter(0.1 * width**-0.5 * torch.randn(width, rows, columns))
 
     def values(self, x: Tensor) -> Tensor:
         """The gate of every token, (B, H or 1, T, E or 1), or (B, T, C) at G5."""
-        logits = (x @ self.weight.flatten(1)).unflatten(2, self.weight.shape[1:]) + self.settings.bias  # (B, T, H, E)
+        # (B, T, H, E)
+        logits = (x @ self.weight.flatten(1)).unflatten(
+            2, self.weight.shape[1:]
+        ) + self.settings.bias
         gate = logits.sigmoid() if self.settings.form == "sigmoid" else F.silu(logits)
         return gate.squeeze(2) if self.settings.position == "G5" else gate.transpose(1, 2)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if x.shape[1] != y.shape[-2]:
             raise EigenlensError(
-                f"the gate {self.settings.position} has a stream of {x.shape[1]} tokens for {y.shape[-2]}; "
-                "give x of the tokens that it gates"
+                f"the gate {self.settings.position} has a stream of {x.shape[1]} tokens for"
+                f" {y.shape[-2]}; give x of the tokens that it gates"
             )
         gate = self.values(x)
         return y * gate if self.settings.form == "sigmoid" else y + gate
 
 
 def mixture(pattern: Tensor, gate: Tensor, v: Tensor, w_o: Tensor) -> Tensor:
-    """The routes of gated attention, (B, T, H, E, C): linear experts `v_j ↦ v_je W_O[h,e]`, routed by attention and gate.
+    """The routes of gated attention, (B, T, H, E, C): linear experts `v_j ↦ v_je W_O[h,e]`, routed
+    by attention and gate.
 
         out[i,c] = Σ_h Σ_e Σ_j A^h_ij · g^h_ie · v^h_je · W_O[h,e,c]
 
-    `pattern` A (B, H, T, S), `gate` (B, H or 1, T, E or 1) of the multiplicative form at G1, `v` (B, H, S, E) and `w_o`
-    (H, E, C). A route holds the sum over the tokens j; `mixture(...).sum((2, 3))` is the output before its bias.
+    `pattern` A (B, H, T, S), `gate` (B, H or 1, T, E or 1) of the multiplicative form at G1, `v`
+    (B, H, S, E) and `w_o` (H, E, C). A route holds the sum over the tokens j; `mixture(...).sum((2,
+    3))` is the output before its bias.
     """
     A, g = pattern, gate.expand(*pattern.shape[:3], v.shape[3])
     return torch.einsum("bhij,bhie,bhje,hec->bihec", A, g, v, w_o)
@@ -100,13 +115,16 @@ def mixture(pattern: Tensor, gate: Tensor, v: Tensor, w_o: Tensor) -> Tensor:
 
 @mechanism("gated")
 class Gated(Mechanism):
-    """`(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X W_θ), K) V` at G4.
+    """`(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X
+    W_θ), K) V` at G4.
 
-    A is that of an inner mechanism, softmax unless another is given, and so is what it can honour. The values have the width
-    of a head unless the shape's `value_width` says another. The weights (`pattern`) are those of the inner mechanism: what
-    the gate does to the values or to the output is not in them.
+    A is that of an inner mechanism, softmax unless another is given, and so is what it can honour.
+    The values have the width of a head unless the shape's `value_width` says another. The weights
+    (`pattern`) are those of the inner mechanism: what the gate does to the values or to the output
+    is not in them.
 
-    >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape  # (B, 4, T, E)
+    >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape
+    (B, 4, T, E)
     """
 
     Settings = GateSettings
@@ -115,17 +133,27 @@ class Gated(Mechanism):
     reads_stream = True
 
     def __init__(
-        self, settings: GateSettings | None = None, shape: Shape | None = None, inner: Mechanism | None = None
+        self,
+        settings: GateSettings | None = None,
+        shape: Shape | None = None,
+        inner: Mechanism | None = None,
     ) -> None:
         super().__init__(settings, shape)
         if self.settings.position == "G5":
-            raise EigenlensError("the gate G5 follows the output projection and belongs to the layer; here are G1, G2, G3, G4")
+            raise EigenlensError(
+                "the gate G5 follows the output projection and belongs to the layer; here are G1,"
+                " G2, G3, G4"
+            )
         self.inner = Softmax() if inner is None else inner
         of_values = self.settings.position in ("G1", "G2") and self.shape.value_width
         width = of_values or self.shape.need(self.name, "head_width")
-        self.gate = Gate(self.settings, self.shape.need(self.name, "width"), self.shape.heads, width)
+        self.gate = Gate(
+            self.settings, self.shape.need(self.name, "width"), self.shape.heads, width
+        )
         # what the class says holds for softmax; this one can do what its inner mechanism can
-        self.__dict__.update({flag: getattr(self.inner, flag) for flag in ("directions", "takes_pairs", "linear")})
+        self.__dict__.update(
+            {flag: getattr(self.inner, flag) for flag in ("directions", "takes_pairs", "linear")}
+        )
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
         if self.settings.position in ("G3", "G4"):
@@ -139,11 +167,21 @@ class Gated(Mechanism):
         return self._out(self.inner.fast(*self._gated(q, k, v, given), given), given)
 
     def cost(self, n: int, d: int) -> int:
-        """The inner mechanism's, `nCd` for the logits of a gate per element (`nC` per head), `nd` to apply it."""
-        logits = n * self.shape.need(self.name, "width") * (d if self.settings.per == "element" else 1)
-        return self.inner.cost(n, d) + (logits // self.shape.heads if self.settings.shared else logits) + n * d
+        """The inner mechanism's, `nCd` for the logits of a gate per element (`nC` per head), `nd`
+        to apply it.
+        """
+        logits = (
+            n * self.shape.need(self.name, "width") * (d if self.settings.per == "element" else 1)
+        )
+        return (
+            self.inner.cost(n, d)
+            + (logits // self.shape.heads if self.settings.shared else logits)
+            + n * d
+        )
 
-    def _gated(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor]:
+    def _gated(
+        self, q: Tensor, k: Tensor, v: Tensor, given: Given
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys or values through the gate, wherever it sits."""
         x, at = _stream(given), self.settings.position
         if at == "G2":

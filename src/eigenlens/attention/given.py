@@ -1,4 +1,6 @@
-"""What a call of attention says besides queries, keys and values: who may look where, and what the stream is."""
+"""What a call of attention says besides queries, keys and values: who may look where, and what the
+stream is.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,20 @@ from torch import Tensor
 from ..errors import EigenlensError
 
 NEVER = -1e4
-"""A number this low, added to a score, is a pair that must not be: models write −1e4, −1e9 or the least of their kind."""
+"""A number this low, added to a score, is a pair that must not be: models write −1e4, −1e9 or the
+least of their kind.
+"""
 
 
 @dataclass(frozen=True)
 class Given:
     """The terms of one call, for T queries of S keys.
 
-    `causal`: a query sees no later key; where there are fewer queries than keys they are the last ones. `keys` (B, S) and
-    `queries` (B, T) are True where a token stands and False at padding. `pairs`, which broadcasts to (B, H, T, S), is any
-    other mask: True where a query may look, or numbers added to the scores. `x` (B, T, C) is the stream that queries, keys
-    and values were made from, for mechanisms that read it.
+    `causal`: a query sees no later key; where there are fewer queries than keys they are the last
+    ones. `keys` (B, S) and `queries` (B, T) are True where a token stands and False at padding.
+    `pairs`, which broadcasts to (B, H, T, S), is any other mask: True where a query may look, or
+    numbers added to the scores. `x` (B, T, C) is the stream that queries, keys and values were made
+    from, for mechanisms that read it.
     """
 
     scale: float
@@ -56,22 +61,27 @@ class Given:
 
 
 def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
-    """Softmax of scores of which some are −∞; a row of nothing else is zero, with gradients that are finite."""
+    """Softmax of scores of which some are −∞; a row of nothing else is zero, with gradients that
+    are finite.
+    """
     empty = (scores == -torch.inf).all(dim, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)
 
 
 def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """`causal`, `keys` (B, S) and `pairs` of a mask (B or 1, H or 1, T or 1, S), as transformers hands it over.
+    """`causal`, `keys` (B, S) and `pairs` of a mask (B or 1, H or 1, T or 1, S), as transformers
+    hands it over.
 
-    A mask that is causality and padding is taken apart into the two, which mechanisms without an S × T matrix need.
-    A mask of numbers of which each is 0 or very negative is a mask of places.
+    A mask that is causality and padding is taken apart into the two, which mechanisms without an S
+    × T matrix need. A mask of numbers of which each is 0 or very negative is a mask of places.
 
     >>> read_mask(torch.ones(2, 1, 4, 4, dtype=torch.bool).tril(), 4, 4)
     (True, None, None)
     """
     if mask.ndim != 4 or mask.shape[3] != S or mask.shape[2] not in (1, T):
-        raise EigenlensError(f"a mask of shape {tuple(mask.shape)} does not fit {T} queries of {S} keys")
+        raise EigenlensError(
+            f"a mask of shape {tuple(mask.shape)} does not fit {T} queries of {S} keys"
+        )
     if mask.dtype != torch.bool:
         blocked = mask <= NEVER
         if bool(((mask == 0) | blocked).all()):
@@ -89,7 +99,8 @@ def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor
 
 
 def with_bias(pairs: Tensor | None, bias: Tensor | None, T: int, S: int) -> Tensor | None:
-    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S), of which the last T queries count.
+    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S), of which the last T
+    queries count.
 
     A bias of zeros is none: models hand it over where they have no positions to tell.
     """

@@ -15,28 +15,42 @@ from .mechanism import Mechanism, Shape
 
 
 class HeadMix(Mechanism):
-    """`A^h = A_g(Q^h, K^h)` for the heads h of group g: consecutive heads, each group with a mechanism of its own.
+    """`A^h = A_g(Q^h, K^h)` for the heads h of group g: consecutive heads, each group with a
+    mechanism of its own.
 
-    A member with weights of its own is made for the heads of its group, `Shape(heads=2, …)` for two. The mix honours what
-    all members do: it is causal where all can be, linear where all are, and reads the stream where one does.
+    A member with weights of its own is made for the heads of its group, `Shape(heads=2, …)` for
+    two. The mix honours what all members do: it is causal where all can be, linear where all are,
+    and reads the stream where one does.
 
     >>> HeadMix([(Softmax(), 2), (make("local", window=16), 2)])(q, k, v).shape  # (B, 4, T, E)
     """
 
     name = "head-mix"
-    own_weights = True  # of the class, which says it for members that have; an instance knows its own
+    # of the class, which says it for members that have; an instance knows its own
+    own_weights = True
 
     def __init__(self, groups: Sequence[tuple[Mechanism, int]]) -> None:
         if not groups or any(count < 1 for _, count in groups):
-            raise EigenlensError(f"a mix needs groups of at least one head each, not {[count for _, count in groups]}")
+            raise EigenlensError(
+                "a mix needs groups of at least one head each, not"
+                f" {[count for _, count in groups]}"
+            )
         super().__init__(shape=Shape(heads=sum(count for _, count in groups)))
         self.members = nn.ModuleList(member for member, _ in groups)
         self.counts = tuple(count for _, count in groups)
         members = [member for member, _ in groups]
-        directions = tuple(way for way in Mechanism.directions if all(way in member.directions for member in members))
+        directions = tuple(
+            way
+            for way in Mechanism.directions
+            if all(way in member.directions for member in members)
+        )
         if not directions:
-            told = ", ".join(f"{member.name} ({' or '.join(member.directions)})" for member in members)
-            raise EigenlensError(f"these mechanisms share no direction and cannot be heads of one layer: {told}")
+            told = ", ".join(
+                f"{member.name} ({' or '.join(member.directions)})" for member in members
+            )
+            raise EigenlensError(
+                f"these mechanisms share no direction and cannot be heads of one layer: {told}"
+            )
         self.__dict__.update(
             directions=directions,
             takes_pairs=all(member.takes_pairs for member in members),
@@ -46,13 +60,28 @@ class HeadMix(Mechanism):
         )
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        return torch.cat([member.pattern(q[:, at], k[:, at], terms) for member, at, terms in self._parts(q, given)], 1)
+        return torch.cat(
+            [
+                member.pattern(q[:, at], k[:, at], terms)
+                for member, at, terms in self._parts(q, given)
+            ],
+            1,
+        )
 
     def dense(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-        return torch.cat([m.dense(q[:, at], k[:, at], v[:, at], terms) for m, at, terms in self._parts(q, given)], 1)
+        return torch.cat(
+            [
+                m.dense(q[:, at], k[:, at], v[:, at], terms)
+                for m, at, terms in self._parts(q, given)
+            ],
+            1,
+        )
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-        return torch.cat([m.fast(q[:, at], k[:, at], v[:, at], terms) for m, at, terms in self._parts(q, given)], 1)
+        return torch.cat(
+            [m.fast(q[:, at], k[:, at], v[:, at], terms) for m, at, terms in self._parts(q, given)],
+            1,
+        )
 
     def cost(self, n: int, d: int) -> int:
         """The mean over the heads, rounded, so that all heads together cost the sum of theirs."""
@@ -68,7 +97,9 @@ class HeadMix(Mechanism):
     def _parts(self, q: Tensor, given: Given) -> Iterator[tuple[Any, slice, Given]]:
         """Each member, its heads, and the terms of the call for them."""
         if q.shape[1] != self.shape.heads:
-            raise EigenlensError(f"this mix is of {self.shape.heads} heads, and the queries have {q.shape[1]}")
+            raise EigenlensError(
+                f"this mix is of {self.shape.heads} heads, and the queries have {q.shape[1]}"
+            )
         start = 0
         for member, count in zip(self._members(), self.counts):
             at, pairs = slice(start, start + count), given.pairs

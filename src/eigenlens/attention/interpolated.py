@@ -1,15 +1,16 @@
 """Attention from the scores of a few keys: the rest of each row is estimated from them.
 
-Rows of scores `s ∈ Rⁿ` with mean μ and covariance Σ, of which only the entries at the m keys S are computed, have the
-linear estimate of least mean squared error
+Rows of scores `s ∈ Rⁿ` with mean μ and covariance Σ, of which only the entries at the m keys S are
+computed, have the linear estimate of least mean squared error
 
     ŝ = μ + W (s_S − μ_S)        W = Σ_{:S} (Σ_SS + λI)⁻¹        λ = ridge · tr(Σ_SS)/m
 
-and computed entries keep their exact value. Over all queries that is `Ŝ = Q (W K_S)ᵀ/√d + 1 bᵀ` with `b = μ − W μ_S`:
-every key is interpolated from m keys, and key positions get a bias. A mean of its own for each query position i makes
-the bias `b_i = μ_i − W μ_{i,S}`.
+and computed entries keep their exact value. Over all queries that is `Ŝ = Q (W K_S)ᵀ/√d + 1 bᵀ`
+with `b = μ − W μ_S`: every key is interpolated from m keys, and key positions get a bias. A mean of
+its own for each query position i makes the bias `b_i = μ_i − W μ_{i,S}`.
 
-Scores cost `nmd + n(n−m)m` multiply-adds against `n²d` of full attention, so they save only where m < nd/(n+d).
+Scores cost `nmd + n(n−m)m` multiply-adds against `n²d` of full attention, so they save only where m
+< nd/(n+d).
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from .mechanism import Mechanism, Shape
 RIDGE = 1e-4
 
 
-def lmmse(mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE) -> tuple[Tensor, Tensor]:
+def lmmse(
+    mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE
+) -> tuple[Tensor, Tensor]:
     """`W (H, n, m)` and `b (H, 1 or T, n)` for the keys `(H, m)`, in float64.
 
-    `mean` is (H, n), or (H, T, n) for a mean of each query position; `covariance` is (H, n, n). Entries of `keys`
-    themselves get the unit rows and zero bias that leave a computed score as it is.
+    `mean` is (H, n), or (H, T, n) for a mean of each query position; `covariance` is (H, n, n).
+    Entries of `keys` themselves get the unit rows and zero bias that leave a computed score as it
+    is.
     """
     mean, covariance = mean.double(), covariance.double()
     mean = mean[:, None] if mean.ndim == 2 else mean  # (H, 1 or T, n)
@@ -49,9 +53,11 @@ def lmmse(mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE) 
 class InterpolatedKeys(Mechanism):
     """`A = softmax(Ŝ)`; `W` and `b` are buffers, or parameters where `learned`.
 
-    It is made from the moments of a study, for whole inputs of their length, so it has no name among the mechanisms.
+    It is made from the moments of a study, for whole inputs of their length, so it has no name
+    among the mechanisms.
 
-    >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)  # (H, n), (H, n, n), (H, m)
+    >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)
+    (H, n), (H, n, n), (H, m)
     >>> mechanism(q, k, v).shape  # (B, H, n, d)
     """
 
@@ -67,7 +73,10 @@ class InterpolatedKeys(Mechanism):
         n = weights.shape[1]
         super().__init__(shape=Shape(H, length=n))
         if weights.shape != (H, n, m) or bias.shape[::2] != (H, n):
-            raise EigenlensError(f"W {tuple(weights.shape)} and b {tuple(bias.shape)} do not fit {m} keys of {H} heads")
+            raise EigenlensError(
+                f"W {tuple(weights.shape)} and b {tuple(bias.shape)} do not fit {m} keys of {H}"
+                " heads"
+            )
         self.register_buffer("keys", keys.clone())
         self.register_buffer("rest", _others(keys, n))
         for name, x in self._of_rest(weights, bias).items():
@@ -78,7 +87,12 @@ class InterpolatedKeys(Mechanism):
 
     @classmethod
     def from_moments(
-        cls, mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE, learned: bool = False
+        cls,
+        mean: Tensor,
+        covariance: Tensor,
+        keys: Tensor,
+        ridge: float = RIDGE,
+        learned: bool = False,
     ) -> InterpolatedKeys:
         return cls(keys, *lmmse(mean, covariance, keys, ridge), learned=learned)
 
@@ -89,7 +103,9 @@ class InterpolatedKeys(Mechanism):
             getattr(self, name).copy_(x)
 
     def _of_rest(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
-        """The rows of W and the entries of b that say something: those of keys that are not computed."""
+        """The rows of W and the entries of b that say something: those of keys that are not
+        computed.
+        """
         H, r = self.rest.shape
         rows = weights.gather(1, self.rest[:, :, None].expand(H, r, weights.shape[2]))
         entries = bias.gather(2, self.rest[:, None].expand(H, bias.shape[1], r))
@@ -100,7 +116,9 @@ class InterpolatedKeys(Mechanism):
         return self.keys.shape[1] + self.rest.shape[1]
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        """All scores are formed, and those of the keys that count as not computed are overwritten."""
+        """All scores are formed, and those of the keys that count as not computed are
+        overwritten.
+        """
         self._fits(k, given)
         scores = q @ k.transpose(2, 3) * given.scale  # (B, H, T, n)
         filled = []
@@ -111,7 +129,8 @@ class InterpolatedKeys(Mechanism):
         return torch.stack(filled, 1).softmax(3)
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-        """By the association of the three factors that costs least: scores `(Q K_Sᵀ) Wᵀ`, or keys `W K_S` and then Q.
+        """By the association of the three factors that costs least: scores `(Q K_Sᵀ) Wᵀ`, or keys
+        `W K_S` and then Q.
 
         Keys and values are taken in the order computed, estimated: softmax does not mind.
         """
@@ -120,7 +139,8 @@ class InterpolatedKeys(Mechanism):
         chosen = k.gather(2, self.keys[None, :, :, None].expand(B, -1, -1, d))  # K_S: (B, H, m, d)
         order = torch.cat([self.keys, self.rest], 1)[None, :, :, None]
         v = v.gather(2, order.expand(B, -1, -1, v.shape[3]))
-        bias = F.pad(self.bias, (self.keys.shape[1], 0))  # (H, 1 or T, n), zero where the score is exact
+        # (H, 1 or T, n), zero where the score is exact
+        bias = F.pad(self.bias, (self.keys.shape[1], 0))
         if self._by_scores(n, d):
             known = q @ chosen.transpose(2, 3) * given.scale  # (B, H, T, m)
             scores = torch.cat([known, known @ self.mixture.transpose(1, 2)], 3) + bias
@@ -130,9 +150,13 @@ class InterpolatedKeys(Mechanism):
 
     def _fits(self, k: Tensor, given: Given) -> None:
         if k.shape[2] != self.length:
-            raise EigenlensError(f"W and b were fitted for {self.length} keys, and there are {k.shape[2]}")
+            raise EigenlensError(
+                f"W and b were fitted for {self.length} keys, and there are {k.shape[2]}"
+            )
         if given.keys is not None:
-            raise EigenlensError("W and b were fitted for whole inputs; interpolated keys know no padding")
+            raise EigenlensError(
+                "W and b were fitted for whole inputs; interpolated keys know no padding"
+            )
 
     def _by_scores(self, n: int, d: int) -> bool:
         by_scores, by_keys = self._score_costs(n, d)
@@ -143,7 +167,9 @@ class InterpolatedKeys(Mechanism):
         return n * m * d + n * (n - m) * m, (n - m) * m * d + n * n * d
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: the cheaper of the two associations, and `n²d` for the values."""
+        """Multiply-adds of one head: the cheaper of the two associations, and `n²d` for the
+        values.
+        """
         return min(self._score_costs(n, d)) + n * n * d
 
 

@@ -15,7 +15,9 @@ from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
-    """The mean over each of m stretches of n positions, as a matrix (m, n); their lengths differ by at most one."""
+    """The mean over each of m stretches of n positions, as a matrix (m, n); their lengths differ by
+    at most one.
+    """
     if not 1 <= m <= n:
         raise EigenlensError(f"{n} positions cannot be cut into {m} stretches")
     which = torch.arange(n) * m // n
@@ -36,10 +38,12 @@ class LinformerSettings:
 
 @mechanism("linformer", letter="I")
 class Linformer(Mechanism):
-    """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)` that start as means over m stretches of the length n.
+    """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)` that start as means over m
+    stretches of the length n.
 
-    E and F belong to places. Padding counts as zeros, and so does what an input shorter than n lacks: both are projected
-    with their columns left out. Stretches without a token keep a key of zeros, which takes its share of the softmax.
+    E and F belong to places. Padding counts as zeros, and so does what an input shorter than n
+    lacks: both are projected with their columns left out. Stretches without a token keep a key of
+    zeros, which takes its share of the softmax.
 
     >>> Linformer.of(heads=4, length=256, size=64)(q, k, v).shape  # (B, 4, T, E) for up to 256 keys
     """
@@ -50,7 +54,9 @@ class Linformer(Mechanism):
     linear = True
     settings: LinformerSettings
 
-    def __init__(self, settings: LinformerSettings | None = None, shape: Shape | None = None) -> None:
+    def __init__(
+        self, settings: LinformerSettings | None = None, shape: Shape | None = None
+    ) -> None:
         super().__init__(settings, shape)
         H, n = self.shape.heads, self.shape.need(self.name, "length")
         m = min(self.settings.size, n)
@@ -63,18 +69,23 @@ class Linformer(Mechanism):
         return cls(LinformerSettings(size), Shape(heads, length=length))
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        E, F = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))  # (B or 1, H, m, S)
-        scores = q @ k.transpose(2, 3) * given.scale  # all of them, in the order in which the formula is written
+        # (B or 1, H, m, S)
+        E, F = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))
+        # all of them, in the order in which the formula is written
+        scores = q @ k.transpose(2, 3) * given.scale
         return (scores @ E.transpose(2, 3)).softmax(3) @ F
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         E, V = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))
-        return F.scaled_dot_product_attention(q, E @ k, V @ v, scale=given.scale)  # (B, H, m, S) × (B, H, S, d)
+        # (B, H, m, S) × (B, H, S, d)
+        return F.scaled_dot_product_attention(q, E @ k, V @ v, scale=given.scale)
 
     def _standing(self, x: Tensor, S: int, given: Given) -> Tensor:
         """The columns of a projection for S keys, zero at padding: (B or 1, H, m, S)."""
         if x.shape[2] < S:
-            raise EigenlensError(f"this Linformer was made for {x.shape[2]} keys, and there are {S}")
+            raise EigenlensError(
+                f"this Linformer was made for {x.shape[2]} keys, and there are {S}"
+            )
         columns = x[None, :, :, :S]
         return columns if given.keys is None else columns * given.keys[:, None, None, :].to(x.dtype)
 

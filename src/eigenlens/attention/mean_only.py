@@ -11,10 +11,11 @@ from .mechanism import Mechanism, Shape
 
 
 class MeanOnly(Mechanism):
-    """`A = softmax(μ)` with the mean row `μ (H, n)` of each head, or a mean `(H, n, n)` of each pair of positions.
+    """`A = softmax(μ)` with the mean row `μ (H, n)` of each head, or a mean `(H, n, n)` of each
+    pair of positions.
 
-    No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds a head. It is made from
-    the scores of a study, so it has no name among the mechanisms.
+    No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds
+    a head. It is made from the scores of a study, so it has no name among the mechanisms.
     """
 
     name = "mean-only"
@@ -28,12 +29,15 @@ class MeanOnly(Mechanism):
         self._fits(q, k, given)
         scores = torch.zeros_like(q @ k.transpose(2, 3)) + self.mean  # formed and overwritten
         allowed = given.allowed(q, k)
-        return probabilities(scores if allowed is None else scores.masked_fill(~allowed, -torch.inf))
+        return probabilities(
+            scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+        )
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         self._fits(q, k, given)
         allowed = given.allowed(q, k)
-        scores = self.mean if allowed is None else self.mean.masked_fill(~allowed, -torch.inf)  # (B or 1, H, 1 or T, n)
+        # (B or 1, H, 1 or T, n)
+        scores = self.mean if allowed is None else self.mean.masked_fill(~allowed, -torch.inf)
         return (probabilities(scores).to(v.dtype) @ v).expand(-1, -1, q.shape[2], -1)
 
     def _fits(self, q: Tensor, k: Tensor, given: Given) -> None:
@@ -41,7 +45,9 @@ class MeanOnly(Mechanism):
         if given.causal and rows == 1:
             raise EigenlensError("one mean row for all queries cannot be causal")
         if k.shape[2] != n or rows not in (1, q.shape[2]):
-            raise EigenlensError(f"the mean is of {n} keys, and there are {q.shape[2]} queries of {k.shape[2]} keys")
+            raise EigenlensError(
+                f"the mean is of {n} keys, and there are {q.shape[2]} queries of {k.shape[2]} keys"
+            )
 
     def cost(self, n: int, d: int) -> int:
         """The values, once for each mean row."""

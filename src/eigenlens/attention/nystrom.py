@@ -1,4 +1,6 @@
-"""Nyströmformer: the pattern from landmarks, the means of stretches of queries and keys (arXiv 2102.03902)."""
+"""Nyströmformer: the pattern from landmarks, the means of stretches of queries and keys (arXiv
+2102.03902).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ ITERATIONS = 6
 def inverse(a: Tensor, iterations: int = ITERATIONS) -> Tensor:
     """The pseudo-inverse of patterns `a (…, m, m)` by `Z ← ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ)))`.
 
-    The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge, cubically; six rounds are what the paper uses. Rows and columns of zeros
-    stay zeros.
+    The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge, cubically; six rounds are what the paper uses.
+    Rows and columns of zeros stay zeros.
     """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)
@@ -39,15 +41,19 @@ class NystromSettings:
 
     def __post_init__(self) -> None:
         if self.landmarks < 1 or self.iterations < 1:
-            raise EigenlensError(f"Nyström attention needs at least 1 landmark and 1 iteration: {self}")
+            raise EigenlensError(
+                f"Nyström attention needs at least 1 landmark and 1 iteration: {self}"
+            )
 
 
 @mechanism("nystrom", letter="Y")
 class Nystrom(Mechanism):
-    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d, with m segment means Q̃ and K̃.
+    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d, with m segment
+    means Q̃ and K̃.
 
-    The stretches cut the tokens that stand into m parts whose lengths differ by at most one; padding is in none of them.
-    No convolution of the values beside it, which the paper adds: what is compared is the attention.
+    The stretches cut the tokens that stand into m parts whose lengths differ by at most one;
+    padding is in none of them. No convolution of the values beside it, which the paper adds: what
+    is compared is the attention.
 
     >>> make("nystrom", landmarks=16)(q, k, v).shape  # (B, H, T, E)
     """
@@ -64,7 +70,8 @@ class Nystrom(Mechanism):
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
         which_q, which_k, m = self._stretches(q, k, given)
         places = torch.arange(m, device=q.device)[:, None]
-        members = [(which[:, None] == places).to(q.dtype) for which in (which_q, which_k)]  # (B, m, T), (B, m, S)
+        # (B, m, T), (B, m, S)
+        members = [(which[:, None] == places).to(q.dtype) for which in (which_q, which_k)]
         means = [x / x.sum(2, keepdim=True).clamp_min(1) for x in members]
         few_q, few_k = (x[:, None] @ t for x, t in zip(means, (q, k)))  # (B, H, m, d)
         some_q, some_k = (x.sum(2) > 0 for x in members)
@@ -75,12 +82,14 @@ class Nystrom(Mechanism):
         which_q, which_k, m = self._stretches(q, k, given)
         (few_q, some_q), (few_k, some_k) = _means(q, which_q, m), _means(k, which_k, m)
         left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
-        return left @ (inverse(middle, self.settings.iterations) @ (right @ v))  # (B, H, T, m) × (B, H, m, d)
+        # (B, H, T, m) × (B, H, m, d)
+        return left @ (inverse(middle, self.settings.iterations) @ (right @ v))
 
     def _stretches(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor, int]:
         """Which stretch every query (B, T) and key (B, S) is in, m at padding; and m.
 
-        An input with fewer tokens than landmarks has a stretch for each of them, whatever its padding.
+        An input with fewer tokens than landmarks has a stretch for each of them, whatever its
+        padding.
         """
         stands = [
             x.new_ones(x.shape[0], x.shape[2], dtype=torch.bool) if mask is None else mask
@@ -90,14 +99,24 @@ class Nystrom(Mechanism):
         m = min(self.settings.landmarks, q.shape[2], k.shape[2])
         count = torch.minimum(n_q, n_k).clamp_max(m)
         which = [
-            torch.where(x, (x.cumsum(1) - 1) * count // n.clamp_min(1), m).clamp_max(m) for x, n in zip(stands, (n_q, n_k))
+            torch.where(x, (x.cumsum(1) - 1) * count // n.clamp_min(1), m).clamp_max(m)
+            for x, n in zip(stands, (n_q, n_k))
         ]
         return which[0], which[1], m
 
     def _parts(
-        self, q: Tensor, k: Tensor, few_q: Tensor, few_k: Tensor, some_q: Tensor, some_k: Tensor, given: Given
+        self,
+        q: Tensor,
+        k: Tensor,
+        few_q: Tensor,
+        few_k: Tensor,
+        some_q: Tensor,
+        some_k: Tensor,
+        given: Given,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The three patterns, with nothing for landmarks of no token: (B, H, T, m), (B, H, m, m), (B, H, m, S)."""
+        """The three patterns, with nothing for landmarks of no token: (B, H, T, m), (B, H, m, m),
+        (B, H, m, S).
+        """
 
         def pattern(a: Tensor, b: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
             found = a @ b.transpose(2, 3) * given.scale
@@ -113,15 +132,20 @@ class Nystrom(Mechanism):
         )
 
     def cost(self, n: int, d: int) -> int:
-        """Landmarks `2nd`, scores `2nmd + m²d`, four products a round of the inverse, values `2nmd + m²d`."""
+        """Landmarks `2nd`, scores `2nmd + m²d`, four products a round of the inverse, values `2nmd
+        + m²d`.
+        """
         m = min(self.settings.landmarks, n)
         return 2 * n * d + 4 * n * m * d + 2 * m * m * d + 4 * self.settings.iterations * m**3
 
 
 def _means(x: Tensor, which: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The mean of each stretch (B, H, m, d), zero for one of no token, and which have any (B, m)."""
+    """The mean of each stretch (B, H, m, d), zero for one of no token, and which have any (B,
+    m).
+    """
     B, H, _, d = x.shape
     index = which[:, None, :, None].expand_as(x)
-    sums = x.new_zeros(B, H, m + 1, d).scatter_add(2, index, x)[:, :, :m]  # padding falls into the one left out
+    # padding falls into the one left out
+    sums = x.new_zeros(B, H, m + 1, d).scatter_add(2, index, x)[:, :, :m]
     number = x.new_zeros(B, m + 1).scatter_add(1, which, x.new_ones(which.shape))[:, :m]
     return sums / number.clamp_min(1)[:, None, :, None], number > 0

@@ -1,4 +1,6 @@
-"""Softmax that may look at nothing: one more in the denominator, tried as the "zero sink" in arXiv 2309.17453."""
+"""Softmax that may look at nothing: one more in the denominator, tried as the "zero sink" in arXiv
+2309.17453.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from .softmax import attend
 
 @mechanism("off-by-one")
 class OffByOne(Mechanism):
-    """`A_ij = e^{s_ij} / (1 + Σ_j' e^{s_ij'})`: softmax beside a key of score 0 whose value is zero.
+    """`A_ij = e^{s_ij} / (1 + Σ_j' e^{s_ij'})`: softmax beside a key of score 0 whose value is
+    zero.
 
-    Rows sum to less than 1. The fast form puts that key before the others and goes through torch's own kernel, so that the
-    1 is taken into the log-sum-exp.
+    Rows sum to less than 1. The fast form puts that key before the others and goes through torch's
+    own kernel, so that the 1 is taken into the log-sum-exp.
 
     >>> OffByOne()(q, k, v).shape  # (B, H, T, E)
     """
@@ -31,12 +34,15 @@ class OffByOne(Mechanism):
         T, S = q.shape[2], k.shape[2]
         k, v = (F.pad(t, (0, 0, 1, 0)) for t in (k, v))  # (B, H, 1+S, ·)
         if given.causal and T == S and given.keys is None and given.pairs is None:
-            first = F.pad(q, (0, 0, 1, 0))  # a query for the new key: the mask stays a triangle, which needs no tensor
+            # a query for the new key: the mask stays a triangle, which needs no tensor
+            first = F.pad(q, (0, 0, 1, 0))
             return attend(first, k, v, Given(given.scale, causal=True))[:, :, 1:]
         keys = None if given.keys is None else F.pad(given.keys, (1, 0), value=True)
         pairs = given.pairs
         if pairs is not None:  # the new key is seen by all, with a bias of 0
-            pairs = F.pad(pairs.expand(*pairs.shape[:-1], S), (1, 0), value=pairs.dtype == torch.bool)
+            pairs = F.pad(
+                pairs.expand(*pairs.shape[:-1], S), (1, 0), value=pairs.dtype == torch.bool
+            )
         return attend(q, k, v, Given(given.scale, given.causal, keys, None, pairs))
 
     def cost(self, n: int, d: int) -> int:

@@ -4,12 +4,14 @@ With `x' = x · scale^½` and directions `w_r ~ N(0, I)` that are orthogonal in 
 
     exp(q'·k') = E_w[ exp(w·q' − |q'|²/2) exp(w·k' − |k'|²/2) ],
 
-so `φ_r(x) = exp(w_r·x' − |x'|²/2)` gives `A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, positive and in linear time.
+so `φ_r(x) = exp(w_r·x' − |x'|²/2)` gives `A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, positive and
+in linear time.
 
-The exponents are kept in range without a look at other tokens, so that nothing tells of the future. Of a query only the
-ratios of features count: their largest is 1. Of a key, `w_r·k' − |k'|²/2 = |w_r|²/2 − |w_r − k'|²/2` is at most `|w_r|²/2`;
-where that is over 60 the excess goes to the queries' feature r. Exponents below −60 count as −60: keys that far from w_r all
-weigh the same (next to nothing) in feature r.
+The exponents are kept in range without a look at other tokens, so that nothing tells of the future.
+Of a query only the ratios of features count: their largest is 1. Of a key, `w_r·k' − |k'|²/2 =
+|w_r|²/2 − |w_r − k'|²/2` is at most `|w_r|²/2`; where that is over 60 the excess goes to the
+queries' feature r. Exponents below −60 count as −60: keys that far from w_r all weigh the same
+(next to nothing) in feature r.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ RANGE = 60.0
 
 @dataclass(frozen=True)
 class PerformerSettings:
-    """How many random `features`, the `seed` of their directions, and how many tokens are taken at once."""
+    """How many random `features`, the `seed` of their directions, and how many tokens are taken at
+    once.
+    """
 
     features: int = 64
     seed: int = 0
@@ -45,10 +49,11 @@ class PerformerSettings:
 
 @mechanism("performer", letter="P")
 class Performer(Mechanism):
-    """`A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, `φ_r(x) = exp(w_r·x' − |x'|²/2)`, an estimate of softmax attention.
+    """`A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, `φ_r(x) = exp(w_r·x' − |x'|²/2)`, an estimate of
+    softmax attention.
 
-    The directions w follow from the width of a head, `features` and `seed`: they are no weights, and every head and layer
-    shares them.
+    The directions w follow from the width of a head, `features` and `seed`: they are no weights,
+    and every head and layer shares them.
 
     >>> make("performer", features=128)(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -80,14 +85,17 @@ class Performer(Mechanism):
         if given.scale < 0:
             raise EigenlensError(f"performer takes the root of the scale, which is {given.scale}")
         q, k = wide(q), wide(k)
-        w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)  # (F, D)
+        # (F, D)
+        w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)
         excess = (w.square().sum(1) / 2 - RANGE).clamp_min(0)  # (F,)
         a, b = (_exponents(x * given.scale**0.5, w) for x in (q, k))
         a, b = a + excess, b - excess
         return (a - a.amax(3, keepdim=True).detach()).exp(), b.clamp_min(-RANGE).exp()
 
     def cost(self, n: int, d: int) -> int:
-        """Features `2nFd`, sums and reads of `n F (d+1)` each, within chunks of c tokens `n c (F+d+1)`."""
+        """Features `2nFd`, sums and reads of `n F (d+1)` each, within chunks of c tokens `n c
+        (F+d+1)`.
+        """
         features, c = self.settings.features, min(self.settings.chunk, n)
         return 2 * n * features * d + 2 * n * features * (d + 1) + n * c * (features + d + 1)
 
@@ -97,17 +105,31 @@ def _exponents(x: Tensor, w: Tensor) -> Tensor:
 
 
 @torch.compiler.assume_constant_result
-def directions(width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`w (features, width)`, the same for the same arguments; made once. A compiler takes them for constants."""
+def directions(
+    width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """`w (features, width)`, the same for the same arguments; made once.
+
+    A compiler takes them for constants.
+    """
     return _directions(width, features, seed, dtype, device)
 
 
 @lru_cache(maxsize=64)
-def _directions(width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`w (features, width)`: rows orthogonal in blocks of `width`, with the lengths of independent normal vectors."""
+def _directions(
+    width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """`w (features, width)`: rows orthogonal in blocks of `width`, with the lengths of independent
+    normal vectors.
+    """
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-features // width)
     normal = torch.randn(2, blocks, width, width, dtype=torch.float64, generator=generator)
     orthogonal, triangle = torch.linalg.qr(normal[0])
-    orthogonal = orthogonal * triangle.diagonal(dim1=1, dim2=2).sign()[:, None]  # spread evenly over all rotations
-    return (orthogonal * normal[1].norm(dim=2, keepdim=True)).flatten(0, 1)[:features].to(device, dtype)
+    # spread evenly over all rotations
+    orthogonal = orthogonal * triangle.diagonal(dim1=1, dim2=2).sign()[:, None]
+    return (
+        (orthogonal * normal[1].norm(dim=2, keepdim=True))
+        .flatten(0, 1)[:features]
+        .to(device, dtype)
+    )

@@ -1,10 +1,13 @@
-"""Sums over all keys up to a query, in linear time: what every attention by a product of features is made of.
+"""Sums over all keys up to a query, in linear time: what every attention by a product of features
+is made of.
 
-With features `φ(q_i)`, `φ(k_j)` the numerator and denominator of `out_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j)` are
+With features `φ(q_i)`, `φ(k_j)` the numerator and denominator of `out_i = Σ_j φ(q_i)·φ(k_j) v_j /
+Σ_j φ(q_i)·φ(k_j)` are
 
     φ(q_i)ᵀ S_i        S_i = Σ_{j≤i} φ(k_j) [v_j, 1]ᵀ        (F, E+1)
 
-That is the recurrence of `delta_rule` without decay and erasing, taken in chunks: no S of a single token is ever formed.
+That is the recurrence of `delta_rule` without decay and erasing, taken in chunks: no S of a single
+token is ever formed.
 """
 
 from __future__ import annotations
@@ -21,18 +24,21 @@ def with_ones(v: Tensor) -> Tensor:
     return F.pad(v, (0, 1), value=1.0)
 
 
-def causal_product(phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor]:
+def causal_product(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 64
+) -> tuple[Tensor, Tensor]:
     """`Σ_{j≤i} φ(q_i)·φ(k_j) v_j` (B, H, T, E) and `Σ_{j≤i} φ(q_i)·φ(k_j)` (B, H, T, 1).
 
-    `phi_q (B,H,T,F)`, `phi_k (B,H,S,F)`, `v (B,H,S,E)`; where there are fewer queries than keys they are the last ones.
-    Features of padded keys must be zero. Time `O(S F E + T chunk (F + E))`.
+    `phi_q (B,H,T,F)`, `phi_k (B,H,S,F)`, `v (B,H,S,E)`; where there are fewer queries than keys
+    they are the last ones. Features of padded keys must be zero. Time `O(S F E + T chunk (F + E))`.
     """
     T, S, E = phi_q.shape[2], phi_k.shape[2], v.shape[3]
     values, past = with_ones(v), None
     if T < S:  # every query sees these keys
         past = phi_k[:, :, : S - T].transpose(2, 3) @ values[:, :, : S - T]  # (B, H, F, E+1)
         phi_k, values = phi_k[:, :, S - T :], values[:, :, S - T :]
-    out = chunked(phi_q, phi_k, values, erase=False, chunk=chunk, before=past)  # a state that only adds
+    # a state that only adds
+    out = chunked(phi_q, phi_k, values, erase=False, chunk=chunk, before=past)
     return out[..., :E], out[..., E:]
 
 

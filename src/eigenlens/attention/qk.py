@@ -1,11 +1,14 @@
-"""The matrix of queries and keys, `W = W_Q W_Kᵀ` of a head: its eigenvalues, a penalty on their spread, its best low rank.
+"""The matrix of queries and keys, `W = W_Q W_Kᵀ` of a head: its eigenvalues, a penalty on their
+spread, its best low rank.
 
-Shapes: `w_q` and `w_k` are (…, C, D) for a stream of width C and heads of width D, `q = x W_Q`, so W is (…, C, C) of rank D.
-Everything here works on D × D matrices; W itself is never formed. Biases are one more row: `augmented(w, b)` is
-(…, C + 1, D), which belongs to the stream with a 1 behind it.
+Shapes: `w_q` and `w_k` are (…, C, D) for a stream of width C and heads of width D, `q = x W_Q`, so
+W is (…, C, C) of rank D. Everything here works on D × D matrices; W itself is never formed. Biases
+are one more row: `augmented(w, b)` is (…, C + 1, D), which belongs to the stream with a 1 behind
+it.
 
-The eigenvalues and the penalty follow arXiv 2402.02098. The paper's own regulariser was not at hand: the penalty is built
-from what it is said to do, shrink the spectrum and keep its mean, and is called LocAteR-style for that reason.
+The eigenvalues and the penalty follow arXiv 2402.02098. The paper's own regulariser was not at
+hand: the penalty is built from what it is said to do, shrink the spectrum and keep its mean, and is
+called LocAteR-style for that reason.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ from ..errors import EigenlensError
 class Spectrum:
     """The eigenvalues of W for each head, over all d = C of them, of which C − D are zero.
 
-    `eigenvalues` (…, D) are complex: W is not symmetric. `mean` is `tr W / d`, which is real. `variance` is the mean of
-    `|λ − mean|²`; `signed` is `tr W²/d − mean²`, the mean of `(λ − mean)²`, which eigenvalues off the real axis lower, and
-    which may be negative. Both are the same where all eigenvalues are real. `d · variance ≤ ‖W‖²_F − (tr W)²/d`, and they
-    are the same where W is normal.
+    `eigenvalues` (…, D) are complex: W is not symmetric. `mean` is `tr W / d`, which is real.
+    `variance` is the mean of `|λ − mean|²`; `signed` is `tr W²/d − mean²`, the mean of `(λ −
+    mean)²`, which eigenvalues off the real axis lower, and which may be negative. Both are the same
+    where all eigenvalues are real. `d · variance ≤ ‖W‖²_F − (tr W)²/d`, and they are the same where
+    W is normal.
     """
 
     eigenvalues: Tensor
@@ -39,7 +43,8 @@ class Spectrum:
 
 
 def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
-    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D), which are the same but for zeros.
+    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D), which are the same but for
+    zeros.
 
     >>> spectrum(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).eigenvalues.shape
     torch.Size([12, 32])
@@ -48,10 +53,17 @@ def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
     eigenvalues = torch.linalg.eigvals(small)
     trace, trace_of_square = _trace(small), _trace(small @ small)
     mean = trace / d
-    rest = d - small.shape[-1]  # eigenvalues that are zero; negative where a head is wider than the stream
+    # eigenvalues that are zero; negative where a head is wider than the stream
+    rest = d - small.shape[-1]
     spread = (eigenvalues - mean[..., None]).abs().square().sum(-1) + rest * mean.square()
     return Spectrum(
-        eigenvalues, mean, spread / d, trace_of_square / d - mean.square(), trace, trace_of_square, square_norm(w_q, w_k)
+        eigenvalues,
+        mean,
+        spread / d,
+        trace_of_square / d - mean.square(),
+        trace,
+        trace_of_square,
+        square_norm(w_q, w_k),
     )
 
 
@@ -61,10 +73,11 @@ def square_norm(w_q: Tensor, w_k: Tensor) -> Tensor:
 
 
 def localisation_penalty(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`‖W‖²_F − (tr W)²/d` of every head, (…,): LocAteR-style, zero only at multiples of the identity.
+    """`‖W‖²_F − (tr W)²/d` of every head, (…,): LocAteR-style, zero only at multiples of the
+    identity.
 
-    Its gradient in W, `2(W − (tr W / d) I)`, has no trace, so that descending it in W leaves the mean eigenvalue where it
-    is. In W_Q and W_K, which have rank D < d, the mean moves too.
+    Its gradient in W, `2(W − (tr W / d) I)`, has no trace, so that descending it in W leaves the
+    mean eigenvalue where it is. In W_Q and W_K, which have rank D < d, the mean moves too.
 
     >>> localisation_penalty(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).shape
     torch.Size([12])
@@ -77,13 +90,18 @@ def augmented(weight: Tensor, bias: Tensor | None) -> Tensor:
     return weight if bias is None else torch.cat([weight, bias[..., None, :]], -2)
 
 
-def truncate(w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`; the keys stay.
+def truncate(
+    w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`;
+    the keys stay.
 
-    With `W_Q W_Kᵀ = U Σ Vᵀ` the best one is `U_r U_rᵀ W_Q W_Kᵀ`, so `W_Q′ = U_r U_rᵀ W_Q`: keys that several heads share
-    need no change. Biases are cut along as one more row. Gives `(W_Q′,)`, with a bias `(W_Q′, b_Q′)`.
+    With `W_Q W_Kᵀ = U Σ Vᵀ` the best one is `U_r U_rᵀ W_Q W_Kᵀ`, so `W_Q′ = U_r U_rᵀ W_Q`: keys
+    that several heads share need no change. Biases are cut along as one more row. Gives `(W_Q′,)`,
+    with a bias `(W_Q′, b_Q′)`.
 
-    >>> (cut,) = truncate(torch.randn(12, 384, 32), torch.randn(12, 384, 32), rank=4)  # (12, 384, 32)
+    >>> (cut,) = truncate(torch.randn(12, 384, 32), torch.randn(12, 384, 32), rank=4)
+    (12, 384, 32)
     """
     keys = augmented(w_k, b_k)
     whole = reduced(augmented(w_q, b_q), keys.mT @ keys, rank)
@@ -91,10 +109,11 @@ def truncate(w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k
 
 
 def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
-    """`W_Q′` of `rank` with the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)` for a metric S (…, D, D) ≥ 0.
+    """`W_Q′` of `rank` with the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)` for a metric S (…, D, D) ≥
+    0.
 
-    `S = W_KᵀW_K` makes it the error of `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R S^½ = U Σ Vᵀ` it is
-    `O U_r U_rᵀ R`, (…, C, D).
+    `S = W_KᵀW_K` makes it the error of `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R
+    S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`, (…, C, D).
     """
     if rank < 0:
         raise EigenlensError(f"a rank is at least 0, not {rank}")
@@ -110,7 +129,9 @@ def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
 def _small(w_q: Tensor, w_k: Tensor) -> Tensor:
     """`W_KᵀW_Q`, (…, D, D)."""
     if w_q.shape[-2:] != w_k.shape[-2:]:
-        raise EigenlensError(f"queries {tuple(w_q.shape)} and keys {tuple(w_k.shape)} are not two of (…, C, D)")
+        raise EigenlensError(
+            f"queries {tuple(w_q.shape)} and keys {tuple(w_k.shape)} are not two of (…, C, D)"
+        )
     return w_k.mT @ w_q
 
 

@@ -1,14 +1,18 @@
-"""Softmax attention that interpolates, as it is built in the proof that attention alone is universal (arXiv 2504.15956).
+"""Softmax attention that interpolates, as it is built in the proof that attention alone is
+universal (arXiv 2504.15956).
 
     L_k = a + kΔ, k = 0 … p − 1,  Δ = (b − a)/(p − 1)          anchors
-    y = wᵀx + t,  A_k = softmax_k(−(β/Δ)(y − L_k)²)            ≈ clamp(y, a, b) with values L_k, ≈ f(y) with values f(L_k)
+    y = wᵀx + t,  A_k = softmax_k(−(β/Δ)(y − L_k)²)            ≈ clamp(y, a, b) with values L_k, ≈
+    f(y) with values f(L_k)
 
-The square is an inner product of a query and a key but for a term in y alone, which softmax does not see:
+The square is an inner product of a query and a key but for a term in y alone, which softmax does
+not see:
 
     q = (2β/Δ)(y, −½),  k = (L_k, L_k²),  q·k = (2β/Δ)(y L_k − ½L_k²)
 
-With H heads each has p anchors on its H-th part of [a, b] and gives what f gains there; the gains add up to f.
-Nothing is trained. The scores are as large as β max(a², b²)/Δ: more than some hundred anchors ask for float64.
+With H heads each has p anchors on its H-th part of [a, b] and gives what f gains there; the gains
+add up to f. Nothing is trained. The scores are as large as β max(a², b²)/Δ: more than some hundred
+anchors ask for float64.
 """
 
 from __future__ import annotations
@@ -29,10 +33,12 @@ HARD = 1e6
 class Ramp(nn.Module):
     """`clamp(wᵀx + t, a, b)`, or `f` of it, of tokens x (…, C) by softmax attention: (…,).
 
-    `values` is f, which makes a tensor of the shape it gets; None is the identity. `beta=None` is `2/Δ`, a Gaussian
-    of width Δ/2. Error for a Lipschitz constant ℓ of f: at most `ℓΔ/2` for large β, with `Δ = (b − a)/(H(p − 1))`.
+    `values` is f, which makes a tensor of the shape it gets; None is the identity. `beta=None` is
+    `2/Δ`, a Gaussian of width Δ/2. Error for a Lipschitz constant ℓ of f: at most `ℓΔ/2` for large
+    β, with `Δ = (b − a)/(H(p − 1))`.
 
-    >>> Ramp(-1, 1, p=129, w=torch.tensor([1.0]))(torch.tensor([[0.3], [2.0]]))  # close to 0.3 and 1
+    >>> Ramp(-1, 1, p=129, w=torch.tensor([1.0]))(torch.tensor([[0.3], [2.0]]))
+    close to 0.3 and 1
     """
 
     anchors: Tensor
@@ -41,12 +47,22 @@ class Ramp(nn.Module):
     start: Tensor
 
     def __init__(
-        self, a: float, b: float, p: int, beta: float | None = None, w: Tensor | None = None, t: float = 0.0,
-        values: Function | None = None, heads: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        a: float,
+        b: float,
+        p: int,
+        beta: float | None = None,
+        w: Tensor | None = None,
+        t: float = 0.0,
+        values: Function | None = None,
+        heads: int = 1,
+    ) -> None:
         super().__init__()
         if not a < b or p < 2 or heads < 1:
-            raise EigenlensError(f"a ramp needs a < b, two anchors and a head, not [{a}, {b}], {p} anchors, {heads} heads")
+            raise EigenlensError(
+                f"a ramp needs a < b, two anchors and a head, not [{a}, {b}], {p} anchors, {heads}"
+                " heads"
+            )
         w = torch.ones(1) if w is None else w
         self.spacing = (b - a) / (heads * (p - 1))
         self.beta, self.t = 2 / self.spacing if beta is None else beta, t
@@ -73,23 +89,29 @@ class Ramp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = x @ self.direction + self.t
-        out = self.attention(self.queries(y.flatten()), self.keys, self.gains[None, :, :, None], scale=1.0)  # (1, H, N, 1)
+        # (1, H, N, 1)
+        out = self.attention(
+            self.queries(y.flatten()), self.keys, self.gains[None, :, :, None], scale=1.0
+        )
         return (out.sum(1).flatten() + self.start).view(y.shape)
 
 
 class SequenceMap(nn.Module):
-    """A sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention, without skips or MLPs.
+    """A sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention, without
+    skips or MLPs.
 
         f_s(X) = Σ_m c_{s,m} φ(w_m · X + t_m),   w (M, T, C), t (M,), c (T, E, M)
 
-    The class of targets is that of networks with one hidden layer of M units that read the whole sequence, for any
-    Lipschitz φ; with φ = ReLU they come as close as one likes to every continuous f on the box |x| ≤ radius. The error
-    against the network is at most `Σ_m |c_{s,m}| ℓ Δ_m/2` at large β (`bound`), where unit m has p anchors on its range.
+    The class of targets is that of networks with one hidden layer of M units that read the whole
+    sequence, for any Lipschitz φ; with φ = ReLU they come as close as one likes to every continuous
+    f on the box |x| ≤ radius. The error against the network is at most `Σ_m |c_{s,m}| ℓ Δ_m/2` at
+    large β (`bound`), where unit m has p anchors on its range.
 
-    Layer 1: head s of T + 1 finds token s by its position, a one-hot vector beside it, and adds `w_m,s · x_s` for every
-    m; one more head passes the position on. Layer 2: M · T heads, a ramp of φ each; head (m, s) subtracts from y_m at every
-    token but s so much that its ramp stays at its lower end. Its keys are constants: layer 2 is a softmax of a linear map,
-    so the same numbers are one layer of attention, a softmax, and a linear map (`as_softmax`).
+    Layer 1: head s of T + 1 finds token s by its position, a one-hot vector beside it, and adds
+    `w_m,s · x_s` for every m; one more head passes the position on. Layer 2: M · T heads, a ramp of
+    φ each; head (m, s) subtracts from y_m at every token but s so much that its ramp stays at its
+    lower end. Its keys are constants: layer 2 is a softmax of a linear map, so the same numbers are
+    one layer of attention, a softmax, and a linear map (`as_softmax`).
     """
 
     weight: Tensor
@@ -102,15 +124,22 @@ class SequenceMap(nn.Module):
     floor: Tensor
 
     def __init__(
-        self, weight: Tensor, shift: Tensor, outer: Tensor, p: int, radius: float = 1.0, beta: float | None = None,
-        activation: Function = torch.relu, focus: float = 60.0,
-    ) -> None:  # fmt: skip
+        self,
+        weight: Tensor,
+        shift: Tensor,
+        outer: Tensor,
+        p: int,
+        radius: float = 1.0,
+        beta: float | None = None,
+        activation: Function = torch.relu,
+        focus: float = 60.0,
+    ) -> None:
         super().__init__()
         (M, T, _), (S, _, N) = weight.shape, outer.shape
         if shift.shape != (M,) or (S, N) != (T, M):
             raise EigenlensError(
-                f"weight (M, T, C), shift (M,) and outer (T, E, M) are {tuple(weight.shape)}, {tuple(shift.shape)} "
-                f"and {tuple(outer.shape)}"
+                f"weight (M, T, C), shift (M,) and outer (T, E, M) are {tuple(weight.shape)},"
+                f" {tuple(shift.shape)} and {tuple(outer.shape)}"
             )
         if p < 2:
             raise EigenlensError(f"a ramp needs two anchors, not {p}")
@@ -133,26 +162,43 @@ class SequenceMap(nn.Module):
         return self.ramps(*self.mix(x))
 
     def mix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer 1: `y_m = w_m · X + t_m` (B, T, M), the same at every token, and the position (B, T, T)."""
+        """Layer 1: `y_m = w_m · X + t_m` (B, T, M), the same at every token, and the position (B,
+        T, T).
+        """
         B, T, _ = x.shape
         place = torch.eye(T, dtype=x.dtype, device=x.device)
-        q = torch.cat([place[:, None].expand(T, T, T), place[None]])[None].expand(B, -1, -1, -1)  # (B, T + 1, T, T)
+        # (B, T + 1, T, T)
+        q = torch.cat([place[:, None].expand(T, T, T), place[None]])[None].expand(B, -1, -1, -1)
         k = (self.focus * place).expand(B, T + 1, T, T)
-        of_tokens = torch.einsum("bjc,msc->bsjm", x, self.weight)  # head s: what token j would add in the place of s
-        values = torch.cat([
-            torch.cat([of_tokens, x.new_zeros(B, T, T, T)], 3),
-            torch.cat([x.new_zeros(B, 1, T, len(self.shift)), place.expand(B, 1, T, T)], 3),
-        ], 1)  # fmt: skip
+        # head s: what token j would add in the place of s
+        of_tokens = torch.einsum("bjc,msc->bsjm", x, self.weight)
+        values = torch.cat(
+            [
+                torch.cat([of_tokens, x.new_zeros(B, T, T, T)], 3),
+                torch.cat([x.new_zeros(B, 1, T, len(self.shift)), place.expand(B, 1, T, T)], 3),
+            ],
+            1,
+        )
         out = self.attention(q, k, values, scale=1.0).sum(1)  # (B, T, M + T)
         return out[..., : len(self.shift)] + self.shift, out[..., len(self.shift) :]
 
     def queries(self, y: Tensor, place: Tensor) -> Tensor:
-        """Layer 2's (B, M·T, T, 2): away from token s, head (m, s) asks from far below its first anchor."""
+        """Layer 2's (B, M·T, T, 2): away from token s, head (m, s) asks from far below its first
+        anchor.
+        """
         B, T, M = y.shape
         far = 2 * (self.p - 1) * self.spacing  # twice the range
-        asked = y.transpose(1, 2)[:, :, None] - far[:, None, None] * (1 - place.transpose(1, 2))[:, None]  # (B, M, T heads, T)
-        asked = asked - self.low[:, None, None]  # anchors count from the lower end, which keeps the scores small
-        q = torch.stack([asked, torch.full_like(asked, -0.5)], -1) * (2 * self.sharpness / self.spacing)[:, None, None, None]
+        # (B, M, T heads, T)
+        asked = (
+            y.transpose(1, 2)[:, :, None]
+            - far[:, None, None] * (1 - place.transpose(1, 2))[:, None]
+        )
+        # anchors count from the lower end, which keeps the scores small
+        asked = asked - self.low[:, None, None]
+        q = (
+            torch.stack([asked, torch.full_like(asked, -0.5)], -1)
+            * (2 * self.sharpness / self.spacing)[:, None, None, None]
+        )
         return q.reshape(B, M * T, T, 2)
 
     @property
@@ -164,7 +210,9 @@ class SequenceMap(nn.Module):
     def keys(self) -> Tensor:
         """Layer 2's (1, M·T, p, 2)."""
         along = self.anchors - self.low[:, None]
-        return torch.stack([along, along.square()], -1).repeat_interleave(self.weight.shape[1], 0)[None]
+        return torch.stack([along, along.square()], -1).repeat_interleave(self.weight.shape[1], 0)[
+            None
+        ]
 
     @property
     def values(self) -> Tensor:
@@ -178,28 +226,41 @@ class SequenceMap(nn.Module):
         return self.attention(self.queries(y, place), k, v, scale=1.0).sum(1) + place @ self.floor
 
     def as_softmax(self, x: Tensor) -> Tensor:
-        """The same with layer 2 as `softmax(linear)` and a linear map: one layer of attention followed by a softmax."""
+        """The same with layer 2 as `softmax(linear)` and a linear map: one layer of attention
+        followed by a softmax.
+        """
         y, place = self.mix(x)
         logits = torch.einsum("bhti,hpi->bhtp", self.queries(y, place), self.keys[0])
-        return torch.einsum("bhtp,hpe->bte", logits.softmax(-1), self.values[0]) + place @ self.floor
+        return (
+            torch.einsum("bhtp,hpe->bte", logits.softmax(-1), self.values[0]) + place @ self.floor
+        )
 
     def bound(self, lipschitz: float = 1.0) -> Tensor:
-        """`Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the most that ramps at large β are off from the network."""
+        """`Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the most that ramps at large β are off from the
+        network.
+        """
         return lipschitz * torch.einsum("tem,m->te", self.outer.abs(), self.spacing) / 2
 
 
-def network(weight: Tensor, shift: Tensor, outer: Tensor, x: Tensor, activation: Function = torch.relu) -> Tensor:
+def network(
+    weight: Tensor, shift: Tensor, outer: Tensor, x: Tensor, activation: Function = torch.relu
+) -> Tensor:
     """`Σ_m c_{s,m} φ(w_m · X + t_m)` itself: x (B, T, C) → (B, T, E)."""
-    return torch.einsum("tem,bm->bte", outer, activation(torch.einsum("mtc,btc->bm", weight, x) + shift))
+    return torch.einsum(
+        "tem,bm->bte", outer, activation(torch.einsum("mtc,btc->bm", weight, x) + shift)
+    )
 
 
-def fit_network(x: Tensor, target: Tensor, units: int, seed: int = 0, pool: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
-    """Weight, shift and outer of ReLU units for a target (B, T, E) on samples x (B, T, C), without descent.
+def fit_network(
+    x: Tensor, target: Tensor, units: int, seed: int = 0, pool: int = 1000
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weight, shift and outer of ReLU units for a target (B, T, E) on samples x (B, T, C), without
+    descent.
 
-    T·C + 1 of the units are straight on the whole range, one for each input and one for the constant. The others are picked
-    one by one from a `pool`, each time the one that explains most of what is left (orthogonal matching pursuit); in the
-    pool directions are uniform on the sphere and shifts uniform up to the length of the longest x. The outer weights are
-    least squares.
+    T·C + 1 of the units are straight on the whole range, one for each input and one for the
+    constant. The others are picked one by one from a `pool`, each time the one that explains most
+    of what is left (orthogonal matching pursuit); in the pool directions are uniform on the sphere
+    and shifts uniform up to the length of the longest x. The outer weights are least squares.
     """
     (_, T, C), n = x.shape, x[0].numel()
     if units < n + 2:
@@ -207,20 +268,28 @@ def fit_network(x: Tensor, target: Tensor, units: int, seed: int = 0, pool: int 
     draw = torch.Generator().manual_seed(seed)
     flat, radius = x.flatten(1), float(x.abs().max())
     bent = torch.randn(max(pool, units), n, generator=draw, dtype=x.dtype)
-    kinks = float(flat.norm(dim=1).max()) * (2 * torch.rand(len(bent), generator=draw, dtype=x.dtype) - 1)
-    weight = torch.cat([torch.eye(n + 1, n, dtype=x.dtype), bent / bent.norm(dim=1, keepdim=True)]).to(x.device)
+    kinks = float(flat.norm(dim=1).max()) * (
+        2 * torch.rand(len(bent), generator=draw, dtype=x.dtype) - 1
+    )
+    weight = torch.cat(
+        [torch.eye(n + 1, n, dtype=x.dtype), bent / bent.norm(dim=1, keepdim=True)]
+    ).to(x.device)
     shift = torch.cat([torch.full((n + 1,), radius, dtype=x.dtype), kinks]).to(x.device)
     hidden = torch.relu(flat @ weight.T + shift)  # (B, n + 1 + pool)
     chosen = _pursuit(hidden, target.flatten(1), units, n + 1)
     taken = hidden[:, chosen]
-    decay = 1e-8 * len(x) * torch.eye(units, dtype=x.dtype, device=x.device)  # units that nearly agree stay small
+    # units that nearly agree stay small
+    decay = 1e-8 * len(x) * torch.eye(units, dtype=x.dtype, device=x.device)
     outer = torch.linalg.solve(taken.T @ taken + decay, taken.T @ target.flatten(1))  # (M, T·E)
     return weight[chosen].view(units, T, C), shift[chosen], outer.T.reshape(T, -1, units)
 
 
 def _pursuit(columns: Tensor, target: Tensor, number: int, given: int) -> list[int]:
-    """Indices of `number` columns (B, P): the first `given`, then always the one that takes most off the rest of the target."""
-    rest, left = target.float().clone(), columns.float().clone()  # which column is best does not need more
+    """Indices of `number` columns (B, P): the first `given`, then always the one that takes most
+    off the rest of the target.
+    """
+    # which column is best does not need more
+    rest, left = target.float().clone(), columns.float().clone()
     size = left.norm(dim=0)
     chosen: list[int] = []
     for step in range(number):

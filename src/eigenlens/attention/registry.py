@@ -1,17 +1,20 @@
-"""Attention mechanisms by name: ours, and those a user brings, for lab models and for models of transformers.
+"""Attention mechanisms by name: ours, and those a user brings, for lab models and for models of
+transformers.
 
-A class under `@mechanism("mine")` is known to `make`, to every lab model (`Config(mechanism="mine")`) and to `eigenlens bench`.
-`register("mine")` makes it an attention implementation of transformers, which every model can be set to:
+A class under `@mechanism("mine")` is known to `make`, to every lab model
+(`Config(mechanism="mine")`) and to `eigenlens bench`. `register("mine")` makes it an attention
+implementation of transformers, which every model can be set to:
 
 >>> register("doubly-normalised")
 >>> model.set_attn_implementation("doubly-normalised")
 
 A function with the signature of transformers' attention interface can be registered, too:
 
-    (module, q (B,H,T,D), k (B,G,S,D), v (B,G,S,E), mask, scaling, dropout, **kw) → (out (B,T,H,E), weights or None)
+    (module, q (B,H,T,D), k (B,G,S,D), v (B,G,S,E), mask, scaling, dropout, **kw) → (out (B,T,H,E),
+    weights or None)
 
-Either is registered together with the function that builds its masks: without one, transformers hands over no mask at all,
-and causality and padding vanish without a sign.
+Either is registered together with the function that builds its masks: without one, transformers
+hands over no mask at all, and causality and padding vanish without a sign.
 """
 
 from __future__ import annotations
@@ -40,12 +43,16 @@ UNKNOWN = ("softcap", "s_aux")
 
 
 def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[Kind], Kind]:
-    """Make a class of `Mechanism` known under a name, and under a letter for patterns of layers such as `"DDDF"`."""
+    """Make a class of `Mechanism` known under a name, and under a letter for patterns of layers
+    such as `"DDDF"`.
+    """
 
     def add(kind: Kind) -> Kind:
         under = [name, *aliases, *([letter] if letter else [])]
         if taken := [other for other in under if _aliases.get(other, name) != name]:
-            raise EigenlensError(f"there is another mechanism under {taken[0]!r}: {_aliases[taken[0]]}")
+            raise EigenlensError(
+                f"there is another mechanism under {taken[0]!r}: {_aliases[taken[0]]}"
+            )
         _aliases.update(dict.fromkeys(under, name))
         kind.name, kind.letter = name, letter
         _known[name] = kind
@@ -67,7 +74,8 @@ def find(name: str) -> type[Mechanism]:
 
 
 def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
-    """A mechanism by name, with its settings; one with weights of its own needs the shape of its layer.
+    """A mechanism by name, with its settings; one with weights of its own needs the shape of its
+    layer.
 
     >>> make("fastmax", p=1)(q, k, v, causal=True)
     >>> make("linformer", Shape(heads=4, head_width=32, width=128, length=256), size=64)
@@ -78,25 +86,34 @@ def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
 
 def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
     """The settings of a mechanism, checked: names, types and values."""
-    hints = {field.name: get_type_hints(kind.Settings)[field.name] for field in fields(kind.Settings)}
+    hints = {
+        field.name: get_type_hints(kind.Settings)[field.name] for field in fields(kind.Settings)
+    }
     for key, value in given.items():
         if key not in hints:
             has = f"has {', '.join(hints)}" if hints else "has none"
             raise EigenlensError(f"no setting {key!r} of {kind.name}; it {has}")
         if not fits(value, hints[key]):
-            raise EigenlensError(f"the setting {key} of {kind.name} is {told(hints[key])}, not {value!r}")
+            raise EigenlensError(
+                f"the setting {key} of {kind.name} is {told(hints[key])}, not {value!r}"
+            )
     return kind.Settings(**given)
 
 
 def register(
-    name: str, mechanism: str | Interface | Mechanism | None = None, mask_function: Callable[..., Any] | None = None,
+    name: str,
+    mechanism: str | Interface | Mechanism | None = None,
+    mask_function: Callable[..., Any] | None = None,
     **settings: Any,
-) -> None:  # fmt: skip
-    """Let models of transformers attend by `name`. The masks are those of `sdpa` unless another function is given.
+) -> None:
+    """Let models of transformers attend by `name`.
 
-    Without a second argument it is the known mechanism of that name, with `settings`; another name as the second argument
-    allows several settings of one mechanism. One that has weights of its own is refused: a loaded model does not have them.
-    So is a name of transformers; a name registered here before is replaced.
+    The masks are those of `sdpa` unless another function is given.
+
+    Without a second argument it is the known mechanism of that name, with `settings`; another name
+    as the second argument allows several settings of one mechanism. One that has weights of its own
+    is refused: a loaded model does not have them. So is a name of transformers; a name registered
+    here before is replaced.
 
     >>> register("narrow", "window", window=64)
     """
@@ -109,13 +126,20 @@ def register(
         without_weights(kind)
         mechanism = make(kind.name, **settings)
     elif settings:
-        raise EigenlensError(f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is given")
+        raise EigenlensError(
+            f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is"
+            " given"
+        )
     if isinstance(mechanism, Mechanism):
         mechanism = interface(mechanism)
     if not callable(mechanism):
         raise EigenlensError(f"the attention mechanism {name!r} is not callable: {mechanism!r}")
-    if name not in _registered and (name == "eager" or name in ALL_ATTENTION_FUNCTIONS.valid_keys()):
-        raise EigenlensError(f"transformers already has an attention called {name!r}; choose another name")
+    if name not in _registered and (
+        name == "eager" or name in ALL_ATTENTION_FUNCTIONS.valid_keys()
+    ):
+        raise EigenlensError(
+            f"transformers already has an attention called {name!r}; choose another name"
+        )
     AttentionInterface.register(name, mechanism)
     AttentionMaskInterface.register(name, mask_function or sdpa_mask)
     _registered[name] = mechanism
@@ -127,22 +151,36 @@ def registered() -> dict[str, Interface]:
 
 
 def interface(mechanism: Mechanism) -> Interface:
-    """A mechanism without weights of its own, as a function of transformers' attention interface."""
+    """A mechanism without weights of its own, as a function of transformers' attention
+    interface.
+    """
     without_weights(mechanism)
 
     def attend(
-        module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, scaling: float | None = None,
-        dropout: float = 0.0, is_causal: bool | None = None, position_bias: Tensor | None = None, **options: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
+        module: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attention_mask: Tensor | None = None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        is_causal: bool | None = None,
+        position_bias: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, None]:
         asked = [option for option in UNKNOWN if options.get(option) is not None]
         if asked:
-            raise EigenlensError(f"{mechanism.name} does not know {asked[0]}, which this model asks for")
+            raise EigenlensError(
+                f"{mechanism.name} does not know {asked[0]}, which this model asks for"
+            )
         T, keys, pairs = q.shape[2], None, None
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
         if attention_mask is not None:
             seen, keys, pairs = read_mask(attention_mask, T, k.shape[2])
-            causal = seen or (causal and T == 1)  # a mask of one query does not tell that it is the last token
-        elif causal and 1 < T < k.shape[2]:  # the first pass over a cache of fixed size: what follows is empty
+            # a mask of one query does not tell that it is the last token
+            causal = seen or (causal and T == 1)
+        elif causal and 1 < T < k.shape[2]:
+            # the first pass over a cache of fixed size: what follows is empty
             k, v = k[:, :, :T], v[:, :, :T]
         pairs = with_bias(pairs, position_bias, T, k.shape[2])
         out = mechanism(q, k, v, causal=causal, keys=keys, pairs=pairs, scale=scaling)
@@ -154,4 +192,7 @@ def interface(mechanism: Mechanism) -> Interface:
 def without_weights(kind: type[Mechanism] | Mechanism) -> None:
     """Refuse a mechanism that a loaded model cannot have."""
     if kind.own_weights:
-        raise EigenlensError(f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab model")
+        raise EigenlensError(
+            f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab"
+            " model"
+        )

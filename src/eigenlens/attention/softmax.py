@@ -11,14 +11,22 @@ from .registry import mechanism
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-    """Softmax attention under the terms of a call through torch's own kernel; nothing for a query that sees no key."""
+    """Softmax attention under the terms of a call through torch's own kernel; nothing for a query
+    that sees no key.
+    """
     D, E = q.shape[3], v.shape[3]
     if D < E:  # the kernel that holds no T × S matrix wants one width; zeros change no score
         q, k = (F.pad(t, (0, E - D)) for t in (q, k))
     elif E < D:
         v = F.pad(v, (0, D - E))
-    if given.pairs is None and given.keys is None and (not given.causal or q.shape[2] == k.shape[2]):
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=given.causal and q.shape[2] > 1, scale=given.scale)
+    if (
+        given.pairs is None
+        and given.keys is None
+        and (not given.causal or q.shape[2] == k.shape[2])
+    ):
+        out = F.scaled_dot_product_attention(
+            q, k, v, is_causal=given.causal and q.shape[2] > 1, scale=given.scale
+        )
     else:
         mask, bias = given.allowed(q, k), given.bias
         if bias is not None:

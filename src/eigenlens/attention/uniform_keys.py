@@ -1,6 +1,7 @@
 """Attention to evenly spaced keys only: what a subset gives without any statistics.
 
-One half of the fixed pattern of sparse transformers (arXiv 1904.10509), places that all queries see, alone and both ways.
+One half of the fixed pattern of sparse transformers (arXiv 1904.10509), places that all queries
+see, alone and both ways.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class UniformSettings:
 
     def __post_init__(self) -> None:
         if self.keys < 1:
-            raise EigenlensError(f"attention to evenly spaced keys needs at least 1 of them, not keys={self.keys}")
+            raise EigenlensError(
+                f"attention to evenly spaced keys needs at least 1 of them, not keys={self.keys}"
+            )
 
 
 @mechanism("uniform-keys")
@@ -59,19 +62,25 @@ class UniformKeys(Mechanism):
 
     def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
         places, real = self._chosen(k, given)
-        chosen = (torch.arange(k.shape[2], device=k.device) == places[..., None]) & real[..., None]  # (B or 1, m, S)
-        return probabilities(given.scores(q, k).masked_fill(~chosen.any(1)[:, None, None, :], -torch.inf))
+        # (B or 1, m, S)
+        chosen = (torch.arange(k.shape[2], device=k.device) == places[..., None]) & real[..., None]
+        return probabilities(
+            given.scores(q, k).masked_fill(~chosen.any(1)[:, None, None, :], -torch.inf)
+        )
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
         places, real = self._chosen(k, given)
         if given.keys is None:
             return attend(q, k[:, :, places[0]], v[:, :, places[0]], Given(given.scale))
         index = places[:, None, :, None]
-        k, v = (x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))  # (B, H, m, d)
+        # (B, H, m, d)
+        k, v = (x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))
         return attend(q, k, v, Given(given.scale, keys=real))
 
     def _chosen(self, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
-        """The places of the keys (B or 1, m) and which of them there are: an input may have fewer tokens than m."""
+        """The places of the keys (B or 1, m) and which of them there are: an input may have fewer
+        tokens than m.
+        """
         S, device = k.shape[2], k.device
         m = min(self.settings.keys, S)
         if given.keys is None:
@@ -80,8 +89,10 @@ class UniformKeys(Mechanism):
         n = given.keys.sum(1, keepdim=True)  # (B, 1) tokens that stand
         few = n.clamp(1, m)
         slots = torch.arange(m, device=device)[None]
-        rank = (((2 * slots + 1) * n) // (2 * few)).clamp_max(S - 1)  # of the tokens that stand, which
-        order = (~given.keys).to(torch.uint8).argsort(dim=1, stable=True)  # those that stand first: (B, S)
+        # of the tokens that stand, which
+        rank = (((2 * slots + 1) * n) // (2 * few)).clamp_max(S - 1)
+        # those that stand first: (B, S)
+        order = (~given.keys).to(torch.uint8).argsort(dim=1, stable=True)
         return order.gather(1, rank), (slots < few) & (n > 0)
 
     def cost(self, n: int, d: int) -> int:

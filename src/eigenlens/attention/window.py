@@ -1,4 +1,6 @@
-"""Attention to a window of near tokens, with or without the first tokens of the input as sinks (arXiv 2309.17453)."""
+"""Attention to a window of near tokens, with or without the first tokens of the input as sinks
+(arXiv 2309.17453).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LEAST = 16
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """A query sees itself and `window` − 1 tokens before it, both ways as many after it, and the first `sinks` tokens."""
+    """A query sees itself and `window` − 1 tokens before it, both ways as many after it, and the
+    first `sinks` tokens.
+    """
 
     window: int = 256
     sinks: int = 4
@@ -35,14 +39,16 @@ class WindowSettings:
 
 @mechanism("window")
 class Window(Mechanism):
-    """`A_i = softmax of s_ij over j ∈ W(i) ∪ {first sinks tokens}`: a window of near tokens and a few sinks.
+    """`A_i = softmax of s_ij over j ∈ W(i) ∪ {first sinks tokens}`: a window of near tokens and a
+    few sinks.
 
-    Causal: `W(i) = {j : i − window < j ≤ i}`, and of the sinks those up to i. Both ways: `W(i) = {j : |i − j| < window}`, and
-    all sinks. The sinks are the first tokens that stand, so that padding on the left moves them along. Both ways there are as
-    many queries as keys: those of another sequence have no place among them, and are refused.
+    Causal: `W(i) = {j : i − window < j ≤ i}`, and of the sinks those up to i. Both ways: `W(i) = {j
+    : |i − j| < window}`, and all sinks. The sinks are the first tokens that stand, so that padding
+    on the left moves them along. Both ways there are as many queries as keys: those of another
+    sequence have no place among them, and are refused.
 
-    The fast form cuts the queries into chunks of about a window; each meets the keys around it and the sinks in one batched
-    call. Time and memory are of the order of n · window.
+    The fast form cuts the queries into chunks of about a window; each meets the keys around it and
+    the sinks in one batched call. Time and memory are of the order of n · window.
 
     >>> Window(WindowSettings(window=64, sinks=1))(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -54,11 +60,17 @@ class Window(Mechanism):
         return probabilities(given.scores(q, k).masked_fill(~self.seen(q, k, given), -torch.inf))
 
     def seen(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
-        """Where windows and sinks are, (B or 1, 1, T, S) bool, whether or not a call lets a query look there."""
+        """Where windows and sinks are, (B or 1, 1, T, S) bool, whether or not a call lets a query
+        look there.
+        """
         T, S = q.shape[2], k.shape[2]
         place = torch.arange(T, device=q.device) + _offset(T, S, given)
         after = torch.arange(S, device=q.device) - place[:, None]  # (T, S): j − i
-        stands = torch.ones(1, S, dtype=torch.bool, device=q.device) if given.keys is None else given.keys
+        stands = (
+            torch.ones(1, S, dtype=torch.bool, device=q.device)
+            if given.keys is None
+            else given.keys
+        )
         sink = stands & (stands.cumsum(1) <= self.settings.sinks)  # (B or 1, S)
         return (after.abs() < self.settings.window) | sink[:, None, None]
 
@@ -69,7 +81,8 @@ class Window(Mechanism):
         L = c + w - 1 + (0 if given.causal else w - 1)  # keys that the queries of a chunk see
         if N == 1 and L >= S:  # one chunk that sees all keys: nothing to cut
             return attend(q, k, v, replace(given, pairs=self.seen(q, k, given)))
-        left = w - 1 - _offset(T, S, given)  # the first chunk sees as many places before the first key; may be negative
+        # the first chunk sees as many places before the first key; may be negative
+        left = w - 1 - _offset(T, S, given)
         right = (N - 1) * c + L - left - S
 
         def chunks(t: Tensor, size: int) -> Tensor:  # (B, H, M, D) → (B·N, H, size, D)
@@ -77,23 +90,34 @@ class Window(Mechanism):
 
         queries = chunks(F.pad(q, (0, 0, 0, N * c - T)), c)
         keys, values = (chunks(F.pad(t, (0, 0, left, right)), L) for t in (k, v))
-        stands = torch.ones(1, S, dtype=torch.bool, device=q.device) if given.keys is None else given.keys
+        stands = (
+            torch.ones(1, S, dtype=torch.bool, device=q.device)
+            if given.keys is None
+            else given.keys
+        )
         near = F.pad(stands, (left, right)).unfold(1, L, c)[:, :, None]  # (B or 1, N, 1, L)
-        after = torch.arange(L, device=q.device) - (w - 1) - torch.arange(c, device=q.device)[:, None]  # (c, L): j − i
+        # (c, L): j − i
+        after = (
+            torch.arange(L, device=q.device) - (w - 1) - torch.arange(c, device=q.device)[:, None]
+        )
         mask = near & ((after > -w) & (after <= 0) if given.causal else after.abs() < w)
         if self.settings.sinks:
             padding = (~stands).to(torch.int8)
-            some = padding.argsort(dim=1, stable=True)[:, : self.settings.sinks]  # (B or 1, s): the first that stand
+            # (B or 1, s): the first that stand
+            some = padding.argsort(dim=1, stable=True)[:, : self.settings.sinks]
             place = torch.arange(N * c, device=q.device).view(N, c, 1) + _offset(T, S, given)
             before = place - some[:, None, None]  # (B or 1, N, c, s): i − j
-            outside = (before >= w) if given.causal else (before.abs() >= w)  # within the window it is there already
+            # within the window it is there already
+            outside = (before >= w) if given.causal else (before.abs() >= w)
             mask = torch.cat([stands.gather(1, some)[:, None, None] & outside, mask], 3)
             keys, values = (
                 torch.cat([_of_all_chunks(first, N), part], 2)
                 for first, part in ((_gathered(k, some), keys), (_gathered(v, some), values))
             )
         mask = mask.expand(B, *mask.shape[1:]).reshape(B * N, 1, c, mask.shape[3])
-        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=given.scale)
+        out = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, scale=given.scale
+        )
         return out.view(B, N, H, c, -1).transpose(1, 2).reshape(B, H, N * c, -1)[:, :, :T]
 
     def cost(self, n: int, d: int) -> int:
@@ -127,7 +151,8 @@ def _offset(T: int, S: int, given: Given) -> int:
     """The place of the first query among the keys."""
     if not given.causal and T != S:
         raise EigenlensError(
-            f"a window is around a token's own place, and {T} queries of {S} other tokens have none among them"
+            f"a window is around a token's own place, and {T} queries of {S} other tokens have none"
+            " among them"
         )
     return S - T
 

@@ -1,8 +1,20 @@
-"""Benches of attention mechanisms: time, quality, damage to trained models, spectra, and a choice for every head."""
+"""Benches of attention mechanisms: time, quality, damage to trained models, spectra, and a choice
+for every head.
+"""
 
 from .choose import Chosen, Head, assign, choose
 from .entrants import load_file
 from .result import Bench
 from .run import SCALES, bench, check_needs
 
-__all__ = ["SCALES", "Bench", "Chosen", "Head", "assign", "bench", "check_needs", "choose", "load_file"]
+__all__ = [
+    "SCALES",
+    "Bench",
+    "Chosen",
+    "Head",
+    "assign",
+    "bench",
+    "check_needs",
+    "choose",
+    "load_file",
+]

@@ -1,4 +1,7 @@
-"""Does the choice help? Trained models with chosen mechanisms, fine-tuned, beside full, uniform and shuffled ones."""
+"""Does the choice help?
+
+Trained models with chosen mechanisms, fine-tuned, beside full, uniform and shuffled ones.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,16 @@ from .training import LabScale, config_of, spread, task_named, trained
 Row = dict[str, Any]
 LOCAL = "local"
 SETTINGS = {**SMALL, LOCAL: {"window": 4}, "window": {"window": 12, "sinks": 1}}
-"""Of the candidates at 64 tokens: a narrow window, a wide one with a sink, and everything, at rising cost."""
+"""Of the candidates at 64 tokens: a narrow window, a wide one with a sink, and everything, at
+rising cost.
+"""
 
 
 @dataclass(frozen=True)
 class ChoiceScale:
-    """Shares of full attention's cost, the candidates, and the steps of fine-tuning behind the training of `lab`."""
+    """Shares of full attention's cost, the candidates, and the steps of fine-tuning behind the
+    training of `lab`.
+    """
 
     lab: LabScale = field(default_factory=lambda: LabScale(layers=4))
     budgets: tuple[float, ...] = (0.3, 0.6)
@@ -36,12 +43,17 @@ class ChoiceScale:
 
 
 CHOICE_QUICK = ChoiceScale(
-    LabScale(("next bytes",), (0,), 20, 8, length=32, width=32, windows=16, characters=60_000), (0.6,), (FULL, LOCAL), 5
+    LabScale(("next bytes",), (0,), 20, 8, length=32, width=32, windows=16, characters=60_000),
+    (0.6,),
+    (FULL, LOCAL),
+    5,
 )
 
 
 def choices(scale: ChoiceScale, parts: Parts, report: Report, store: Path) -> Bench:
-    """Every way of giving mechanisms to heads, before and after fine-tuning, at every budget and seed."""
+    """Every way of giving mechanisms to heads, before and after fine-tuning, at every budget and
+    seed.
+    """
     each: list[Row] = []
     heads: list[Row] = []
     for at, seed, budget in itertools.product(scale.lab.tasks, scale.lab.seeds, scale.budgets):
@@ -51,19 +63,43 @@ def choices(scale: ChoiceScale, parts: Parts, report: Report, store: Path) -> Be
         heads += [{"task": at, "seed": seed, "budget": budget, **row} for row in found["heads"]]
     rows = _summary(each)
     return Bench(
-        "choose", f"A mechanism for each head, {numbered(len(scale.lab.seeds), 'seed')}", sentence(rows),
+        "choose",
+        f"A mechanism for each head, {numbered(len(scale.lab.seeds), 'seed')}",
+        sentence(rows),
         {"choices": rows, "heads": heads, "runs": each},
-        ("shuffled has the mechanisms of the choice at random heads, and so the same cost",), {},
-        (("Held-out loss with chosen mechanisms, before and after fine-tuning; least and largest of the seeds", "choices"),),
-    )  # fmt: skip
+        ("shuffled has the mechanisms of the choice at random heads, and so the same cost",),
+        {},
+        (
+            (
+                (
+                    "Held-out loss with chosen mechanisms, before and after fine-tuning; least and"
+                    " largest of the seeds"
+                ),
+                "choices",
+            ),
+        ),
+    )
 
 
-def _one(at: str, budget: float, seed: int, scale: ChoiceScale, store: Path, report: Report) -> dict[str, Any]:
+def _one(
+    at: str, budget: float, seed: int, scale: ChoiceScale, store: Path, report: Report
+) -> dict[str, Any]:
     lab = scale.lab
     task = task_named(at, lab)
-    model, _ = trained(task, config_of(task, FULL, lab), seed, lab, store, report, f"{at}, full attention, seed {seed}")
+    model, _ = trained(
+        task,
+        config_of(task, FULL, lab),
+        seed,
+        lab,
+        store,
+        report,
+        f"{at}, full attention, seed {seed}",
+    )
     chosen = choose(model, task, budget, scale.candidates, SETTINGS)
-    ways: dict[str, Any] = {"chosen": chosen.mechanism, "shuffled": shuffled(chosen, seed).mechanism}
+    ways: dict[str, Any] = {
+        "chosen": chosen.mechanism,
+        "shuffled": shuffled(chosen, seed).mechanism,
+    }
     if budget == scale.budgets[0]:  # these two do not depend on it
         ways |= {
             "all full": uniform(FULL, lab.layers, lab.heads),
@@ -71,21 +107,38 @@ def _one(at: str, budget: float, seed: int, scale: ChoiceScale, store: Path, rep
         }
     rows = []
     for way, mechanism in ways.items():
-        other = with_mechanisms(model, mechanism, {LOCAL: settings_for(LOCAL, SETTINGS)}, chosen.settings)
+        other = with_mechanisms(
+            model, mechanism, {LOCAL: settings_for(LOCAL, SETTINGS)}, chosen.settings
+        )
         share = other.attention_cost(task.length) / model.attention_cost(task.length)
         before = evaluate(other, task)[0]
         settings = Settings(
-            steps=scale.steps, batch=lab.batch, rate=lab.rate / 10, warmup=5, measure=scale.steps, seed=seed + 1
+            steps=scale.steps,
+            batch=lab.batch,
+            rate=lab.rate / 10,
+            warmup=5,
+            measure=scale.steps,
+            seed=seed + 1,
         )
-        tuned = train(other, task, settings, report=report, label=f"{at}, {way}, budget {budget:g}, seed {seed}")
+        tuned = train(
+            other,
+            task,
+            settings,
+            report=report,
+            label=f"{at}, {way}, budget {budget:g}, seed {seed}",
+        )
         shown = None if way.startswith("all") else budget
         row = {"task": at, "way": way, "budget": shown, "seed": seed, "share": share}
         rows.append({**row, "before": before, "after": tuned.loss})
     return {"rows": rows, "heads": chosen.rows()}
 
 
-def with_mechanisms(model: Transformer, mechanism: Any, *settings: Mapping[str, Mapping[str, Any]]) -> Transformer:
-    """A copy of a model, all weights included, with other mechanisms; later settings go over earlier ones."""
+def with_mechanisms(
+    model: Transformer, mechanism: Any, *settings: Mapping[str, Mapping[str, Any]]
+) -> Transformer:
+    """A copy of a model, all weights included, with other mechanisms; later settings go over
+    earlier ones.
+    """
     together: dict[str, Mapping[str, Any]] = {}
     for some in settings:
         together |= some
@@ -106,9 +159,14 @@ def _summary(each: Sequence[Row]) -> list[Row]:
     rows = []
     for key in dict.fromkeys((row["task"], row["way"], row["budget"]) for row in each):
         mine = [row for row in each if (row["task"], row["way"], row["budget"]) == key]
-        row: Row = {**dict(zip(("task", "way", "budget"), key)), "share": spread([r["share"] for r in mine])[0]}
+        row: Row = {
+            **dict(zip(("task", "way", "budget"), key)),
+            "share": spread([r["share"] for r in mine])[0],
+        }
         for figure in ("before", "after"):
-            row[figure], row[f"{figure}_low"], row[f"{figure}_high"] = spread([r[figure] for r in mine])
+            row[figure], row[f"{figure}_low"], row[f"{figure}_high"] = spread(
+                [r[figure] for r in mine]
+            )
         rows.append(row)
     order = list(dict.fromkeys(row["task"] for row in rows))
     return sorted(rows, key=lambda row: (order.index(row["task"]), row["budget"] or 0))
@@ -122,9 +180,16 @@ def sentence(rows: Sequence[Row]) -> str:
         full = next(row for row in mine if row["way"] == "all full")
         pairs = [
             (row, next(r for r in mine if r["way"] == "shuffled" and r["budget"] == row["budget"]))
-            for row in mine if row["way"] == "chosen"
-        ]  # fmt: skip
-        ways = ", ".join(f"at {c['share']:.0%} of the cost {c['after']:.3f} (shuffled {r['after']:.3f})" for c, r in pairs)
+            for row in mine
+            if row["way"] == "chosen"
+        ]
+        ways = ", ".join(
+            f"at {c['share']:.0%} of the cost {c['after']:.3f} (shuffled {r['after']:.3f})"
+            for c, r in pairs
+        )
         begin = "On" if not told else "on"
-        told.append(f"{begin} {task} full attention comes to a loss of {full['after']:.3f}, mechanisms chosen by head {ways}")
+        told.append(
+            f"{begin} {task} full attention comes to a loss of {full['after']:.3f}, mechanisms"
+            f" chosen by head {ways}"
+        )
     return f"{'; '.join(told)}."

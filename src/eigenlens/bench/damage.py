@@ -29,7 +29,11 @@ from .entrants import FULL, MIDDLE, settings_for
 from .result import Bench
 
 Row = dict[str, Any]
-KEPT = ("agreement of the likeliest next token", "overlap of the class probabilities", "cosine of the embeddings")
+KEPT = (
+    "agreement of the likeliest next token",
+    "overlap of the class probabilities",
+    "cosine of the embeddings",
+)
 """Measures that are 1 where nothing changed; a model has one of them."""
 MAIN = ("perplexity", *KEPT[1:])
 """The measure that a model is judged by."""
@@ -37,12 +41,21 @@ MAIN = ("perplexity", *KEPT[1:])
 
 @dataclass(frozen=True)
 class DamageScale:
-    """Models of the catalogue, how many inputs of which length, and the ranks that query-key matrices are cut to.
+    """Models of the catalogue, how many inputs of which length, and the ranks that query-key
+    matrices are cut to.
 
-    The inputs are the default text or pictures; models of `own` know no such text and read what they wrote themselves.
+    The inputs are the default text or pictures; models of `own` know no such text and read what
+    they wrote themselves.
     """
 
-    models: tuple[str, ...] = ("minilm", "distilbert-gec", "dinov2-small", "stories15m", "smollm2", "flan-t5-small")
+    models: tuple[str, ...] = (
+        "minilm",
+        "distilbert-gec",
+        "dinov2-small",
+        "stories15m",
+        "smollm2",
+        "flan-t5-small",
+    )
     inputs: int = 8
     length: int = 128
     ranks: tuple[int, ...] = (4, 8, 16, 32)
@@ -52,25 +65,38 @@ class DamageScale:
 DAMAGE_QUICK = DamageScale(("minilm", "stories15m"), 4, 64, (8,))
 
 
-def damage(scale: DamageScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu") -> Bench:
-    """Every mechanism in every model; what is refused is a row with the reason. One model is one part."""
+def damage(
+    scale: DamageScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu"
+) -> Bench:
+    """Every mechanism in every model; what is refused is a row with the reason.
+
+    One model is one part.
+    """
     rows: list[Row] = []
     for done, name in enumerate(scale.models):
         report("models", done, len(scale.models))
         rows += parts.part(name, functools.partial(_model, name, scale, names, report, device))
     report("models", len(scale.models), len(scale.models))
     refused = [row for row in rows if row["refused"]]
-    reasons = dict.fromkeys(f"{row['model']}, {row['mechanism']}: {row['refused']}" for row in refused)
+    reasons = dict.fromkeys(
+        f"{row['model']}, {row['mechanism']}: {row['refused']}" for row in refused
+    )
     kept = [row for row in rows if not row["refused"]]
     told = [f"{name} reads text that it wrote itself" for name in scale.models if name in scale.own]
     return Bench(
-        "damage", f"Put into trained models without training, {scale.inputs} inputs of {scale.length} tokens", sentence(kept),
-        {"damage": kept, "refused": refused}, (*told, *reasons), {},
+        "damage",
+        f"Put into trained models without training, {scale.inputs} inputs of {scale.length} tokens",
+        sentence(kept),
+        {"damage": kept, "refused": refused},
+        (*told, *reasons),
+        {},
         (("What the models lose", "damage"),),
-    )  # fmt: skip
+    )
 
 
-def _model(name: str, scale: DamageScale, names: Sequence[str], report: Report, device: str) -> list[Row]:
+def _model(
+    name: str, scale: DamageScale, names: Sequence[str], report: Report, device: str
+) -> list[Row]:
     try:
         model = load(name, device=device)
     except EigenlensError as error:
@@ -79,7 +105,9 @@ def _model(name: str, scale: DamageScale, names: Sequence[str], report: Report, 
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         length = None if model.kind == "vision" else scale.length  # pictures have their own size
         data = own_text(model, max(scale.inputs, 6), scale.length) if name in scale.own else None
-        request = Request(data_names(data, model, Path(scratch)), length, max(scale.inputs, 6), 0.5, 0, False)
+        request = Request(
+            data_names(data, model, Path(scratch)), length, max(scale.inputs, 6), 0.5, 0, False
+        )
         inputs = prepare(model, request, Path(scratch))
         held = HeldOut(model, inputs, inputs.groups, heads_of(model), list(request.data))
         return measured(held, scale.inputs, changes, report)
@@ -87,24 +115,35 @@ def _model(name: str, scale: DamageScale, names: Sequence[str], report: Report, 
 
 @torch.no_grad()
 def own_text(model: Model, number: int, length: int) -> Tensor:
-    """Token ids (number, length) that a decoder draws from its own distribution, behind its first token."""
+    """Token ids (number, length) that a decoder draws from its own distribution, behind its first
+    token.
+    """
     start = model.config.bos_token_id
     begin = torch.full((number, 1), 0 if start is None else start, device=model.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         generate: Any = model.module.generate
         drawn: Tensor = generate(
-            begin, attention_mask=torch.ones_like(begin), do_sample=True, top_k=0, min_new_tokens=length - 1,
-            max_new_tokens=length - 1, pad_token_id=0,
-        )  # fmt: skip
+            begin,
+            attention_mask=torch.ones_like(begin),
+            do_sample=True,
+            top_k=0,
+            min_new_tokens=length - 1,
+            max_new_tokens=length - 1,
+            pad_token_id=0,
+        )
     return drawn
 
 
 Change = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-def changes_of(model: Model, names: Sequence[str], ranks: Sequence[int]) -> dict[tuple[str, str], Change]:
-    """What can be done to a model, by mechanism and settings: those without weights of their own, and ranks of W_QK."""
+def changes_of(
+    model: Model, names: Sequence[str], ranks: Sequence[int]
+) -> dict[tuple[str, str], Change]:
+    """What can be done to a model, by mechanism and settings: those without weights of their own,
+    and ranks of W_QK.
+    """
     found: dict[tuple[str, str], Change] = {}
     for name in names:
         settings = settings_for(name, MIDDLE)
@@ -117,7 +156,9 @@ def changes_of(model: Model, names: Sequence[str], ranks: Sequence[int]) -> dict
 
 
 @torch.no_grad()
-def measured(held: HeldOut, number: int, changes: dict[tuple[str, str], Change], report: Report) -> list[Row]:
+def measured(
+    held: HeldOut, number: int, changes: dict[tuple[str, str], Change], report: Report
+) -> list[Row]:
     """The rows of one model: the plain pass of a batch is made once for all changes."""
     model, forward = held.model, forward_of(held.model, whole=True)
     tasks: dict[tuple[str, str], Task] = {}
@@ -146,27 +187,60 @@ def measured(held: HeldOut, number: int, changes: dict[tuple[str, str], Change],
         result = {row["measure"]: row for row in tasks[key].result()}
         main = next(result[name] for name in MAIN if name in result)
         kept = next(result[name]["planned"] for name in KEPT if name in result)
-        rows.append(_row(model.name, mechanism, settings, main["measure"], main["plain"], main["planned"], kept))
+        rows.append(
+            _row(
+                model.name,
+                mechanism,
+                settings,
+                main["measure"],
+                main["plain"],
+                main["planned"],
+                kept,
+            )
+        )
     return rows
 
 
 def _row(
-    model: str, mechanism: str, settings: str, measure: str | None = None, plain: float | None = None,
-    changed: float | None = None, kept: float | None = None, refused: str = "",
-) -> Row:  # fmt: skip
-    """`kept` is 1 where nothing changed: agreement of the likeliest token, overlap of classes, or cosine of the embeddings."""
+    model: str,
+    mechanism: str,
+    settings: str,
+    measure: str | None = None,
+    plain: float | None = None,
+    changed: float | None = None,
+    kept: float | None = None,
+    refused: str = "",
+) -> Row:
+    """`kept` is 1 where nothing changed: agreement of the likeliest token, overlap of classes, or
+    cosine of the embeddings.
+    """
     return {
-        "model": model, "mechanism": mechanism, "settings": settings, "measure": measure, "plain": plain,
-        "changed": changed, "kept": kept, "refused": refused,
-    }  # fmt: skip
+        "model": model,
+        "mechanism": mechanism,
+        "settings": settings,
+        "measure": measure,
+        "plain": plain,
+        "changed": changed,
+        "kept": kept,
+        "refused": refused,
+    }
 
 
 def sentence(rows: Sequence[Row]) -> str:
     """The mechanism that each model bears best, in words; cuts of the rank aside."""
     told = []
     for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model and row["mechanism"] != "query-key rank"]
+        mine = [
+            row for row in rows if row["model"] == model and row["mechanism"] != "query-key rank"
+        ]
         if mine:
             best = max(mine, key=lambda row: row["kept"])
-            told.append(f"{model} {best['mechanism']} ({best['measure']} {best['plain']:.4g} → {best['changed']:.4g})")
-    return f"Without training, the models bear best: {'; '.join(told)}." if told else "No mechanism fits a model."
+            told.append(
+                f"{model} {best['mechanism']} ({best['measure']} {best['plain']:.4g} →"
+                f" {best['changed']:.4g})"
+            )
+    return (
+        f"Without training, the models bear best: {'; '.join(told)}."
+        if told
+        else "No mechanism fits a model."
+    )

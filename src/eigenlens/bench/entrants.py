@@ -1,4 +1,6 @@
-"""Who takes part in a bench: every known mechanism, those that were named, and what a user's file adds."""
+"""Who takes part in a bench: every known mechanism, those that were named, and what a user's file
+adds.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +63,18 @@ def settings_for(name: str, of: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 
 
 def load_file(path: str | Path) -> list[str]:
-    """Run a user's Python file that makes mechanisms known with `@mechanism("name")`; the names it added.
+    """Run a user's Python file that makes mechanisms known with `@mechanism("name")`; the names it
+    added.
 
     >>> load_file("mine.py")
     ['mine']
     """
     path = Path(path)
     if not path.is_file():
-        raise EigenlensError(f'no file {path}; give a Python file that makes a mechanism known with @mechanism("name")')
+        raise EigenlensError(
+            f"no file {path}; give a Python file that makes a mechanism known with"
+            ' @mechanism("name")'
+        )
     before = mechanisms()
     spec = importlib.util.spec_from_file_location(f"eigenlens_bench_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -83,5 +89,7 @@ def load_file(path: str | Path) -> list[str]:
         raise EigenlensError(f"{path} does not run: {type(error).__name__}: {error}") from error
     added = [name for name, kind in mechanisms().items() if before.get(name) is not kind]
     if not added:
-        raise EigenlensError(f'{path} makes no mechanism known; put @mechanism("name") over its class')
+        raise EigenlensError(
+            f'{path} makes no mechanism known; put @mechanism("name") over its class'
+        )
     return added

@@ -1,4 +1,6 @@
-"""What times at several lengths say: how they grow, and from which length on one is below another."""
+"""What times at several lengths say: how they grow, and from which length on one is below
+another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import numpy as np
 
 
 def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
-    """The slope of log time against log length by least squares, over lengths from `start` on; None of fewer than two.
+    """The slope of log time against log length by least squares, over lengths from `start` on; None
+    of fewer than two.
 
     >>> exponent({2048: 1.0, 4096: 4.0, 8192: 16.0})
     2.0
@@ -22,9 +25,11 @@ def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
 
 
 def crossover(times: Mapping[int, float], yardstick: Mapping[int, float]) -> float | None:
-    """The length from which on a time stays below the yardstick's; between two lengths, where the logarithms meet.
+    """The length from which on a time stays below the yardstick's; between two lengths, where the
+    logarithms meet.
 
-    The first common length where it is below at all of them, None where it is not below at the last.
+    The first common length where it is below at all of them, None where it is not below at the
+    last.
 
     >>> round(crossover({512: 4.0, 1024: 4.0, 2048: 4.0}, {512: 2.0, 1024: 8.0, 2048: 32.0}))
     724

@@ -1,4 +1,6 @@
-"""What every mechanism learns with as many weights and steps as all others, against what it costs."""
+"""What every mechanism learns with as many weights and steps as all others, against what it
+costs.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,54 @@ from .result import Bench
 from .training import TASKS, LabScale, config_of, spread, task_named, trained, weights_of
 
 Row = dict[str, Any]
-QUALITY_QUICK = LabScale(seeds=(0,), steps=30, batch=8, length=32, width=32, windows=16, characters=60_000)
+QUALITY_QUICK = LabScale(
+    seeds=(0,), steps=30, batch=8, length=32, width=32, windows=16, characters=60_000
+)
 
 
-def quality(scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path) -> Bench:
-    """Train every mechanism on every task in its direction, from every seed; one model is one part."""
+def quality(
+    scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path
+) -> Bench:
+    """Train every mechanism on every task in its direction, from every seed; one model is one
+    part.
+    """
     rows: list[Row] = []
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     for done, (at, name) in enumerate(runs):
         report("models", done * len(scale.seeds), len(runs) * len(scale.seeds))
         each = [
-            parts.part(f"{at.replace(' ', '-')}/{name}-{seed}", functools.partial(_one, at, name, seed, scale, store, report))
+            parts.part(
+                f"{at.replace(' ', '-')}/{name}-{seed}",
+                functools.partial(_one, at, name, seed, scale, store, report),
+            )
             for seed in scale.seeds
         ]
         rows.append(_summary(at, name, each))
     report("models", len(runs) * len(scale.seeds), len(runs) * len(scale.seeds))
     rows = [_beside(row, rows) for row in rows]
-    weights = {task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks}
+    weights = {
+        task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks
+    }
     notes = [
-        f"{task}: between {min(w):,} and {max(w):,} weights, {scale.steps} steps of {scale.batch} inputs"
-        for task, w in weights.items() if w
-    ]  # fmt: skip
+        f"{task}: between {min(w):,} and {max(w):,} weights, {scale.steps} steps of {scale.batch}"
+        " inputs"
+        for task, w in weights.items()
+        if w
+    ]
     return Bench(
-        "quality", f"Quality against cost, {numbered(len(scale.seeds), 'seed')}", sentence(rows), {"quality": rows},
-        tuple(notes), {}, (("Held-out quality with equal weights and steps; least and largest of the seeds", "quality"),),
-    )  # fmt: skip
+        "quality",
+        f"Quality against cost, {numbered(len(scale.seeds), 'seed')}",
+        sentence(rows),
+        {"quality": rows},
+        tuple(notes),
+        {},
+        (
+            (
+                "Held-out quality with equal weights and steps; least and largest of the seeds",
+                "quality",
+            ),
+        ),
+    )
 
 
 def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, report: Report) -> Row:
@@ -48,27 +73,45 @@ def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, report: Re
     kept = store if seed == scale.seeds[0] else None  # the spectra look at the first seed's
     model, found = trained(task, config, seed, scale, kept, report, f"{at}, {name}, seed {seed}")
     return {
-        "loss": found.loss, "accuracy": found.accuracy, "milliseconds_a_step": 1e3 * found.seconds / found.steps,
-        "weights": weights_of(config), "mlp_width": config.mlp_width,
-        "attention_multiply_adds": model.attention_cost(task.length), "multiply_adds": model.cost(task.length),
-    }  # fmt: skip
+        "loss": found.loss,
+        "accuracy": found.accuracy,
+        "milliseconds_a_step": 1e3 * found.seconds / found.steps,
+        "weights": weights_of(config),
+        "mlp_width": config.mlp_width,
+        "attention_multiply_adds": model.attention_cost(task.length),
+        "multiply_adds": model.cost(task.length),
+    }
 
 
 def _summary(task: str, name: str, each: Sequence[Row]) -> Row:
     loss, low, high = spread([row["loss"] for row in each])
     accuracy, least, most = spread([row["accuracy"] for row in each])
     return {
-        "task": task, "mechanism": name, "loss": loss, "loss_low": low, "loss_high": high, "accuracy": accuracy,
-        "accuracy_low": least, "accuracy_high": most,
+        "task": task,
+        "mechanism": name,
+        "loss": loss,
+        "loss_low": low,
+        "loss_high": high,
+        "accuracy": accuracy,
+        "accuracy_low": least,
+        "accuracy_high": most,
         "milliseconds_a_step": spread([row["milliseconds_a_step"] for row in each])[0],
-        **{key: each[0][key] for key in ("weights", "mlp_width", "attention_multiply_adds", "multiply_adds")},
-    }  # fmt: skip
+        **{
+            key: each[0][key]
+            for key in ("weights", "mlp_width", "attention_multiply_adds", "multiply_adds")
+        },
+    }
 
 
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
     """With the attention's multiply-adds as a share of full attention's, where that took part."""
-    full = next((other for other in rows if other["task"] == row["task"] and other["mechanism"] == FULL), None)
-    share = None if full is None else row["attention_multiply_adds"] / full["attention_multiply_adds"]
+    full = next(
+        (other for other in rows if other["task"] == row["task"] and other["mechanism"] == FULL),
+        None,
+    )
+    share = (
+        None if full is None else row["attention_multiply_adds"] / full["attention_multiply_adds"]
+    )
     return {**row, "share_of_full": share}
 
 
@@ -78,9 +121,15 @@ def sentence(rows: Sequence[Row]) -> str:
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = sorted((row for row in rows if row["task"] == task), key=lambda row: row["loss"])
         best, full = mine[0], next((row for row in mine if row["mechanism"] == FULL), None)
-        text = f"{'O' if not told else 'o'}n {task} {best['mechanism']} ends lowest with a loss of {best['loss']:.3f}"
+        text = (
+            f"{'O' if not told else 'o'}n {task} {best['mechanism']} ends lowest with a loss of"
+            f" {best['loss']:.3f}"
+        )
         if full is not None and full is not best:
             within = full["loss_low"] <= best["loss_high"]
-            text += f" (full attention {full['loss']:.3f}{', within the spread of the seeds' if within else ''})"
+            text += (
+                " (full attention"
+                f" {full['loss']:.3f}{', within the spread of the seeds' if within else ''})"
+            )
         told.append(text)
     return f"{'; '.join(told)}." if told else "No mechanism fits a task."

@@ -36,7 +36,9 @@ class Bench:
     def rows(self, table: str | None = None) -> list[dict[str, Any]]:
         """The rows of a table, or of the main one."""
         if table is not None and table not in self.tables:
-            raise EigenlensError(f"no table {table!r} of the bench {self.name}; there are {', '.join(self.tables)}")
+            raise EigenlensError(
+                f"no table {table!r} of the bench {self.name}; there are {', '.join(self.tables)}"
+            )
         return list(self.tables[table if table is not None else next(iter(self.tables))])
 
     def charts(self) -> dict[str, Any]:
@@ -52,17 +54,27 @@ class Bench:
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
         return {
-            "format": FORMAT, "bench": self.name, "title": self.title, "sentence": self.sentence,
-            "tables": {name: list(rows) for name, rows in self.tables.items()}, "notes": list(self.notes),
-            "settings": dict(self.settings), "shown": [list(pair) for pair in self.shown],
-        }  # fmt: skip
+            "format": FORMAT,
+            "bench": self.name,
+            "title": self.title,
+            "sentence": self.sentence,
+            "tables": {name: list(rows) for name, rows in self.tables.items()},
+            "notes": list(self.notes),
+            "settings": dict(self.settings),
+            "shown": [list(pair) for pair in self.shown],
+        }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Bench:
         return cls(
-            record["bench"], record["title"], record["sentence"], record["tables"], tuple(record["notes"]),
-            record["settings"], record["shown"],
-        )  # fmt: skip
+            record["bench"],
+            record["title"],
+            record["sentence"],
+            record["tables"],
+            tuple(record["notes"]),
+            record["settings"],
+            record["shown"],
+        )
 
     @classmethod
     def open(cls, folder: str | Path) -> Bench:
@@ -70,15 +82,21 @@ class Bench:
         path = Path(folder) / "bench.json"
         if not path.is_file():
             how = command("bench", "-o", Path(folder).parent)
-            raise EigenlensError(f"{folder} is no finished bench: it holds no bench.json; make one with: {how}")
+            raise EigenlensError(
+                f"{folder} is no finished bench: it holds no bench.json; make one with: {how}"
+            )
         record = read_json(path)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise EigenlensError(f"the bench in {folder} is of another format than {FORMAT}; make it anew")
+            raise EigenlensError(
+                f"the bench in {folder} is of another format than {FORMAT}; make it anew"
+            )
         try:
             found = cls.from_record(record)
             found.rows(), found.charts(), found.sentence.strip()
         except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
-            raise EigenlensError(f"the bench in {folder} is damaged: {error!r} in bench.json; make it anew") from error
+            raise EigenlensError(
+                f"the bench in {folder} is damaged: {error!r} in bench.json; make it anew"
+            ) from error
         return found
 
     def __repr__(self) -> str:

@@ -31,18 +31,28 @@ SCALES: Mapping[str, tuple[Any, Any]] = {
     "spectra": (LabScale(), QUALITY_QUICK),
     "choose": (ChoiceScale(), CHOICE_QUICK),
 }
-"""The sizes of every bench, full and quick, in the order in which they run: spectra look at the models of quality."""
+"""The sizes of every bench, full and quick, in the order in which they run: spectra look at the
+models of quality.
+"""
 
 
 def bench(
-    name: str, out: str | Path = "bench", *, quick: bool = False, mechanisms: str | Sequence[str] | None = None,
-    lengths: Sequence[int] | None = None, device: str = "cpu", resume: bool = False, force: bool = False,
+    name: str,
+    out: str | Path = "bench",
+    *,
+    quick: bool = False,
+    mechanisms: str | Sequence[str] | None = None,
+    lengths: Sequence[int] | None = None,
+    device: str = "cpu",
+    resume: bool = False,
+    force: bool = False,
     report: Report = silent,
-) -> Bench:  # fmt: skip
-    """Run a bench by name; it is kept in a folder of its name inside `out`, with the trained models beside it.
+) -> Bench:
+    """Run a bench by name; it is kept in a folder of its name inside `out`, with the trained models
+    beside it.
 
-    `mechanisms` are those that take part (default: every one that is known), `lengths` those of the speed bench. With
-    `resume` an interrupted run goes on after its last finished part.
+    `mechanisms` are those that take part (default: every one that is known), `lengths` those of the
+    speed bench. With `resume` an interrupted run goes on after its last finished part.
 
     >>> bench("speed", mechanisms=["softmax", "window"]).sentence
     """
@@ -51,11 +61,15 @@ def bench(
     out, chosen = Path(out), entrants(mechanisms)
     check_device(device)
     if device != "cpu" and name not in ON_DEVICES:
-        raise EigenlensError(f"the bench {name} trains on the CPU; another device is for {' and '.join(ON_DEVICES)}")
+        raise EigenlensError(
+            f"the bench {name} trains on the CPU; another device is for {' and '.join(ON_DEVICES)}"
+        )
     scale = SCALES[name][quick]
     if name == "speed" and lengths is not None:
         if not lengths or min(lengths) < 2:
-            raise EigenlensError(f"lengths are whole numbers from 2 on, not {', '.join(map(str, lengths)) or 'none'}")
+            raise EigenlensError(
+                f"lengths are whole numbers from 2 on, not {', '.join(map(str, lengths)) or 'none'}"
+            )
         scale = replace(scale, lengths=tuple(sorted(set(lengths))))
     if name == "choose" and (mechanisms is not None or not all(ours(find(one)) for one in chosen)):
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
@@ -84,8 +98,14 @@ def check_needs(name: str, quick: bool) -> None:
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:
-    """Of the mechanisms that were named those that can be dropped in; where none was, the usual ones and a user's own."""
+    """Of the mechanisms that were named those that can be dropped in; where none was, the usual
+    ones and a user's own.
+    """
     ways = {TASKS[task] for task in scale.lab.tasks}
-    named = [name for name in chosen if all(fits(name, way) for way in ways) and not find(name).own_weights]
+    named = [
+        name
+        for name in chosen
+        if all(fits(name, way) for way in ways) and not find(name).own_weights
+    ]
     usual = [*scale.candidates, *(name for name in named if not ours(find(name)))]
     return tuple(dict.fromkeys([FULL, *(usual if whole else named)]))

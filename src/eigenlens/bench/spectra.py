@@ -1,4 +1,6 @@
-"""What training with a mechanism makes of the patterns: their rank, their sinks, their gap, beside full attention's."""
+"""What training with a mechanism makes of the patterns: their rank, their sinks, their gap, beside
+full attention's.
+"""
 
 from __future__ import annotations
 
@@ -35,29 +37,43 @@ MEASURES = {
 """Of every head; a table has the median of the heads."""
 
 
-def spectra(scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path) -> Bench:
-    """The patterns of every trained mechanism; models that the quality bench has trained are not trained again."""
+def spectra(
+    scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path
+) -> Bench:
+    """The patterns of every trained mechanism; models that the quality bench has trained are not
+    trained again.
+    """
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []
     for done, (at, name) in enumerate(runs):
         report("models", done, len(runs))
-        heads += parts.part(f"{at.replace(' ', '-')}/{name}", functools.partial(_one, at, name, scale, store, report))
+        heads += parts.part(
+            f"{at.replace(' ', '-')}/{name}",
+            functools.partial(_one, at, name, scale, store, report),
+        )
     report("models", len(runs), len(runs))
     rows = [
         {
-            "task": at, "mechanism": name,
+            "task": at,
+            "mechanism": name,
             **{
-                key: float(np.median([h[key] for h in heads if (h["task"], h["mechanism"]) == (at, name)]))
+                key: float(
+                    np.median([h[key] for h in heads if (h["task"], h["mechanism"]) == (at, name)])
+                )
                 for key in MEASURES
             },
         }
         for at, name in runs
-    ]  # fmt: skip
+    ]
     return Bench(
-        "spectra", "What a mechanism does to rank, sinks and gap of the patterns", sentence(rows),
-        {"spectra": rows, "heads": heads}, ("weights below zero count with their size",), {},
+        "spectra",
+        "What a mechanism does to rank, sinks and gap of the patterns",
+        sentence(rows),
+        {"spectra": rows, "heads": heads},
+        ("weights below zero count with their size",),
+        {},
         (("Patterns of trained models, median of the heads", "spectra"),),
-    )  # fmt: skip
+    )
 
 
 def _one(at: str, name: str, scale: LabScale, store: Path, report: Report) -> list[Row]:
@@ -74,19 +90,30 @@ def head_rows(model: Transformer, inputs: Tensor) -> list[Row]:
     patterns = [A.double() for A in model.patterns(inputs)]
     dimensions = row_dimensions(patterns, model.config.causal)
     return [
-        {"layer": layer, "head": head, "row_dimension_90": dimensions[layer, head], **measures_of(A[:, head])}
+        {
+            "layer": layer,
+            "head": head,
+            "row_dimension_90": dimensions[layer, head],
+            **measures_of(A[:, head]),
+        }
         for layer, A in enumerate(patterns)
         for head in range(A.shape[1])
     ]
 
 
 def row_dimensions(patterns: Sequence[Tensor], causal: bool) -> dict[tuple[int, int], int]:
-    """Eigen-analysis of the rows of `A (B, H, T, T)` of each layer, as a study makes it of score rows.
+    """Eigen-analysis of the rows of `A (B, H, T, T)` of each layer, as a study makes it of score
+    rows.
 
-    A call with q = A, k = I and scale 1 has the scores A exactly. Half of the inputs fit, two quarters are held out.
+    A call with q = A, k = I and scale 1 has the scores A exactly. Half of the inputs fit, two
+    quarters are held out.
     """
     B = len(patterns[0])
-    cuts = [slice(0, max(B // 2, 1)), slice(B // 2, max(B // 2 + B // 4, B // 2 + 1)), slice(B // 2 + B // 4, B)]
+    cuts = [
+        slice(0, max(B // 2, 1)),
+        slice(B // 2, max(B // 2 + B // 4, B // 2 + 1)),
+        slice(B // 2 + B // 4, B),
+    ]
     sums = []
     for cut in cuts:
         moments = RowMoments(of="scores")
@@ -98,23 +125,27 @@ def row_dimensions(patterns: Sequence[Tensor], causal: bool) -> dict[tuple[int, 
     most = patterns[0].shape[3]
     return {
         (s.layer or 0, s.head or 0): s.dimension(0.9) or most
-        for s in found if s.level == "head" and s.centring == "centred"
-    }  # fmt: skip
+        for s in found
+        if s.level == "head" and s.centring == "centred"
+    }
 
 
 def calls_of(patterns: Sequence[Tensor], causal: bool) -> Iterator[AttentionCall]:
     """Attention calls whose scores are given matrices `(B, H, T, T)`, one a layer."""
     for layer, A in enumerate(patterns):
         unit = torch.eye(A.shape[3], dtype=A.dtype, device=A.device).expand(*A.shape[:2], -1, -1)
-        yield AttentionCall(Site("self", layer), "self", f"layer {layer}", A, unit, unit, 1.0, causal=causal)
+        yield AttentionCall(
+            Site("self", layer), "self", f"layer {layer}", A, unit, unit, 1.0, causal=causal
+        )
 
 
 @torch.no_grad()
 def measures_of(A: Tensor) -> Row:
     """Means over the patterns `A (B, T, T)` of one head.
 
-    effective rank `exp(−Σ p ln p)` of `p = s / Σs`; gap `s₂/s₁`; of the rows of |A|, normed to 1, the weight on the first
-    key, on the heaviest key of the input, and the entropy over the logarithm of the keys that the row can see.
+    effective rank `exp(−Σ p ln p)` of `p = s / Σs`; gap `s₂/s₁`; of the rows of |A|, normed to 1,
+    the weight on the first key, on the heaviest key of the input, and the entropy over the
+    logarithm of the keys that the row can see.
     """
     s = torch.linalg.svdvals(A)  # (B, T)
     p = s / s.sum(1, keepdim=True).clamp_min(1e-30)
@@ -143,9 +174,10 @@ def sentence(rows: Sequence[Row]) -> str:
         high, low = (f(mine, key=lambda row: row["effective_rank"]) for f in (max, min))
         sink = max(mine, key=lambda row: row["largest_column"])
         told.append(
-            f"{'O' if not told else 'o'}n {task} the patterns of {high['mechanism']} have the largest effective rank "
-            f"({high['effective_rank']:.1f}), those of {low['mechanism']} the least ({low['effective_rank']:.1f}), "
-            f"{full['mechanism']} {full['effective_rank']:.1f}; "
-            f"{sink['mechanism']} puts most on one key ({sink['largest_column']:.0%})"
+            f"{'O' if not told else 'o'}n {task} the patterns of {high['mechanism']} have the"
+            f" largest effective rank ({high['effective_rank']:.1f}), those of {low['mechanism']}"
+            f" the least ({low['effective_rank']:.1f}), {full['mechanism']}"
+            f" {full['effective_rank']:.1f}; {sink['mechanism']} puts most on one key"
+            f" ({sink['largest_column']:.0%})"
         )
     return f"{'; '.join(told)}." if told else "No mechanism fits a task."

@@ -1,4 +1,6 @@
-"""Time and memory of every mechanism against the length of the input, with torch's own attention beside them."""
+"""Time and memory of every mechanism against the length of the input, with torch's own attention
+beside them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from .timing import Pace, in_rounds, medians, peak_bytes
 
 YARDSTICK = "torch SDPA"
 EXPONENT, CROSSOVER = 1.15, 4096
-"""What a linear mechanism is held to: how its time grows from 2,048 tokens on, and where it is below torch's."""
+"""What a linear mechanism is held to: how its time grows from 2,048 tokens on, and where it is
+below torch's.
+"""
 PASSES = ("forward", "forward and backward")
 SECONDS, GIGABYTES = 8.0, 4.0
 """A length at which one call would take more is left out."""
@@ -34,8 +38,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpeedScale:
-    """Sizes of the inputs: (batch, heads, tokens, head_width); `recurrence` and `races` are length and numbers of heads
-    of the recurrence's own race."""
+    """Sizes of the inputs: (batch, heads, tokens, head_width); `recurrence` and `races` are length
+    and numbers of heads of the recurrence's own race.
+    """
 
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
     heads: int = 4
@@ -50,12 +55,16 @@ class SpeedScale:
 SPEED_QUICK = SpeedScale(lengths=(64, 128, 256), recurrence=256, seconds=0.01, rounds=2)
 
 
-def speed(scale: SpeedScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu") -> Bench:
+def speed(
+    scale: SpeedScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu"
+) -> Bench:
     """Forward time (median of rounds) and peak memory at every length; one length is one part."""
     rows: list[Row] = []
     for done, n in enumerate(sorted(scale.lengths)):
         report("lengths", done, len(scale.lengths))
-        rows += parts.part(f"length-{n}", functools.partial(_length, n, scale, names, rows, torch.device(device)))
+        rows += parts.part(
+            f"length-{n}", functools.partial(_length, n, scale, names, rows, torch.device(device))
+        )
     report("lengths", len(scale.lengths), len(scale.lengths))
     race = parts.part("recurrence", lambda: recurrence_race(scale, torch.device(device)))
     threads = parts.part("threads", torch.get_num_threads)
@@ -65,14 +74,25 @@ def speed(scale: SpeedScale, parts: Parts, names: Sequence[str], report: Report,
     pace = f"forward, {numbered(threads, 'thread')} of the {device}"
     where = f"{scale.batch} × {scale.heads} heads of width {scale.head_width}, {pace}"
     return Bench(
-        "speed", f"Time against length ({where})", sentence(summary, race),
-        {"summary": summary, "lengths": rows, "recurrence": race}, tuple(notes), {"threads": threads, "device": device},
-        (("How time grows with length, and from where on it is below torch's own attention", "summary"),
-         ("The gated delta rule in chunks and token by token", "recurrence")),
-    )  # fmt: skip
+        "speed",
+        f"Time against length ({where})",
+        sentence(summary, race),
+        {"summary": summary, "lengths": rows, "recurrence": race},
+        tuple(notes),
+        {"threads": threads, "device": device},
+        (
+            (
+                "How time grows with length, and from where on it is below torch's own attention",
+                "summary",
+            ),
+            ("The gated delta rule in chunks and token by token", "recurrence"),
+        ),
+    )
 
 
-def _length(n: int, scale: SpeedScale, names: Sequence[str], before: Sequence[Row], device: torch.device) -> list[Row]:
+def _length(
+    n: int, scale: SpeedScale, names: Sequence[str], before: Sequence[Row], device: torch.device
+) -> list[Row]:
     """One row a mechanism: milliseconds, megabytes, rounds, or why it was left out."""
     causal = {name: fits(name, True) for name in names}
     ways = sorted({causal[name] for name in names}, reverse=True)
@@ -82,38 +102,60 @@ def _length(n: int, scale: SpeedScale, names: Sequence[str], before: Sequence[Ro
     for name in names:
         why = _too_much(name, n, scale, causal[name], before, device)
         if why is None:
-            calls[name], of[name] = _call(name, n, scale, causal[name], device), (name, causal[name])
+            calls[name], of[name] = (
+                _call(name, n, scale, causal[name], device),
+                (name, causal[name]),
+            )
         else:
             rows.append(_row(name, causal[name], n, skipped=why))
     with torch.no_grad():
-        memory = {name: peak_bytes(call, device) for name, call in calls.items()}  # this is their first pass, too
+        # this is their first pass, too
+        memory = {name: peak_bytes(call, device) for name, call in calls.items()}
         pace = Pace(scale.seconds, scale.rounds)
         times = in_rounds({name: _finished(call, device) for name, call in calls.items()}, pace)
     found = [
-        _row(*of[name], n, 1e3 * seconds, memory[name] / 1e6, len(times[name])) for name, seconds in medians(times).items()
+        _row(*of[name], n, 1e3 * seconds, memory[name] / 1e6, len(times[name]))
+        for name, seconds in medians(times).items()
     ]
     return found + rows
 
 
 def _row(
-    name: str, causal: bool, n: int, milliseconds: float | None = None, megabytes: float | None = None, rounds: int = 0,
+    name: str,
+    causal: bool,
+    n: int,
+    milliseconds: float | None = None,
+    megabytes: float | None = None,
+    rounds: int = 0,
     skipped: str = "",
-) -> Row:  # fmt: skip
+) -> Row:
     return {
-        "mechanism": name, "direction": "causal" if causal else "both ways", "tokens": n, "milliseconds": milliseconds,
-        "megabytes": megabytes, "rounds": rounds, "skipped": skipped,
-    }  # fmt: skip
+        "mechanism": name,
+        "direction": "causal" if causal else "both ways",
+        "tokens": n,
+        "milliseconds": milliseconds,
+        "megabytes": megabytes,
+        "rounds": rounds,
+        "skipped": skipped,
+    }
 
 
 def _yardstick(causal: bool) -> str:
     return f"{YARDSTICK}, {'causal' if causal else 'both ways'}"
 
 
-def _tensors(n: int, scale: SpeedScale, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _tensors(
+    n: int, scale: SpeedScale, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(n)
     shape = (scale.batch, scale.heads, n, scale.head_width)
     q, k, v = (torch.randn(shape, generator=generator).to(device) for _ in range(3))
-    return q, k, v, torch.randn(scale.batch, n, scale.heads * scale.head_width, generator=generator).to(device)
+    return (
+        q,
+        k,
+        v,
+        torch.randn(scale.batch, n, scale.heads * scale.head_width, generator=generator).to(device),
+    )
 
 
 def _sdpa_call(n: int, scale: SpeedScale, causal: bool, device: torch.device) -> Call:
@@ -142,13 +184,21 @@ def _finished(call: Call, device: torch.device) -> Callable[[], Any]:
     return whole
 
 
-def _too_much(name: str, n: int, scale: SpeedScale, causal: bool, before: Sequence[Row], device: torch.device) -> str | None:
-    """What a call of this length would take, if that is too much, from the longest that was measured."""
+def _too_much(
+    name: str, n: int, scale: SpeedScale, causal: bool, before: Sequence[Row], device: torch.device
+) -> str | None:
+    """What a call of this length would take, if that is too much, from the longest that was
+    measured.
+    """
     known = [row for row in before if row["mechanism"] == name and row["milliseconds"] is not None]
     if any(row["mechanism"] == name and row["skipped"] for row in before):
         return next(row["skipped"] for row in before if row["mechanism"] == name and row["skipped"])
     if known:
-        at, seconds, size = known[-1]["tokens"], known[-1]["milliseconds"] / 1e3, known[-1]["megabytes"] / 1e3
+        at, seconds, size = (
+            known[-1]["tokens"],
+            known[-1]["milliseconds"] / 1e3,
+            known[-1]["megabytes"] / 1e3,
+        )
     elif n <= PROBE:
         return None
     else:
@@ -165,16 +215,19 @@ def _too_much(name: str, n: int, scale: SpeedScale, causal: bool, before: Sequen
 
 
 def recurrence_race(scale: SpeedScale, device: torch.device) -> list[Row]:
-    """The gated delta rule token by token and in chunks, in turn, on the same inputs, with several numbers of heads.
+    """The gated delta rule token by token and in chunks, in turn, on the same inputs, with several
+    numbers of heads.
 
-    A forward pass, and a training step's forward and backward pass. Token by token it is calls that cost, and these are as
-    many for one head as for eight; so the fewer heads, the more the chunks gain.
+    A forward pass, and a training step's forward and backward pass. Token by token it is calls that
+    cost, and these are as many for one head as for eight; so the fewer heads, the more the chunks
+    gain.
     """
     found = []
     for heads in scale.races:
         q, k, v, x = _tensors(scale.recurrence, replace(scale, heads=heads), device)
         q, k = F.normalize(q, dim=3), F.normalize(k, dim=3)
-        alpha, beta = (t.sigmoid() for t in (x[..., :heads].mT + 4, x[..., -heads:].mT))  # (B, H, n)
+        # (B, H, n)
+        alpha, beta = (t.sigmoid() for t in (x[..., :heads].mT + 4, x[..., -heads:].mT))
         for training in (False, True):
             given = [t.clone().requires_grad_(training) for t in (q, k, v, alpha, beta)]
             found.append({"heads": heads, "pass": PASSES[training], **_race(given, scale, device)})
@@ -194,63 +247,102 @@ def _race(given: Sequence[Tensor], scale: SpeedScale, device: torch.device) -> R
                 torch.autograd.grad(out.square().sum(), given)
         return out.detach()
 
-    calls = {"loop": functools.partial(whole, recurrent), "chunks": functools.partial(whole, chunked)}
+    calls = {
+        "loop": functools.partial(whole, recurrent),
+        "chunks": functools.partial(whole, chunked),
+    }
     difference = float((calls["loop"]() - calls["chunks"]()).abs().max())
-    seconds = medians(in_rounds({name: _finished(call, device) for name, call in calls.items()}, Pace(scale.seconds, 3)))
+    seconds = medians(
+        in_rounds(
+            {name: _finished(call, device) for name, call in calls.items()}, Pace(scale.seconds, 3)
+        )
+    )
     return {
-        "tokens": scale.recurrence, "loop_milliseconds": 1e3 * seconds["loop"], "chunks_milliseconds": 1e3 * seconds["chunks"],
-        "times_faster": seconds["loop"] / seconds["chunks"], "largest_difference": difference,
-    }  # fmt: skip
+        "tokens": scale.recurrence,
+        "loop_milliseconds": 1e3 * seconds["loop"],
+        "chunks_milliseconds": 1e3 * seconds["chunks"],
+        "times_faster": seconds["loop"] / seconds["chunks"],
+        "largest_difference": difference,
+    }
 
 
 def summarised(rows: Sequence[Row]) -> list[Row]:
-    """One row a mechanism: exponent from 2,048 tokens on, crossover with the yardstick of its direction, the longest."""
+    """One row a mechanism: exponent from 2,048 tokens on, crossover with the yardstick of its
+    direction, the longest.
+    """
     found = []
     keys = list(dict.fromkeys((row["mechanism"], row["direction"]) for row in rows))
     times = {
-        key: {row["tokens"]: row["milliseconds"] for row in rows
-              if (row["mechanism"], row["direction"]) == key and row["milliseconds"] is not None}
+        key: {
+            row["tokens"]: row["milliseconds"]
+            for row in rows
+            if (row["mechanism"], row["direction"]) == key and row["milliseconds"] is not None
+        }
         for key in keys
-    }  # fmt: skip
+    }
     for name, direction in keys:
         mine, yard = times[name, direction], times.get((YARDSTICK, direction), {})
         longest = max(mine, default=None)
-        last = {} if longest is None else next(
-            row for row in rows if (row["mechanism"], row["direction"], row["tokens"]) == (name, direction, longest)
-        )  # fmt: skip
-        found.append({
-            "mechanism": name, "direction": direction, "exponent": exponent(mine),
-            "crossover": None if name == YARDSTICK else crossover(mine, yard), "longest": longest,
-            "milliseconds": last.get("milliseconds"), "megabytes": last.get("megabytes"),
-            "times_sdpa": mine[longest] / yard[longest] if longest in yard else None,
-        })  # fmt: skip
+        last = (
+            {}
+            if longest is None
+            else next(
+                row
+                for row in rows
+                if (row["mechanism"], row["direction"], row["tokens"]) == (name, direction, longest)
+            )
+        )
+        found.append(
+            {
+                "mechanism": name,
+                "direction": direction,
+                "exponent": exponent(mine),
+                "crossover": None if name == YARDSTICK else crossover(mine, yard),
+                "longest": longest,
+                "milliseconds": last.get("milliseconds"),
+                "megabytes": last.get("megabytes"),
+                "times_sdpa": mine[longest] / yard[longest] if longest in yard else None,
+            }
+        )
     return found
 
 
 def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
     """How many end below torch's own attention, the earliest and the latest of them, in words."""
     others = [row for row in summary if row["mechanism"] != YARDSTICK]
-    below = sorted((row for row in others if row["crossover"] is not None), key=lambda row: row["crossover"])
+    below = sorted(
+        (row for row in others if row["crossover"] is not None), key=lambda row: row["crossover"]
+    )
     told = [f"{row['mechanism']} from {_rounded(row['crossover'])} tokens on" for row in below]
-    which = f" (the earliest: {told[0]}; the latest: {told[-1]})" if len(told) > 1 else f" ({told[0]})" if told else ""
+    which = (
+        f" (the earliest: {told[0]}; the latest: {told[-1]})"
+        if len(told) > 1
+        else f" ({told[0]})"
+        if told
+        else ""
+    )
     least, most = (pick(row["times_faster"] for row in race) for pick in (min, max))
     return (
-        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which}; {_held_to(others)}the "
-        f"gated delta rule in chunks is {least:.0f} to {most:.0f} times as fast as token by token at "
-        f"{race[0]['tokens']:,} tokens."
+        f"{len(below)} of {len(others)} mechanisms end up faster than torch's own attention{which};"
+        f" {_held_to(others)}the gated delta rule in chunks is {least:.0f} to {most:.0f} times as"
+        f" fast as token by token at {race[0]['tokens']:,} tokens."
     )
 
 
 def _held_to(rows: Sequence[Row]) -> str:
-    """How many linear mechanisms keep to what they are held to; nothing where no length was long enough to tell."""
-    linear = [row for row in rows if row.get("exponent") is not None and find(row["mechanism"]).linear]
+    """How many linear mechanisms keep to what they are held to; nothing where no length was long
+    enough to tell.
+    """
+    linear = [
+        row for row in rows if row.get("exponent") is not None and find(row["mechanism"]).linear
+    ]
     if not linear:
         return ""
     grows = sum(row["exponent"] <= EXPONENT for row in linear)
     early = sum(row["crossover"] is not None and row["crossover"] < CROSSOVER for row in linear)
     return (
-        f"of {numbered(len(linear), 'linear one')} {grows} grow with an exponent of at most {EXPONENT} and {early} are faster "
-        f"from below {CROSSOVER:,} tokens on; "
+        f"of {numbered(len(linear), 'linear one')} {grows} grow with an exponent of at most"
+        f" {EXPONENT} and {early} are faster from below {CROSSOVER:,} tokens on; "
     )
 
 

@@ -26,7 +26,9 @@ class Pace:
 
 
 def in_rounds(
-    calls: Mapping[str, Callable[[], Any]], pace: Pace, clock: Callable[[], float] = time.perf_counter
+    calls: Mapping[str, Callable[[], Any]],
+    pace: Pace,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each call, by name: every one once a round, one after the other."""
     found: dict[str, list[float]] = {name: [] for name in calls}
@@ -49,7 +51,8 @@ def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
     """The most bytes that a call holds at once beyond what was there before, its result among them.
 
-    On a GPU the allocator counts them. On the CPU torch's profiler tells every allocation, those inside of operators too.
+    On a GPU the allocator counts them. On the CPU torch's profiler tells every allocation, those
+    inside of operators too.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -59,7 +62,8 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
         torch.cuda.synchronize(device)
         del kept
         return int(torch.cuda.max_memory_allocated(device) - before)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler tells standard error that it begins and ends
+    # or the profiler tells standard error that it begins and ends
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:

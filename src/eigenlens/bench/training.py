@@ -1,4 +1,6 @@
-"""The small models that mechanisms are trained in: two tasks, one shape, as many weights and steps for everyone."""
+"""The small models that mechanisms are trained in: two tasks, one shape, as many weights and steps
+for everyone.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from ..run.progress import Report, silent
 from .entrants import FULL, SMALL, ours, settings_for
 
 TASKS: dict[str, bool] = {"next bytes": True, "digits": False}
-"""The tasks by name, and whether they are causal: the next byte of a text, and the digit in 64 pixels."""
+"""The tasks by name, and whether they are causal: the next byte of a text, and the digit in 64
+pixels.
+"""
 TOLERANCE = 0.01
 """Weights of a model may differ by so much from those of full attention's."""
 
@@ -54,19 +58,34 @@ def task_named(name: str, scale: LabScale) -> Any:
     raise EigenlensError(f"no task {name!r} of the bench; there are {', '.join(TASKS)}")
 
 
-def config_of(task: Any, mechanism: Any, scale: LabScale, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-    """The model of a task with a mechanism, its MLP as wide as makes all weights as many as those of full attention.
+def config_of(
+    task: Any,
+    mechanism: Any,
+    scale: LabScale,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Config:
+    """The model of a task with a mechanism, its MLP as wide as makes all weights as many as those
+    of full attention.
 
-    A unit of the MLP has `2·width + 1` weights in each layer; what a mechanism brings is taken from there.
+    A unit of the MLP has `2·width + 1` weights in each layer; what a mechanism brings is taken from
+    there.
     """
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads}
-    own = {mechanism: settings_for(mechanism, SMALL)} if settings is None and isinstance(mechanism, str) else settings or {}
+    own = (
+        {mechanism: settings_for(mechanism, SMALL)}
+        if settings is None and isinstance(mechanism, str)
+        else settings or {}
+    )
     full = task.config(**shape, mechanism=FULL, mlp_width=4 * scale.width)
-    mine = task.config(**shape, mechanism=mechanism, mechanism_settings=own, mlp_width=4 * scale.width)
+    mine = task.config(
+        **shape, mechanism=mechanism, mechanism_settings=own, mlp_width=4 * scale.width
+    )
     target, found = weights_of(full), weights_of(mine)
     wide = 4 * scale.width - round((found - target) / (scale.layers * (2 * scale.width + 1)))
     if wide < 1:
-        raise EigenlensError(f"{mechanism} brings {found - target:,} weights, more than the MLPs of this bench have")
+        raise EigenlensError(
+            f"{mechanism} brings {found - target:,} weights, more than the MLPs of this bench have"
+        )
     mine = replace(mine, mlp_width=wide)
     if abs(weights_of(mine) / target - 1) > TOLERANCE:
         raise EigenlensError(f"{mechanism} cannot be given as many weights as full attention has")
@@ -80,23 +99,44 @@ def weights_of(config: Config) -> int:
 
 
 def trained(
-    task: Any, config: Config, seed: int, scale: LabScale, store: Path | None, report: Report = silent, label: str = "training"
+    task: Any,
+    config: Config,
+    seed: int,
+    scale: LabScale,
+    store: Path | None,
+    report: Report = silent,
+    label: str = "training",
 ) -> tuple[Transformer, Trained]:
-    """A model trained from a seed; with a `store` it is kept there, and the same one is not trained twice."""
+    """A model trained from a seed; with a `store` it is kept there, and the same one is not trained
+    twice.
+    """
     torch.manual_seed(seed)
     model = Transformer(config)
-    settings = Settings(steps=scale.steps, batch=scale.batch, rate=scale.rate, measure=scale.steps, seed=seed)
-    asked = {"config": asdict(config), "settings": asdict(settings), "task": type(task).__name__, "text": scale.characters}
-    asked["sources"] = sorted({inspect.getsource(type(one)) for one in model.mechanisms if not ours(type(one))})
+    settings = Settings(
+        steps=scale.steps, batch=scale.batch, rate=scale.rate, measure=scale.steps, seed=seed
+    )
+    asked = {
+        "config": asdict(config),
+        "settings": asdict(settings),
+        "task": type(task).__name__,
+        "text": scale.characters,
+    }
+    asked["sources"] = sorted(
+        {inspect.getsource(type(one)) for one in model.mechanisms if not ours(type(one))}
+    )
     key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
     place = None if store is None else store / key
     if place is not None and place.with_suffix(".json").is_file():
         model.load_state_dict(read_tensors(place.with_suffix(".safetensors")))
         kept = read_json(place.with_suffix(".json"))
         try:
-            return model.eval(), Trained(**{**kept, "curve": tuple(Point(**point) for point in kept["curve"])})
+            return model.eval(), Trained(
+                **{**kept, "curve": tuple(Point(**point) for point in kept["curve"])}
+            )
         except (KeyError, TypeError) as error:
-            raise EigenlensError(f"{place.with_suffix('.json')} is damaged: {error!r}; delete it to train anew") from error
+            raise EigenlensError(
+                f"{place.with_suffix('.json')} is damaged: {error!r}; delete it to train anew"
+            ) from error
     found = train(model, task, settings, report=report, label=label)
     if place is not None:
         with disk_errors(place):

@@ -1,4 +1,6 @@
-"""A module that belongs to somebody else: it comes back as it was, and one thread has it at a time."""
+"""A module that belongs to somebody else: it comes back as it was, and one thread has it at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _LOG = logging.getLogger("eigenlens")
 
 
 class _Owned:
-    """Who has a model: one thread, as often as it asks. A block that ends in another thread than it began in ends too."""
+    """Who has a model: one thread, as often as it asks.
+
+    A block that ends in another thread than it began in ends too.
+    """
 
     def __init__(self) -> None:
         self._changed, self._owner, self._blocks = threading.Condition(), 0, 0
@@ -39,7 +44,8 @@ class _Owned:
             self._changed.notify_all()
 
 
-_owned: WeakIdKeyDictionary = WeakIdKeyDictionary()  # by the first parameter, which a model and its backbone share
+# by the first parameter, which a model and its backbone share
+_owned: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _registering = threading.Lock()
 
 
@@ -50,7 +56,9 @@ def module_of(model: Any) -> nn.Module:
 
 @contextlib.contextmanager
 def in_one_thread(module: nn.Module) -> Iterator[None]:
-    """While the block runs, no other thread captures or studies the module: it waits until this one is done."""
+    """While the block runs, no other thread captures or studies the module: it waits until this one
+    is done.
+    """
     known = next(module.parameters(), module)
     with _registering:
         owned = _owned.setdefault(known, _Owned())
@@ -62,7 +70,9 @@ def in_one_thread(module: nn.Module) -> Iterator[None]:
 
 
 class WholeProcess:
-    """A setting that all threads share: the first block that needs it enters it, the last one leaves it."""
+    """A setting that all threads share: the first block that needs it enters it, the last one
+    leaves it.
+    """
 
     def __init__(self, setting: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
         self._setting, self._lock, self._blocks = setting, threading.Lock(), 0
@@ -89,7 +99,9 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
 
 
 uncompiled = WholeProcess(_eager)
-"""What `torch.compile` made of a module or of its parts runs as it is written: compiled code shows no attention."""
+"""What `torch.compile` made of a module or of its parts runs as it is written: compiled code shows
+no attention.
+"""
 
 
 @contextlib.contextmanager
@@ -107,10 +119,12 @@ _same_random_numbers = WholeProcess(_random_numbers)
 
 @contextlib.contextmanager
 def borrowed(module: nn.Module, device: str | torch.device | None = None) -> Iterator[None]:
-    """The module in evaluation mode, on a device, while the block runs; behind it everything is as before.
+    """The module in evaluation mode, on a device, while the block runs; behind it everything is as
+    before.
 
-    Training flags of every part, `requires_grad` of every parameter, the device and the random numbers to come are
-    restored, also after an error. The device None or `auto` is where the module is.
+    Training flags of every part, `requires_grad` of every parameter, the device and the random
+    numbers to come are restored, also after an error. The device None or `auto` is where the module
+    is.
     """
     with in_one_thread(module), _same_random_numbers.on():
         modes = {part: part.training for part in module.modules()}
@@ -123,7 +137,8 @@ def borrowed(module: nn.Module, device: str | torch.device | None = None) -> Ite
             module.eval()
             yield
         finally:
-            for part, training in modes.items():  # parents first; a part may do more in `train` than set its flag
+            # parents first; a part may do more in `train` than set its flag
+            for part, training in modes.items():
                 if part.training != training:
                     part.train(training)
             for p, flag in wanted.items():
@@ -145,4 +160,6 @@ def _move(module: nn.Module, device: Any, home: torch.device) -> None:
         with contextlib.suppress(RuntimeError, AssertionError, ValueError):
             module.to(home)  # what had been moved by then
         name = type(module).__name__
-        raise EigenlensError(f"{name} cannot be put on the device {device}: {first_line(error)}") from error
+        raise EigenlensError(
+            f"{name} cannot be put on the device {device}: {first_line(error)}"
+        ) from error

@@ -19,9 +19,11 @@ MASKED = -9e3
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """Where in the model a call happens: `stack` groups the layers that belong together, `layer` counts within it.
+    """Where in the model a call happens: `stack` groups the layers that belong together, `layer`
+    counts within it.
 
-    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has `self`.
+    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
+    `self`.
     """
 
     stack: str
@@ -43,13 +45,16 @@ class MaskShape:
 
     `form` is one of
       full       every query sees every key
-      rectangle  each input has its own valid queries and keys, and every valid query sees every valid key (padding)
+      rectangle  each input has its own valid queries and keys, and every valid query sees every
+      valid key (padding)
       causal     query i sees keys j ≤ i, in every input
-      fixed      another pattern without padding, the same in every input (sliding window, causal cross shapes)
+      fixed      another pattern without padding, the same in every input (sliding window, causal
+      cross shapes)
       varied     anything else (causal with padding, packed sequences)
 
-    Padding is a query that is no token, or a key that the mask hides from every query. It depends on the input, so a mask
-    with padding is never `fixed`, also where the inputs of a batch happen to share it or there is only one.
+    Padding is a query that is no token, or a key that the mask hides from every query. It depends
+    on the input, so a mask with padding is never `fixed`, also where the inputs of a batch happen
+    to share it or there is only one.
     """
 
     form: Literal["full", "rectangle", "causal", "fixed", "varied"]
@@ -59,18 +64,23 @@ class MaskShape:
 
 
 class MaskShapes:
-    """The shapes of the masks of one forward pass, each worked out once for all calls that share the mask tensor.
+    """The shapes of the masks of one forward pass, each worked out once for all calls that share
+    the mask tensor.
 
-    A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may get the address of one
-    that is gone. `terms` is what else the shape depends on.
+    A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may
+    get the address of one that is gone. `terms` is what else the shape depends on.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], tuple[list[tuple[weakref.ref[Tensor], int]], MaskShape]] = {}
+        self._found: dict[
+            tuple[Any, ...], tuple[list[tuple[weakref.ref[Tensor], int]], MaskShape]
+        ] = {}
 
     def get(self, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape | None:
         refs, shape = self._found.get((terms, *map(id, tensors)), ([], None))
-        same = all(ref() is x and version == _version(x) for (ref, version), x in zip(refs, tensors))
+        same = all(
+            ref() is x and version == _version(x) for (ref, version), x in zip(refs, tensors)
+        )
         return shape if same else None
 
     def put(self, shape: MaskShape, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape:
@@ -95,10 +105,11 @@ def _version(x: Tensor) -> int:
 class AttentionCall:
     """Queries, keys and values of one attention call, with everything that shapes its scores.
 
-    Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)` with `G` key-value heads, `H` a multiple of `G` (grouped queries).
-    The scores are `softcap(scale · q kᵀ) + bias`, the pattern their softmax over the allowed keys, with the sink logits
-    (one per head, no key of their own) in the denominator where the model has them. Tensors of a model in half precision
-    are held in float32: their products, and sums of those, leave the range and the precision of 16 bits.
+    Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)` with `G` key-value heads, `H` a multiple of
+    `G` (grouped queries). The scores are `softcap(scale · q kᵀ) + bias`, the pattern their softmax
+    over the allowed keys, with the sink logits (one per head, no key of their own) in the
+    denominator where the model has them. Tensors of a model in half precision are held in float32:
+    their products, and sums of those, leave the range and the precision of 16 bits.
     """
 
     site: Site
@@ -114,7 +125,8 @@ class AttentionCall:
     softcap: float | None = None
     sinks: Tensor | None = None  # (H,)
     query_valid: Tensor | None = None  # (B, T) bool: False marks padding
-    shapes: MaskShapes = field(default_factory=MaskShapes, repr=False)  # shared by the calls of a pass
+    # shared by the calls of a pass
+    shapes: MaskShapes = field(default_factory=MaskShapes, repr=False)
 
     def __post_init__(self) -> None:
         self.q, self.k, self.v = (wide(x) for x in (self.q, self.k, self.v))
@@ -140,7 +152,9 @@ class AttentionCall:
         return self.softcap is None and self.bias is None and not self._additive
 
     def of_heads(self, heads: Sequence[int] | Tensor) -> AttentionCall:
-        """The call of some query heads `(h,)` alone, each with the keys and values it reads: q, k, v become `(B, h, …)`."""
+        """The call of some query heads `(h,)` alone, each with the keys and values it reads: q, k,
+        v become `(B, h, …)`.
+        """
         index = torch.as_tensor(heads, dtype=torch.long, device=self.q.device)
 
         def chosen(x: Tensor | None) -> Tensor | None:
@@ -154,7 +168,8 @@ class AttentionCall:
             mask=(mask := chosen(self.mask)),
             bias=chosen(self.bias),
             sinks=None if self.sinks is None else self.sinks[index],
-            shapes=self.shapes if mask is self.mask else MaskShapes(),  # found by the identity of the mask
+            # found by the identity of the mask
+            shapes=self.shapes if mask is self.mask else MaskShapes(),
         )
 
     def of_inputs(self, chosen: slice | Tensor) -> AttentionCall:
@@ -165,16 +180,27 @@ class AttentionCall:
 
         q, k, v = (x[chosen] for x in (self.q, self.k, self.v))
         rows = None if self.query_valid is None else self.query_valid[chosen]
-        parts = {"mask": part(self.mask), "bias": part(self.bias), "query_valid": rows, "shapes": MaskShapes()}
+        parts = {
+            "mask": part(self.mask),
+            "bias": part(self.bias),
+            "query_valid": rows,
+            "shapes": MaskShapes(),
+        }
         return replace(self, q=q, k=k, v=v, **parts)  # type: ignore[arg-type]
 
     @cached_property
     def _additive(self) -> bool:
-        return self.mask is not None and self.mask.dtype != torch.bool and bool((self.mask[self.mask > MASKED] != 0).any())
+        return (
+            self.mask is not None
+            and self.mask.dtype != torch.bool
+            and bool((self.mask[self.mask > MASKED] != 0).any())
+        )
 
     @cached_property
     def mask_shape(self) -> MaskShape:
-        """The form of the mask; worked out once for all calls of a forward pass that share the mask tensor."""
+        """The form of the mask; worked out once for all calls of a forward pass that share the mask
+        tensor.
+        """
         if self.mask is None:
             return self._find_mask_shape()
         key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
@@ -185,7 +211,8 @@ class AttentionCall:
         (B, _, T, _), S = self.q.shape, self.k.shape[2]
         valid = self._allowed()  # (b, h, T, S) or None
         queries = self.query_valid
-        hidden = valid is not None and not bool(valid.any(2).any(1).all())  # a key that no query of its input sees
+        # a key that no query of its input sees
+        hidden = valid is not None and not bool(valid.any(2).any(1).all())
         if valid is None:
             if queries is None or bool(queries.all()):
                 square = self.causal and T > 1
@@ -193,7 +220,11 @@ class AttentionCall:
                     "causal" if square and T == S else "fixed" if square else "full",
                     self._tril() if square and T != S else None,
                 )
-            valid = self._tril() if self.causal and T > 1 else torch.ones(1, 1, T, S, dtype=torch.bool, device=self.q.device)
+            valid = (
+                self._tril()
+                if self.causal and T > 1
+                else torch.ones(1, 1, T, S, dtype=torch.bool, device=self.q.device)
+            )
         if valid.shape[1] > 1 and bool((valid == valid[:, :1]).all()):
             valid = valid[:, :1]
         if valid.shape[0] > 1 and (valid.stride(0) == 0 or bool((valid == valid[:1]).all())):
@@ -217,7 +248,9 @@ class AttentionCall:
         return torch.ones(T, S, dtype=torch.bool, device=self.q.device).tril()[None, None]
 
     def _allowed(self) -> Tensor | None:
-        """The mask as booleans `(b, h, T, S)`, `b` and `h` possibly 1; None where every pair is allowed or `causal` says it."""
+        """The mask as booleans `(b, h, T, S)`, `b` and `h` possibly 1; None where every pair is
+        allowed or `causal` says it.
+        """
         if self.mask is None:
             return None
         mask = self.mask if self.mask.dtype == torch.bool else self.mask > MASKED
@@ -228,13 +261,17 @@ class AttentionCall:
         return mask & self._tril() if self.causal and T > 1 else mask
 
     def valid(self) -> Tensor:
-        """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query is no padding."""
+        """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query
+        is no padding.
+        """
         shape = self.mask_shape
         if shape.valid is not None:
             return shape.valid
         if shape.form == "causal":
             return self._tril()
-        return torch.ones(1, 1, self.q.shape[2], self.k.shape[2], dtype=torch.bool, device=self.q.device)
+        return torch.ones(
+            1, 1, self.q.shape[2], self.k.shape[2], dtype=torch.bool, device=self.q.device
+        )
 
     @cached_property
     def scaled_q(self) -> Tensor:
@@ -271,7 +308,9 @@ class AttentionCall:
 
     @cached_property
     def query_gram(self) -> Tensor:
-        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(H, B, D, D)`, over valid queries."""
+        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(H, B, D, D)`, over valid
+        queries.
+        """
         return self.head_queries.transpose(2, 3) @ self.head_queries
 
     @cached_property
@@ -284,7 +323,9 @@ class AttentionCall:
         return self.shaped(self.scaled_q @ self.keys.transpose(2, 3))
 
     def shaped(self, products: Tensor) -> Tensor:
-        """Cap, position bias and additive mask on plain products `scale · q kᵀ (B, H, T, S)`, exact or estimated."""
+        """Cap, position bias and additive mask on plain products `scale · q kᵀ (B, H, T, S)`, exact
+        or estimated.
+        """
         scores = products
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
@@ -304,7 +345,9 @@ class AttentionCall:
         return scores if self.mask_shape.form == "full" else scores.masked_fill(~self.valid(), fill)
 
     def pattern(self) -> Tensor:
-        """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits), padding rows are zero."""
+        """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits),
+        padding rows are zero.
+        """
         return self.pattern_of(self.raw_scores())
 
     def pattern_of(self, scores: Tensor) -> Tensor:
@@ -313,7 +356,10 @@ class AttentionCall:
         if self.sinks is not None:
             sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, sink], dim=-1)
-        pattern = torch.softmax(scores, dim=-1, dtype=torch.float32 if scores.dtype != torch.float64 else None)
+        pattern = torch.softmax(
+            scores, dim=-1, dtype=torch.float32 if scores.dtype != torch.float64 else None
+        )
         if self.sinks is not None:
             pattern = pattern[..., :-1]
-        return torch.nan_to_num(pattern).to(scores.dtype)  # a row without any key has no distribution
+        # a row without any key has no distribution
+        return torch.nan_to_num(pattern).to(scores.dtype)

@@ -51,7 +51,9 @@ _dispatching = WholeProcess(lambda: mock.patch.object(F, "scaled_dot_product_att
 
 
 class _Watch(TorchFunctionMode):
-    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention` in either of its forms."""
+    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention` in
+    either of its forms.
+    """
 
     def __init__(self, session: Session, stack: list[nn.Module]) -> None:
         super().__init__()
@@ -59,7 +61,9 @@ class _Watch(TorchFunctionMode):
         self.stack = stack
         self.last: AttentionCall | None = None
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func is _SDPA:
             return self._spy(*args, **kwargs)
@@ -79,7 +83,9 @@ class _Watch(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor | None:
         if not self.stack or not self.session.here:
-            return None  # called by the user's own code, outside any module, or by another thread while the patch is there
+            # called by the user's own code, outside any module, or by another thread while the
+            # patch is there
+            return None
         q, k, v = (_four(x) for x in (query, key, value))
         mask = attn_mask
         if mask is not None and mask.ndim > 4:
@@ -89,21 +95,31 @@ class _Watch(TorchFunctionMode):
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         causal = bool(is_causal) and q.shape[2] > 1
         with _by_this_thread(_SDPA):  # what the sink runs is none of the model's
-            self.last, output = self.session.see(self.stack[-1], q, k, v, scale, mask=mask, causal=causal)
-        return None if output is None else output.reshape(*query.shape[:-1], output.shape[-1]).to(query.dtype)
+            self.last, output = self.session.see(
+                self.stack[-1], q, k, v, scale, mask=mask, causal=causal
+            )
+        return (
+            None
+            if output is None
+            else output.reshape(*query.shape[:-1], output.shape[-1]).to(query.dtype)
+        )
 
     def _spy(self, *args: Any, **kwargs: Any) -> Tensor:
         output = self._see(*args, **kwargs)
         return _SDPA(*args, **kwargs) if output is None else output
 
     def _multi_head(self, args: tuple, kwargs: dict) -> Any:
-        """`need_weights=True` takes a path of its own past SDPA: ask for none, and make them from the captured call."""
+        """`need_weights=True` takes a path of its own past SDPA: ask for none, and make them from
+        the captured call.
+        """
         bound = _MULTI_HEAD.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
         wanted, average = given["need_weights"], given["average_attn_weights"]
         if wanted and given["is_causal"] and given["attn_mask"] is None:
-            raise EigenlensError("nn.MultiheadAttention was called with is_causal but without a mask")
+            raise EigenlensError(
+                "nn.MultiheadAttention was called with is_causal but without a mask"
+            )
         batched = given["query"].ndim == 3
         given["need_weights"] = False
         self.last = None
@@ -138,7 +154,10 @@ def opened(session: Session) -> Iterator[None]:
 
     hooks = []
     for module in session.model.modules():
-        hooks += [module.register_forward_pre_hook(push), module.register_forward_hook(pop, always_call=True)]
+        hooks += [
+            module.register_forward_pre_hook(push),
+            module.register_forward_hook(pop, always_call=True),
+        ]
     try:
         with _no_fast_path.on(), _Watch(session, stack):
             yield

@@ -24,18 +24,29 @@ CHECKED = 256
 """Tokens of an input on which captured attention is compared with the family's own."""
 
 TOLERANCE = 1e-2
-"""How far the two may be apart, against the largest value; of a formula that runs in half precision `√ε` of its dtype."""
+"""How far the two may be apart, against the largest value; of a formula that runs in half precision
+`√ε` of its dtype.
+"""
 
 _open: list[_Door] = []
 _exchanging = threading.Lock()
-_before: dict[int, tuple[Any, int]] = {}  # of every config that is on our implementation: its own, and how many doors
-_checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # compared with their family's own formula, once
+# of every config that is on our implementation: its own, and how many doors
+_before: dict[int, tuple[Any, int]] = {}
+# compared with their family's own formula, once
+_checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def reaches(model: nn.Module) -> bool:
-    """Whether `model` is a transformers model whose attention can be exchanged through the interface."""
-    library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
-    return library is not None and isinstance(model, library.PreTrainedModel) and model._can_set_attn_implementation()
+    """Whether `model` is a transformers model whose attention can be exchanged through the
+    interface.
+    """
+    # slow to load; before that, nothing is a model of it
+    library = sys.modules.get("transformers.modeling_utils")
+    return (
+        library is not None
+        and isinstance(model, library.PreTrainedModel)
+        and model._can_set_attn_implementation()
+    )
 
 
 class _Door:
@@ -43,10 +54,19 @@ class _Door:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
         self.own: Callable[..., tuple[Tensor, Tensor | None]] | None = None
-        """What the model attends by otherwise, where that is a mechanism made here; else it is `sdpa` or its equal."""
+        """What the model attends by otherwise, where that is a mechanism made here; else it is
+        `sdpa` or its equal.
+        """
 
     def see(
-        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
+        self,
+        module: nn.Module,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        kwargs: dict,
+        extras: dict,
     ) -> Tensor | None:
         """Show the call; the output to use instead, or None."""
         if module not in _checked and not module.training:
@@ -72,8 +92,9 @@ def _attention(
     doors: list[_Door] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model calls while a door is open: shows the call to the doors it belongs to, and attends as `sdpa` would
-    unless one of them gives the output."""
+    """What a model calls while a door is open: shows the call to the doors it belongs to, and
+    attends as `sdpa` would unless one of them gives the output.
+    """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
@@ -91,29 +112,54 @@ def _attention(
             output = given if given is not None else output
     if output is not None:
         return output.to(query.dtype).transpose(1, 2).contiguous(), None
-    own = next((d.own for d in _open if d.own is not None and module in d.session.names), None) if doors is None else None
+    own = (
+        next((d.own for d in _open if d.own is not None and module in d.session.names), None)
+        if doors is None
+        else None
+    )
     if own is not None:
         return own(
-            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, is_causal=is_causal,
-            position_bias=position_bias, softcap=softcap, s_aux=s_aux, **kwargs,
-        )  # fmt: skip
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            dropout=dropout,
+            is_causal=is_causal,
+            position_bias=position_bias,
+            softcap=softcap,
+            s_aux=s_aux,
+            **kwargs,
+        )
     if softcap is None and s_aux is None:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scale, is_causal=is_causal,
-            position_bias=position_bias, **kwargs,
-        )  # fmt: skip
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scale,
+            is_causal=is_causal,
+            position_bias=position_bias,
+            **kwargs,
+        )
     call = AttentionCall(Site("", 0), "self", "", query, key, value, scale, **extras)
     weights = torch.dropout(call.pattern(), dropout, module.training)
     return (weights @ call.values).to(query.dtype).transpose(1, 2).contiguous(), None
 
 
 @torch.no_grad()
-def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict) -> None:
+def _check_against_eager(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, kwargs: dict, extras: dict
+) -> None:
     """Compare with the family's own eager formula on the first input of the first pass.
 
-    A family may do more in its eager function than it tells the interface; its scores would then be wrong without a sign.
+    A family may do more in its eager function than it tells the interface; its scores would then be
+    wrong without a sign.
     """
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None:
@@ -124,57 +170,87 @@ def _check_against_eager(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, sca
     }
     first_q, first_k, first_v = q[:1], k[:1], v[:1]
     T, S = q.shape[2], k.shape[2]
-    if T == S > CHECKED:  # the corner of the first tokens: the whole pattern of a long input would not fit into memory
+    # the corner of the first tokens: the whole pattern of a long input would not fit into memory
+    if T == S > CHECKED:
         first_q, first_k, first_v = (x[:, :, :CHECKED] for x in (first_q, first_k, first_v))
         for name in ("mask", "bias"):
             if isinstance(first[name], Tensor):
-                first[name] = first[name].expand(*first[name].shape[:-2], T, S)[..., :CHECKED, :CHECKED]
+                first[name] = first[name].expand(*first[name].shape[:-2], T, S)[
+                    ..., :CHECKED, :CHECKED
+                ]
     call = AttentionCall(Site("", 0), "self", "", first_q, first_k, first_v, scale, **first)
-    named = {name: x for name, x in (("softcap", call.softcap), ("s_aux", call.sinks)) if x is not None}
+    named = {
+        name: x for name, x in (("softcap", call.softcap), ("s_aux", call.sinks)) if x is not None
+    }
 
     def by_eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mask, bias = first["mask"], first["bias"]
-        allowed = call._tril() if call.causal else mask if mask is not None and mask.dtype == torch.bool else None
+        allowed = (
+            call._tril()
+            if call.causal
+            else mask
+            if mask is not None and mask.dtype == torch.bool
+            else None
+        )
         if allowed is not None:
-            mask = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min)
+            mask = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(
+                ~allowed, torch.finfo(q.dtype).min
+            )
         more = named if bias is None else {**named, "position_bias": bias.to(q.dtype)}
         return eager(module, q, k, v, mask, scaling=scale, dropout=0.0, **more, **kwargs)[0]
 
     try:
         try:
             theirs, tolerance = by_eager(call.q, call.k, call.v), TOLERANCE
-        except RuntimeError:  # weights of the module take part: the formula runs in their dtype alone, with its rounding
-            theirs, tolerance = by_eager(first_q, first_k, first_v), max(TOLERANCE, torch.finfo(q.dtype).eps ** 0.5)
+        except RuntimeError:
+            # weights of the module take part: the formula runs in their dtype alone, with its
+            # rounding
+            theirs, tolerance = (
+                by_eager(first_q, first_k, first_v),
+                max(TOLERANCE, torch.finfo(q.dtype).eps ** 0.5),
+            )
     except TypeError:
         return  # an eager function of another signature cannot be compared
     ours = (call.pattern() @ call.values).transpose(1, 2)  # (1, T, H, E)
     seen = call.valid().any(-1)[:, 0]  # (1, T): a row without keys is undefined in both
-    gap = (ours - theirs.reshape(ours.shape))[seen.expand(1, ours.shape[1])].abs().max() if seen.any() else torch.zeros(())
+    gap = (
+        (ours - theirs.reshape(ours.shape))[seen.expand(1, ours.shape[1])].abs().max()
+        if seen.any()
+        else torch.zeros(())
+    )
     if gap > tolerance * v.abs().max().clamp_min(1e-6):
         raise AttentionNotSeen(
-            f"{type(module).__name__} adds something to its scores that the attention interface does not show "
-            f"(outputs differ by {gap.item():.2g}); its scores cannot be captured truly"
+            f"{type(module).__name__} adds something to its scores that the attention interface"
+            f" does not show (outputs differ by {gap.item():.2g}); its scores cannot be captured"
+            " truly"
         )
 
 
 def mechanism(
-    model: nn.Module, attend: Callable[[AttentionCall], Tensor | None], whole: nn.Module | None = None
+    model: nn.Module,
+    attend: Callable[[AttentionCall], Tensor | None],
+    whole: nn.Module | None = None,
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """`attend(call)` for the modules of `model`, as a function that the attention interface takes under a name of its own.
+    """`attend(call)` for the modules of `model`, as a function that the attention interface takes
+    under a name of its own.
 
-    It stays with the model: a hook on its forward tells where a pass begins. Attention of the `whole` model outside of
-    `model`, as a task's head may have, is as it was; that of any other model is an error.
+    It stays with the model: a hook on its forward tells where a pass begins. Attention of the
+    `whole` model outside of `model`, as a task's head may have, is as it was; that of any other
+    model is an error.
     """
     session = Session(model, attend, replaces=True, any_thread=True)
     model.register_forward_pre_hook(session.start_pass)
     known = weakref.WeakSet((whole or model).modules())
-    attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(_attention, doors=[_Door(session)])
+    attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(
+        _attention, doors=[_Door(session)]
+    )
 
     def attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         if module not in known:
             raise EigenlensError(
-                f"this attention was made for another {type(model).__name__} in memory, and a model that is loaded again is "
-                "another one; make it for this one, as with attention.register(name, plan.mechanism(model))"
+                f"this attention was made for another {type(model).__name__} in memory, and a model"
+                " that is loaded again is another one; make it for this one, as with"
+                " attention.register(name, plan.mechanism(model))"
             )
         return attend_by(module, *args, **kwargs)
 
@@ -185,15 +261,17 @@ def mechanism(
 def opened(session: Session) -> Iterator[None]:
     """Put the model's configs on our implementation, and back on exit.
 
-    Two models built from one config object share its setting; the other one simply attends as before, since a door
-    shows only the modules of its own model, and the last door of any thread sets it back.
+    Two models built from one config object share its setting; the other one simply attends as
+    before, since a door shows only the modules of its own model, and the last door of any thread
+    sets it back.
     """
     from transformers import AttentionInterface, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     AttentionInterface.register(NAME, _attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)  # without it causal and padding masks would vanish silently
+    # without it causal and padding masks would vanish silently
+    AttentionMaskInterface.register(NAME, sdpa_mask)
     model = session.model
     assert isinstance(model, PreTrainedModel)
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
@@ -203,7 +281,9 @@ def opened(session: Session) -> Iterator[None]:
     try:
         with _exchanging:
             for key, config in configs.items():
-                before, doors = _before.get(key, (getattr(config, "_attn_implementation_internal", None), 0))
+                before, doors = _before.get(
+                    key, (getattr(config, "_attn_implementation_internal", None), 0)
+                )
                 _before[key] = before, doors + 1
             model.set_attn_implementation(NAME)
         _open.append(door)
@@ -211,7 +291,9 @@ def opened(session: Session) -> Iterator[None]:
     except KeyError as error:
         if NAME not in error.args:
             raise
-        raise EigenlensError(f"{type(model).__name__} does not accept another attention: {error}") from error
+        raise EigenlensError(
+            f"{type(model).__name__} does not accept another attention: {error}"
+        ) from error
     finally:
         if door in _open:
             _open.remove(door)

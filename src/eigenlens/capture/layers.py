@@ -1,4 +1,6 @@
-"""The token stream of a model: what goes into every block and what comes out, with the attention calls made inside."""
+"""The token stream of a model: what goes into every block and what comes out, with the attention
+calls made inside.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ Kind = Literal["self", "cross"]
 class Layer:
     """One block of a model in one forward pass.
 
-    `inputs` and `outputs (B, T, C)` are copies, so that a model that adds in place does not change them. A block that
-    takes what the block before it gave has that block's `outputs` as its `inputs`, the same object.
+    `inputs` and `outputs (B, T, C)` are copies, so that a model that adds in place does not change
+    them. A block that takes what the block before it gave has that block's `outputs` as its
+    `inputs`, the same object.
     """
 
     site: Site  # of its self-attention
@@ -41,13 +44,15 @@ def attention_names(calls: Iterable[AttentionCall]) -> dict[str, Kind]:
 
 
 def block_paths(names: Mapping[str, Kind]) -> dict[str, str]:
-    """The block of every attention module, from the paths alone; a module without a number in its path has none.
+    """The block of every attention module, from the paths alone; a module without a number in its
+    path has none.
 
-    A block is the shortest prefix that ends in a number and is not shared with another self-attention; modules that are
-    named alike get prefixes of one depth. Cross-attention belongs to the block of the self-attention beside it.
+    A block is the shortest prefix that ends in a number and is not shared with another
+    self-attention; modules that are named alike get prefixes of one depth. Cross-attention belongs
+    to the block of the self-attention beside it.
 
-    >>> block_paths({"encoder.layer.3.attention.self": "self", "encoder.layer.4.attention.self": "self"})
-    {'encoder.layer.3.attention.self': 'encoder.layer.3', 'encoder.layer.4.attention.self': 'encoder.layer.4'}
+    >>> block_paths({"layer.3.attention.self": "self", "layer.4.attention.self": "self"})
+    {'layer.3.attention.self': 'layer.3', 'layer.4.attention.self': 'layer.4'}
     """
     found = _unshared([name for name, kind in names.items() if kind == "self"])
     blocks = set(found.values())
@@ -63,10 +68,15 @@ def block_paths(names: Mapping[str, Kind]) -> dict[str, str]:
 
 def _unshared(paths: list[str]) -> dict[str, str]:
     """The numbered prefix of each path that no other path has; where there is none, the longest."""
-    depth: dict[str, int] = {}  # by pattern, so that a stage of one block is not taken for the block
+    # by pattern, so that a stage of one block is not taken for the block
+    depth: dict[str, int] = {}
     for path in paths:
         prefixes = _prefixes(path)
-        own = (i for i, p in enumerate(prefixes) if not any(q.startswith(f"{p}.") for q in paths if q != path))
+        own = (
+            i
+            for i, p in enumerate(prefixes)
+            if not any(q.startswith(f"{p}.") for q in paths if q != path)
+        )
         if prefixes:
             pattern = _pattern(path)
             depth[pattern] = max(depth.get(pattern, 0), next(own, len(prefixes) - 1))
@@ -94,9 +104,12 @@ class _Running:
 class _Watch:
     """Puts the streams and the calls of a pass together."""
 
-    def __init__(self, model: nn.Module, blocks: dict[str, str], sink: Callable[[Layer], Any]) -> None:
+    def __init__(
+        self, model: nn.Module, blocks: dict[str, str], sink: Callable[[Layer], Any]
+    ) -> None:
         self.model, self.blocks, self.sink = model, blocks, sink
-        self.attention = {block: name for name, block in reversed(blocks.items())}  # self-attention is named first
+        # self-attention is named first
+        self.attention = {block: name for name, block in reversed(blocks.items())}
         self.names = SiteNames(model)
         self.thread = threading.get_ident()
         self.start_pass()
@@ -111,7 +124,8 @@ class _Watch:
             return
         self.names.start_pass()
         self.running: list[_Running] = []
-        self.last: tuple[Tensor, Tensor] | None = None  # what the last block gave, and the copy of it
+        # what the last block gave, and the copy of it
+        self.last: tuple[Tensor, Tensor] | None = None
         self.valid: Tensor | None = None
 
     def see(self, call: AttentionCall) -> None:
@@ -121,9 +135,21 @@ class _Watch:
     def enter(self, path: str, args: tuple, kwargs: dict[str, Any]) -> None:
         if not self.here:
             return
-        given = next((x for x in (*args, kwargs.get("hidden_states"), *kwargs.values()) if isinstance(x, Tensor)), None)
+        given = next(
+            (
+                x
+                for x in (*args, kwargs.get("hidden_states"), *kwargs.values())
+                if isinstance(x, Tensor)
+            ),
+            None,
+        )
         stream = None if given is None else _stream(given, self._attention_of(path))
-        if stream is not None and self.last is not None and given is self.last[0] and torch.equal(stream, self.last[1]):
+        if (
+            stream is not None
+            and self.last is not None
+            and given is self.last[0]
+            and torch.equal(stream, self.last[1])
+        ):
             stream = self.last[1]
         elif stream is not None:
             stream = stream.clone()
@@ -146,7 +172,11 @@ class _Watch:
         calls = sorted(block.calls, key=lambda call: call.kind != "self")
         if calls:
             site, self.valid = calls[0].site, calls[0].query_valid
-        valid = self.valid if self.valid is not None and self.valid.shape == block.inputs.shape[:2] else None
+        valid = (
+            self.valid
+            if self.valid is not None and self.valid.shape == block.inputs.shape[:2]
+            else None
+        )
         self.sink(Layer(site, block.inputs, self.last[1], tuple(calls), valid))
 
     def _attention_of(self, path: str) -> nn.Module:
@@ -157,7 +187,8 @@ def _stream(x: Tensor, attention: nn.Module) -> Tensor | None:
     """`x` as (B, T, C); None where it is no sequence of tokens (a picture with its channels)."""
     if x.ndim == 2:
         return x.detach()[None]
-    turned = getattr(attention, "batch_first", True) is False  # nn.MultiheadAttention takes (T, B, C) unless it says so
+    # nn.MultiheadAttention takes (T, B, C) unless it says so
+    turned = getattr(attention, "batch_first", True) is False
     return (x.detach().transpose(0, 1) if turned else x.detach()) if x.ndim == 3 else None
 
 
@@ -170,7 +201,8 @@ def capture_layers(
     calls: Callable[[AttentionCall], Any] | None = None,
     door: Literal["auto", "interface", "functional"] = "auto",
 ) -> Iterator[list[Layer]]:
-    """Capture every block of `model` while this one runs: `names` are its attention modules, from a pass before.
+    """Capture every block of `model` while this one runs: `names` are its attention modules, from a
+    pass before.
 
     >>> with capture(model) as seen:
     ...     model(**inputs)
@@ -178,13 +210,17 @@ def capture_layers(
     ...     model(**inputs)
     >>> layers[0].inputs.shape, layers[0].calls[0].pattern().shape      # (B, T, C), (B, H, T, T)
 
-    With a `sink`, each layer is handed to it as its block ends and nothing is kept (the list stays empty). `calls` gets
-    the attention calls as they happen, as the sink of `capture` does, so that one forward pass serves both.
+    With a `sink`, each layer is handed to it as its block ends and nothing is kept (the list stays
+    empty). `calls` gets the attention calls as they happen, as the sink of `capture` does, so that
+    one forward pass serves both.
     """
     module, blocks = module_of(model), block_paths(names)
     if not blocks:
         listed = ", ".join(list(names)[:3]) or "none was named"
-        raise EigenlensError(f"no block of {type(module).__name__} holds its attention ({listed}): no number in the path")
+        raise EigenlensError(
+            f"no block of {type(module).__name__} holds its attention ({listed}): no number in the"
+            " path"
+        )
     layers: list[Layer] = []
     watch = _Watch(module, blocks, sink or layers.append)
 
@@ -197,7 +233,9 @@ def capture_layers(
         hooks.callback(module.register_forward_pre_hook(watch.start_pass).remove)
         for path in dict.fromkeys(blocks.values()):
             block = module.get_submodule(path)
-            enter = block.register_forward_pre_hook(lambda _, a, k, path=path: watch.enter(path, a, k), with_kwargs=True)
+            enter = block.register_forward_pre_hook(
+                lambda _, a, k, path=path: watch.enter(path, a, k), with_kwargs=True
+            )
             leave = block.register_forward_hook(lambda _, a, out, path=path: watch.leave(path, out))
             hooks.callback(enter.remove)
             hooks.callback(leave.remove)

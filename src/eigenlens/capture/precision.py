@@ -1,4 +1,6 @@
-"""Precision: numbers of half width go up to float32, and a model in float64 stays there where its own code goes down."""
+"""Precision: numbers of half width go up to float32, and a model in float64 stays there where its
+own code goes down.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def wide(x: Tensor) -> Tensor:
 
 
 def in_double(model: M) -> M:
-    """A copy of the model in float64; the model itself stays as it is. Run it inside `stays_double()`."""
+    """A copy of the model in float64; the model itself stays as it is.
+
+    Run it inside `stays_double()`.
+    """
     return copy.deepcopy(model).double()
 
 
@@ -28,8 +33,8 @@ def in_double(model: M) -> M:
 def stays_double() -> Iterator[None]:
     """While the block runs, float64 tensors are not cast to float32.
 
-    Many models compute norms, softmax and rotary angles in float32 whatever their weights are, which leaves float64 curves
-    a floor near 1e-8.
+    Many models compute norms, softmax and rotary angles in float32 whatever their weights are,
+    which leaves float64 curves a floor near 1e-8.
     """
     with _NoDescent():
         yield
@@ -38,12 +43,23 @@ def stays_double() -> Iterator[None]:
 class _NoDescent(TorchFunctionMode):
     """Turns casts from float64 to float32, and softmax asked for in float32, into float64."""
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
             if func is torch.Tensor.float:
                 return args[0]
-            if func in {torch.Tensor.to, torch.Tensor.type, torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}:
+            if func in {
+                torch.Tensor.to,
+                torch.Tensor.type,
+                torch.softmax,
+                torch.nn.functional.softmax,
+                torch.Tensor.softmax,
+            }:
                 args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
-                kwargs = {key: torch.float64 if value is torch.float32 else value for key, value in kwargs.items()}
+                kwargs = {
+                    key: torch.float64 if value is torch.float32 else value
+                    for key, value in kwargs.items()
+                }
         return func(*args, **kwargs)

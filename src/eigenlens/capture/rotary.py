@@ -12,7 +12,8 @@ from ..errors import EigenlensError
 
 
 class RotaryRecorder:
-    """Notes the `(cos, sin)` that each attention module is handed, and turns its queries and keys back with them.
+    """Notes the `(cos, sin)` that each attention module is handed, and turns its queries and keys
+    back with them.
 
     The rotation is undone with the family's own function, by the opposite angle: R(θ)⁻¹ = R(−θ).
     """
@@ -27,21 +28,32 @@ class RotaryRecorder:
 
     def _note(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         for value in (kwargs.get("position_embeddings"), *args):
-            if isinstance(value, tuple) and len(value) == 2 and all(isinstance(x, Tensor) for x in value):
+            if (
+                isinstance(value, tuple)
+                and len(value) == 2
+                and all(isinstance(x, Tensor) for x in value)
+            ):
                 self._angles[id(module)] = (value[0], value[1])
 
     def undo(self, module: nn.Module, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         rotate, angles = _rotate(module), self._angles.pop(id(module), None)
         if rotate is None or angles is None:
-            raise EigenlensError(f"{type(module).__name__} has no rotary embedding to undo; leave out the option before-rope")
+            raise EigenlensError(
+                f"{type(module).__name__} has no rotary embedding to undo; leave out the option"
+                " before-rope"
+            )
         cos, sin = angles
-        scaling = (cos.square() + sin.square()).mean()  # 1, but for the length-extending kinds that scale both
+        # 1, but for the length-extending kinds that scale both
+        scaling = (cos.square() + sin.square()).mean()
         turned = _turn(rotate, q, k, cos, -sin)
         before = (turned[0] / scaling, turned[1] / scaling)
         again = _turn(rotate, before[0], before[1], cos, sin)
         gap = (again[0] - q).abs().max() + (again[1] - k).abs().max()
         if gap > 1e-3 * (1 + q.abs().max() + k.abs().max()):
-            raise EigenlensError(f"the rotary embedding of {type(module).__name__} cannot be undone (it is no pure rotation)")
+            raise EigenlensError(
+                f"the rotary embedding of {type(module).__name__} cannot be undone (it is no pure"
+                " rotation)"
+            )
         return before
 
     def close(self) -> None:
@@ -50,7 +62,9 @@ class RotaryRecorder:
 
 
 def _turn(rotate: Any, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate; where the family turns only the leading dimensions itself and hands its function just those, do likewise."""
+    """Rotate; where the family turns only the leading dimensions itself and hands its function just
+    those, do likewise.
+    """
     turned = cos.shape[-1]
     try:
         return rotate(q, k, cos, sin)

@@ -30,7 +30,9 @@ _hidden = _Hidden()
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """No session sees the attention calls of this block: for what runs a part of a model a second time, to check it."""
+    """No session sees the attention calls of this block: for what runs a part of a model a second
+    time, to check it.
+    """
     _hidden.depth += 1
     try:
         yield
@@ -55,8 +57,9 @@ class _Pass(threading.local):
 class Session:
     """The attention calls of one model while a door is open; `sink` gets each as it happens.
 
-    With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's own attention; None
-    lets the model attend as before. Only calls of the thread that opened it are seen, or of `any_thread`.
+    With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
+    own attention; None lets the model attend as before. Only calls of the thread that opened it are
+    seen, or of `any_thread`.
     """
 
     def __init__(
@@ -93,14 +96,24 @@ class Session:
     def see(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
     ) -> tuple[AttentionCall, Tensor | None]:
-        """Build the call of this module and pass it on; the output to use instead of the model's own, or None."""
+        """Build the call of this module and pass it on; the output to use instead of the model's
+        own, or None.
+        """
         kind, hidden = self.names.kind(module), _hidden.depth > 0
         call = AttentionCall(
-            site=Site("", 0) if hidden else self.names.site(module), kind=kind, name=self.names.path(module),
-            q=q, k=k, v=v, scale=scale, shapes=self._pass.shapes, **extras,
-        )  # fmt: skip
+            site=Site("", 0) if hidden else self.names.site(module),
+            kind=kind,
+            name=self.names.path(module),
+            q=q,
+            k=k,
+            v=v,
+            scale=scale,
+            shapes=self._pass.shapes,
+            **extras,
+        )
         if hidden:
-            self.seen += self.replaces  # it shows that the door is the right one, but is nobody's result
+            # it shows that the door is the right one, but is nobody's result
+            self.seen += self.replaces
             return call, None
         call.query_valid = self._query_valid(call)
         self.seen += 1
@@ -110,8 +123,8 @@ class Session:
     def _query_valid(self, call: AttentionCall) -> Tensor | None:
         """Which queries are tokens and not padding, (B, T), or None where all are.
 
-        In self-attention padding is what may not attend to itself. Cross-attention follows the self-attention of the
-        same decoder layer, whose queries it shares.
+        In self-attention padding is what may not attend to itself. Cross-attention follows the
+        self-attention of the same decoder layer, whose queries it shares.
         """
         B, _, T, _ = call.q.shape
         if call.kind == "cross":
@@ -135,9 +148,10 @@ class Session:
     def finish(self) -> None:
         if not self.seen and (self.passes or not self.replaces):
             raise AttentionNotSeen(
-                f"{type(self.model).__name__} made no attention call that can be seen: it uses neither transformers' "
-                "attention interface nor torch's scaled_dot_product_attention, so its scores are out of reach; "
-                "rewrite its attention with torch.nn.functional.scaled_dot_product_attention to study it"
+                f"{type(self.model).__name__} made no attention call that can be seen: it uses"
+                " neither transformers' attention interface nor torch's"
+                " scaled_dot_product_attention, so its scores are out of reach; rewrite its"
+                " attention with torch.nn.functional.scaled_dot_product_attention to study it"
                 if self.passes
                 else "the model was not called while its attention was being captured"
             )
@@ -157,10 +171,11 @@ def capture(
     ...     model(**inputs)
     >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
 
-    With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list stays empty).
-    `before_rope` turns queries and keys back to before the rotary embedding. `door` is chosen by the model: transformers'
-    attention interface where the model uses it, else torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
-    Raises `AttentionNotSeen` when the block ends without a single call.
+    With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list
+    stays empty). `before_rope` turns queries and keys back to before the rotary embedding. `door`
+    is chosen by the model: transformers' attention interface where the model uses it, else torch's
+    `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises `AttentionNotSeen` when the
+    block ends without a single call.
     """
     calls: list[AttentionCall] = []
     with _opened(Session(module_of(model), sink or calls.append, before_rope), door):
@@ -176,7 +191,8 @@ def replaced(
 ) -> Iterator[None]:
     """Let `attend` do the attention of `model` while the block runs.
 
-    `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as before.
+    `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as
+    before.
 
     >>> with replaced(model, lambda call: call.pattern() @ call.values):
     ...     model(**inputs)                                          # as without, to rounding
@@ -192,7 +208,10 @@ def _opened(session: Session, door: Literal["auto", "interface", "functional"]) 
     if door == "auto":
         door = "interface" if interface.reaches(session.model) else "functional"
     if session.before_rope and door == "functional":
-        raise EigenlensError("scores before the rotary embedding can only be had from models of the transformers library")
+        raise EigenlensError(
+            "scores before the rotary embedding can only be had from models of the transformers"
+            " library"
+        )
     opened = interface.opened(session) if door == "interface" else functional.opened(session)
     with in_one_thread(session.model), uncompiled.on():
         hook = session.model.register_forward_pre_hook(session.start_pass)

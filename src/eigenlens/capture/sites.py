@@ -18,10 +18,11 @@ _CROSS = re.compile(r"cross|encoder_attn|encdecattention|multihead_attn", re.IGN
 class SiteNames:
     """Turns the module that attends into a `Site`, the same for every pass over the same model.
 
-    The stack is the module path up to its first number, without the name of the list (`encoder.layer.3.…` → `encoder`);
-    the layer is the one number of the path that differs within the stack. A module that is called again in the same pass
-    (shared layers, as in ALBERT), and nested numbering (stages of blocks), count upwards from there. Of a transformers model
-    with a head the stack is named as in its backbone, which a study looks at: `self/3`, not `model/3`.
+    The stack is the module path up to its first number, without the name of the list
+    (`encoder.layer.3.…` → `encoder`); the layer is the one number of the path that differs within
+    the stack. A module that is called again in the same pass (shared layers, as in ALBERT), and
+    nested numbering (stages of blocks), count upwards from there. Of a transformers model with a
+    head the stack is named as in its backbone, which a study looks at: `self/3`, not `model/3`.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,7 +34,10 @@ class SiteNames:
             sets = numbers.setdefault(_pattern(path), [set() for _ in found])
             for values, number in zip(sets, found):
                 values.add(number)
-        self._varying = {p: [i for i, values in enumerate(sets) if len(values) > 1] for p, sets in numbers.items()}
+        self._varying = {
+            p: [i for i, values in enumerate(sets) if len(values) > 1]
+            for p, sets in numbers.items()
+        }
         self._pass = _Pass()
 
     def start_pass(self) -> None:
@@ -46,7 +50,9 @@ class SiteNames:
         return self.paths[id(module)]
 
     def kind(self, module: nn.Module) -> Literal["self", "cross"]:
-        cross = getattr(module, "is_cross_attention", False) or _CROSS.search(self.path(module).rpartition(".")[2])
+        cross = getattr(module, "is_cross_attention", False) or _CROSS.search(
+            self.path(module).rpartition(".")[2]
+        )
         cross = cross or _CROSS.search(".".join(self.path(module).split(".")[-2:]))
         return "cross" if cross else "self"
 
@@ -75,23 +81,35 @@ class _Pass(threading.local):
 
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:
-    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that leads to the backbone.
+    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that
+    leads to the backbone.
 
-    >>> stack_of("encoder.layer.3"), stack_of("model.layers.3"), stack_of("model.layers.3", ["model"])
-    ('encoder', 'model', 'self')
+    >>> stack_of("encoder.layer.3"), stack_of("model.layers.3")
+    ('encoder', 'model')
+    >>> stack_of("model.layers.3", ["model"])
+    'self'
     """
     parts = path.split(".")
     first = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
     before = parts[: max(first - 1, 0)]
-    return ".".join(before[len(front) :] if before[: len(front)] == list(front) else before) or "self"
+    return (
+        ".".join(before[len(front) :] if before[: len(front)] == list(front) else before) or "self"
+    )
 
 
 def front_of(model: nn.Module) -> list[str]:
     """Where the backbone of a transformers model is; nowhere of any other module."""
-    library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
-    if library is None or not isinstance(model, library.PreTrainedModel) or model.base_model is model:
+    # slow to load; before that, nothing is a model of it
+    library = sys.modules.get("transformers.modeling_utils")
+    if (
+        library is None
+        or not isinstance(model, library.PreTrainedModel)
+        or model.base_model is model
+    ):
         return []
-    return next(path for path, module in model.named_modules() if module is model.base_model).split(".")
+    return next(path for path, module in model.named_modules() if module is model.base_model).split(
+        "."
+    )
 
 
 def _pattern(path: str) -> str:

@@ -26,16 +26,40 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing study.")]
-Device = Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda; auto is the GPU, where there is one.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="With --engine dask: worker processes to start on this machine.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where the model runs, such as cpu or cuda; auto is the GPU, where there is one."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --engine dask: worker processes to start on this machine."),
+]
 Scheduler = Annotated[
-    str | None, typer.Option(help="With --engine dask: the address of a running cluster's scheduler, such as tcp://node1:8786.")
+    str | None,
+    typer.Option(
+        help=(
+            "With --engine dask: the address of a running cluster's scheduler, such as"
+            " tcp://node1:8786."
+        )
+    ),
 ]
-EngineName = Annotated[str, typer.Option("--engine", help="Who computes: local (this process) or dask (a cluster).")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Who computes: local (this process) or dask (a cluster).")
+]
 OnFailure = Annotated[
-    str, typer.Option(help="Where a shard of the inputs always fails: stop, or end with a partial result that says so.")
+    str,
+    typer.Option(
+        help=(
+            "Where a shard of the inputs always fails: stop, or end with a partial result that"
+            " says so."
+        )
+    ),
 ]
-Inputs = Annotated[int, typer.Option("--inputs", min=3, help="How many inputs, fit and held out together.")]
+Inputs = Annotated[
+    int, typer.Option("--inputs", min=3, help="How many inputs, fit and held out together.")
+]
 
 
 _given: dict[str, int | None] = {"threads": None}
@@ -53,10 +77,16 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def settings(
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of each process (default: all cores; of a Dask worker 1).")
+        int | None,
+        typer.Option(
+            min=1, help="CPU threads of each process (default: all cores; of a Dask worker 1)."
+        ),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and end.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Print the version and end."
+        ),
     ] = False,
 ) -> None:
     _given["threads"] = threads
@@ -78,13 +108,25 @@ def engine_of(name: str, workers: int | None, scheduler: str | None, on_failure:
             raise EigenlensError("workers and schedulers are of the engine dask; add --engine dask")
         return Local(checked(on_failure))
     if workers is None and scheduler is None:
-        raise EigenlensError("the engine dask needs --workers N to start a cluster here, or --scheduler ADDRESS to join one")
+        raise EigenlensError(
+            "the engine dask needs --workers N to start a cluster here, or --scheduler ADDRESS to"
+            " join one"
+        )
     if workers is not None and scheduler is not None:
-        raise EigenlensError("a cluster that is joined has its own workers; give --workers or --scheduler, not both")
+        raise EigenlensError(
+            "a cluster that is joined has its own workers; give --workers or --scheduler, not both"
+        )
     return Dask(workers, scheduler, _given["threads"] or 1, checked(on_failure))
 
 
-def _told(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any, **more: Any) -> None:
+def _told(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    *rest: Any,
+    **more: Any,
+) -> None:
     """Our own warnings as one line, others as they are."""
     if issubclass(category, EigenlensWarning):
         print(f"eigenlens: {message}", file=sys.stderr)

@@ -21,33 +21,48 @@ if TYPE_CHECKING:
 @app.command()
 def bench(
     benches: Annotated[
-        list[str] | None, typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all).")
+        list[str] | None,
+        typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all)."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            help="A folder for the results, one inside it for each bench (default: bench, or bench-2, … where one of the "
-            "benches is in that already).",
+            help=(
+                "A folder for the results, one inside it for each bench (default: bench, or"
+                " bench-2, … where one of the "
+                "benches is in that already)."
+            ),
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
     mechanisms: Annotated[
-        str | None, typer.Option(help="Mechanisms that take part, with commas (default: every one that is known).")
+        str | None,
+        typer.Option(
+            help="Mechanisms that take part, with commas (default: every one that is known)."
+        ),
     ] = None,
     lengths: Annotated[
-        str | None, typer.Option(help="Lengths of the speed bench, with commas (default: 256 to 16384).")
+        str | None,
+        typer.Option(help="Lengths of the speed bench, with commas (default: 256 to 16384)."),
     ] = None,
     load: Annotated[
-        Path | None, typer.Option(help='A Python file of yours that makes a mechanism known with @mechanism("name").')
+        Path | None,
+        typer.Option(
+            help='A Python file of yours that makes a mechanism known with @mechanism("name").'
+        ),
     ] = None,
     device: Device = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted bench.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted bench.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing bench.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Hold attention mechanisms against each other: time, quality, damage to trained models, spectra, a choice by head."""
+    """Hold attention mechanisms against each other: time, quality, damage to trained models,
+    spectra, a choice by head.
+    """
     from ..bench import SCALES, check_needs, load_file
     from ..bench import bench as run
     from ..run.charts import save_charts
@@ -56,12 +71,20 @@ def bench(
     if wrong := [name for name in benches or () if name not in SCALES]:
         raise unknown("bench", wrong[0], SCALES)
     if lengths is not None and benches and "speed" not in benches:
-        raise EigenlensError("lengths are those of the speed bench, which is not among the benches asked for")
+        raise EigenlensError(
+            "lengths are those of the speed bench, which is not among the benches asked for"
+        )
     for name in benches or SCALES:
         check_needs(name, quick)
     added = [] if load is None else load_file(load)
     named = None if mechanisms is None else [*several(mechanisms), *added]
-    out = place_for(out, "bench", [f"{name}/bench.json" for name in benches or SCALES], resume=resume, force=force)
+    out = place_for(
+        out,
+        "bench",
+        [f"{name}/bench.json" for name in benches or SCALES],
+        resume=resume,
+        force=force,
+    )
     records: list[dict[str, Any]] = []
     for name in SCALES:
         if benches and name not in benches:
@@ -69,11 +92,20 @@ def bench(
         try:
             with bar() as report:
                 found = run(
-                    name, out, quick=quick, mechanisms=named, lengths=_numbers(lengths), device=device, resume=resume,
-                    force=force, report=report,
-                )  # fmt: skip
+                    name,
+                    out,
+                    quick=quick,
+                    mechanisms=named,
+                    lengths=_numbers(lengths),
+                    device=device,
+                    resume=resume,
+                    force=force,
+                    report=report,
+                )
         except KeyboardInterrupt:
-            raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+            raise EigenlensError(
+                "interrupted; the same command with --resume goes on after the last finished part"
+            ) from None
         drawn = save_charts(found.charts(), out / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
@@ -88,7 +120,13 @@ def print_bench(found: Bench) -> None:
     print(found.title)
     for title, name in found.shown:
         if found.rows(name):
-            print_table(title, [{key: value for key, value in row.items() if key not in LEFT_OUT} for row in found.rows(name)])
+            print_table(
+                title,
+                [
+                    {key: value for key, value in row.items() if key not in LEFT_OUT}
+                    for row in found.rows(name)
+                ],
+            )
     for note in found.notes:
         print(f"Note: {note}.")
     print(found.sentence)

@@ -17,7 +17,9 @@ from .places import place_for
 
 
 class TextLast(TyperCommand):
-    """A command whose text may begin with -; where it was taken for options, the error says how to give it."""
+    """A command whose text may begin with -; where it was taken for options, the error says how to
+    give it.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = list(args)
@@ -25,7 +27,10 @@ class TextLast(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             told: Any = error
-            kind, hint = type(error).__name__, f"a text that begins with - comes last, behind --: {HOW}"
+            kind, hint = (
+                type(error).__name__,
+                f"a text that begins with - comes last, behind --: {HOW}",
+            )
             if kind == "NoSuchOption":
                 told.message = f"{told.message}; {hint}."
             elif kind == "MissingParameter" and any(x.startswith("-") and " " in x for x in given):
@@ -39,35 +44,67 @@ HOW = 'eigenlens explain MODEL --against "…" -- "-5 degrees"'
 @app.command(cls=TextLast)
 def explain(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
-    text: Annotated[str, typer.Argument(help="The text, - for standard input, a picture for vision, a .wav file for speech.")],
+    text: Annotated[
+        str,
+        typer.Argument(
+            help="The text, - for standard input, a picture for vision, a .wav file for speech."
+        ),
+    ],
     target: Annotated[
         str | None,
         typer.Option(
-            help="What is explained: a token, as text or id:NUMBER, a class by number or name, position:class, or output "
-            "(default: the likeliest)."
+            help=(
+                "What is explained: a token, as text or id:NUMBER, a class by number or name,"
+                " position:class, or output "
+                "(default: the likeliest)."
+            )
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="A second text or picture: explain how alike an embedding model finds the two.")
+        str | None,
+        typer.Option(
+            help="A second text or picture: explain how alike an embedding model finds the two."
+        ),
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods by name, with commas (default: all).")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods by name, with commas (default: all).")
+    ] = None,
     deletion: Annotated[
-        bool, typer.Option("--deletion/--no-deletion", help="Measure what becomes of the target when tokens are taken away.")
+        bool,
+        typer.Option(
+            "--deletion/--no-deletion",
+            help="Measure what becomes of the target when tokens are taken away.",
+        ),
     ] = True,
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", help="The folder of the explanation (default: explanation, or explanation-2, … where that is taken)."
+            "-o",
+            "--out",
+            help=(
+                "The folder of the explanation (default: explanation, or explanation-2, … where"
+                " that is taken)."
+            ),
         ),
     ] = None,
     gigabytes: Annotated[
-        float, typer.Option(help="Most memory for attention patterns and their gradients; a text that takes more is refused.")
+        float,
+        typer.Option(
+            help=(
+                "Most memory for attention patterns and their gradients; a text that takes more is"
+                " refused."
+            )
+        ),
     ] = 8.0,
     device: Device = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing explanation.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite an existing explanation.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say which tokens of a text, or patches of a picture, decide what a model makes of it, by every method."""
+    """Say which tokens of a text, or patches of a picture, decide what a model makes of it, by
+    every method.
+    """
     from ..explain import explain as make
     from ..report import report as write
     from ..run.progress import bar
@@ -76,9 +113,18 @@ def explain(
     given = _standard_input() if text == "-" else text
     with bar() as report:
         made = make(
-            model, given, target=target, against=against, methods=methods, deletion=deletion, out=out, force=force,
-            gigabytes=gigabytes, device=device, report=report,
-        )  # fmt: skip
+            model,
+            given,
+            target=target,
+            against=against,
+            methods=methods,
+            deletion=deletion,
+            out=out,
+            force=force,
+            gigabytes=gigabytes,
+            device=device,
+            report=report,
+        )
         page = write(made, out=out / "explanation.html", force=force, progress=report)
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))

@@ -20,27 +20,49 @@ def collapse(
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="The folder of the run (default: collapse, or collapse-2, … where that is taken)."),
+        typer.Option(
+            "-o",
+            "--out",
+            help="The folder of the run (default: collapse, or collapse-2, … where that is taken).",
+        ),
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
+    ] = None,
     inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
-    paths: Annotated[int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")] = 8,
-    bounds: Annotated[int, typer.Option(min=0, help="Inputs on which the bounds of every head are worked out.")] = 2,
-    by: Annotated[Literal["attention", "mlp", "both"], typer.Option(help="Hops that count.")] = "attention",
-    variants: Annotated[str | None, typer.Option(help="Ablations, with commas (default: all).")] = None,
-    float64: Annotated[bool, typer.Option("--float64", help="Run everything in double precision.")] = False,
-    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    paths: Annotated[
+        int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")
+    ] = 8,
+    bounds: Annotated[
+        int, typer.Option(min=0, help="Inputs on which the bounds of every head are worked out.")
+    ] = 2,
+    by: Annotated[
+        Literal["attention", "mlp", "both"], typer.Option(help="Hops that count.")
+    ] = "attention",
+    variants: Annotated[
+        str | None, typer.Option(help="Ablations, with commas (default: all).")
+    ] = None,
+    float64: Annotated[
+        bool, typer.Option("--float64", help="Run everything in double precision.")
+    ] = False,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Order of the documents.")] = 0,
     device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths, bounds."""
+    """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths,
+    bounds.
+    """
     from ..collapse import collapse as make
     from ..collapse.plots import charts
     from ..run.charts import save_charts
@@ -50,12 +72,28 @@ def collapse(
     try:
         with bar() as report:
             made = make(
-                model, data or None, out, length=length, inputs=inputs, paths=paths, bounds=bounds, by=by, variants=variants,
-                float64=float64, pad=pad, seed=seed, device=device, resume=resume, force=force, report=report,
+                model,
+                data or None,
+                out,
+                length=length,
+                inputs=inputs,
+                paths=paths,
+                bounds=bounds,
+                by=by,
+                variants=variants,
+                float64=float64,
+                pad=pad,
+                seed=seed,
+                device=device,
+                resume=resume,
+                force=force,
+                report=report,
                 engine=engine_of(engine, workers, scheduler, on_failure),
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
-        raise EigenlensError("interrupted; the same command with --resume goes on after the last finished part") from None
+        raise EigenlensError(
+            "interrupted; the same command with --resume goes on after the last finished part"
+        ) from None
     drawn = save_charts(charts(made), out / "pictures")
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
@@ -66,15 +104,20 @@ def collapse(
 
 @app.command()
 def reproduce(
-    papers: Annotated[list[str] | None, typer.Argument(help="Papers by name (default: all).")] = None,
+    papers: Annotated[
+        list[str] | None, typer.Argument(help="Papers by name (default: all).")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            help="A folder for the results, one inside it for each paper (default: reproduction, or reproduction-2, … where "
-            "one of the papers is in that already).",
+            help=(
+                "A folder for the results, one inside it for each paper (default: reproduction, or"
+                " reproduction-2, … where "
+                "one of the papers is in that already)."
+            ),
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
@@ -82,8 +125,12 @@ def reproduce(
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing reproduction.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite an existing reproduction.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print the claims of papers: what was published, what is measured here, and the verdict."""
@@ -94,7 +141,13 @@ def reproduce(
 
     chosen = {name: paper(name) for name in papers or PAPERS}
     check_papers(chosen, quick)
-    out = place_for(out, "reproduction", [f"{name}/reproduction.json" for name in chosen], resume=resume, force=force)
+    out = place_for(
+        out,
+        "reproduction",
+        [f"{name}/reproduction.json" for name in chosen],
+        resume=resume,
+        force=force,
+    )
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
     with engaged(working):  # one cluster for all papers
@@ -104,7 +157,8 @@ def reproduce(
                     done = run(quick, out / name, seed, report, resume=resume, force=force)
             except KeyboardInterrupt:
                 raise EigenlensError(
-                    "interrupted; the same command with --resume goes on after the last finished part"
+                    "interrupted; the same command with --resume goes on after the last finished"
+                    " part"
                 ) from None
             drawn = draw(done, out / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})

@@ -1,4 +1,6 @@
-"""Where a command puts its result when no folder was named: a fresh one, beside those that are there."""
+"""Where a command puts its result when no folder was named: a fresh one, beside those that are
+there.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,19 @@ from itertools import count
 from pathlib import Path
 
 
-def place_for(out: Path | None, name: str, results: Sequence[str], *, resume: bool = False, force: bool = False) -> Path:
+def place_for(
+    out: Path | None,
+    name: str,
+    results: Sequence[str],
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> Path:
     """The folder that was named; by default the first of `study`, `study-2`, … that is free.
 
-    `results` are the files that the command ends with, inside the folder. With `resume` it is the last folder that is there,
-    with `force` the first. One whose run was interrupted is not passed by: the command then says how to go on.
+    `results` are the files that the command ends with, inside the folder. With `resume` it is the
+    last folder that is there, with `force` the first. One whose run was interrupted is not passed
+    by: the command then says how to go on.
     """
     if out is not None:
         return out
@@ -54,5 +64,7 @@ def _filled(place: Path) -> bool:
 def _interrupted(result: Path) -> bool:
     """Whether a run that can go on was begun where this result should be."""
     home = result.parent
-    begun = any(found for pattern in ("unfinished*", "*-request.json") for found in home.glob(pattern))
+    begun = any(
+        found for pattern in ("unfinished*", "*-request.json") for found in home.glob(pattern)
+    )
     return begun and not result.is_file()

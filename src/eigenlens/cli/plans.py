@@ -20,21 +20,42 @@ from .places import latest, place_for
 def plan(
     folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
     data: Annotated[
-        list[str] | None, typer.Argument(help="Data to choose on (default: what the study held out of its own).")
+        list[str] | None,
+        typer.Argument(help="Data to choose on (default: what the study held out of its own)."),
     ] = None,
-    budget: Annotated[float | None, typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25.")] = None,
-    error: Annotated[float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25."),
+    ] = None,
+    error: Annotated[
+        float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="The folder of the plan (default: plan, or plan-2, … where that is taken)."),
+        typer.Option(
+            "-o",
+            "--out",
+            help="The folder of the plan (default: plan, or plan-2, … where that is taken).",
+        ),
     ] = None,
-    estimators: Annotated[str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")] = None,
+    estimators: Annotated[
+        str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")
+    ] = None,
     blocks: Annotated[
-        bool, typer.Option("--blocks", help="Block-adaptive attention for long inputs of a language model.")
+        bool,
+        typer.Option(
+            "--blocks", help="Block-adaptive attention for long inputs of a language model."
+        ),
     ] = False,
-    length: Annotated[int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")] = None,
-    inputs: Annotated[int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")] = None,
-    model: Annotated[str | None, typer.Option(help="The model, where it is no longer where the study found it.")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")
+    ] = None,
+    inputs: Annotated[
+        int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, where it is no longer where the study found it.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random choices of pairs and landmarks.")] = 0,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing plan.")] = False,
@@ -48,19 +69,42 @@ def plan(
     from ..sources.models import place_of
 
     out = place_for(out, "plan", ["plan.json"], force=force)
-    shared: dict[str, Any] = {"model": model, "data": data or None, "out": out, "force": force, "device": device}
+    shared: dict[str, Any] = {
+        "model": model,
+        "data": data or None,
+        "out": out,
+        "force": force,
+        "device": device,
+    }
     if blocks and (budget is None or error is not None or estimators is not None):
-        raise EigenlensError("a plan of blocks needs a budget, and takes no error and no estimators")
+        raise EigenlensError(
+            "a plan of blocks needs a budget, and takes no error and no estimators"
+        )
     if not blocks and length is not None:
-        raise EigenlensError("the length of a plan is that of its study; only a plan of --blocks has its own")
+        raise EigenlensError(
+            "the length of a plan is that of its study; only a plan of --blocks has its own"
+        )
     with bar() as report:
         if blocks and budget is not None:
-            made = plan_blocks(folder, budget=budget, length=length or 4096, inputs=inputs or 1, report=report, **shared)
+            made = plan_blocks(
+                folder,
+                budget=budget,
+                length=length or 4096,
+                inputs=inputs or 1,
+                report=report,
+                **shared,
+            )
         else:
             made = make(
-                folder, budget=budget, error=error, estimators=estimators, inputs=inputs or 16, seed=seed, report=report,
+                folder,
+                budget=budget,
+                error=error,
+                estimators=estimators,
+                inputs=inputs or 16,
+                seed=seed,
+                report=report,
                 **shared,
-            )  # fmt: skip
+            )
     drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
@@ -73,29 +117,50 @@ def plan(
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
-    data: Annotated[list[str] | None, typer.Argument(help="Data as for study (default: what the study held out).")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="Data as for study (default: what the study held out)."),
+    ] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="The folder of the plan (default: the last of plan, plan-2, … that is there).")
+        Path | None,
+        typer.Option(
+            help="The folder of the plan (default: the last of plan, plan-2, … that is there)."
+        ),
     ] = None,
     attention: Annotated[
-        str | None, typer.Option(help="Instead of a plan: a mechanism by name, put into the model without training.")
+        str | None,
+        typer.Option(
+            help="Instead of a plan: a mechanism by name, put into the model without training."
+        ),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the mechanism, such as window=64; once for each.")
+        list[str] | None,
+        typer.Option("--set", help="A setting of the mechanism, such as window=64; once for each."),
     ] = None,
     inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
-    length: Annotated[int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")] = None,
-    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A folder for what was found (default: none).")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")
+    ] = None,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="A folder for what was found (default: none)."),
+    ] = None,
     device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing evaluation.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite an existing evaluation.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a plan, or another attention mechanism: quality and cost of the model with it, beside the model without."""
+    """Measure a plan, or another attention mechanism: quality and cost of the model with it, beside
+    the model without.
+    """
     from ..reconstruct import evaluate as measure
     from ..run.progress import bar
 
@@ -103,10 +168,20 @@ def evaluate(
         plan = latest("plan", "plan.json")
     with bar() as report:
         found = measure(
-            model, data or None, plan=plan, attention=attention, settings=settings_of(setting or []), inputs=inputs,
-            length=length, pad=pad, out=out, force=force, device=device, report=report,
+            model,
+            data or None,
+            plan=plan,
+            attention=attention,
+            settings=settings_of(setting or []),
+            inputs=inputs,
+            length=length,
+            pad=pad,
+            out=out,
+            force=force,
+            device=device,
+            report=report,
             engine=engine_of(engine, workers, scheduler, on_failure),
-        )  # fmt: skip
+        )
     if as_json:
         print(json.dumps(found.record()))
         return

@@ -15,14 +15,27 @@ from .app import Json, app
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders of studies, plans, evaluations, collapse runs and explanations, or one that holds them."),
+        typer.Argument(
+            help=(
+                "Folders of studies, plans, evaluations, collapse runs and explanations, or one"
+                " that holds them."
+            )
+        ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="The heading of the page (default: the models).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is no report.")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[
+        str | None, typer.Option(help="The heading of the page (default: the models).")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite a file that is no report.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page that shows what was found; it opens in any browser, without a network."""
+    """Write one self-contained HTML page that shows what was found; it opens in any browser,
+    without a network.
+    """
     from ..report import report as make
     from ..run.progress import bar
 

@@ -1,4 +1,6 @@
-"""Standard output and standard error that nothing can stop: neither a reader that leaves, nor half a character."""
+"""Standard output and standard error that nothing can stop: neither a reader that leaves, nor half
+a character.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any, TextIO
 
 
 class Pipe(io.FileIO):
-    """A file that is written to as long as there is a reader; what comes after `| head` has had enough is dropped."""
+    """A file that is written to as long as there is a reader; what comes after `| head` has had
+    enough is dropped.
+    """
 
     def write(self, data: Any) -> int:
         try:
@@ -22,7 +26,9 @@ class Pipe(io.FileIO):
 
 
 def written(stream: TextIO) -> TextIO:
-    """A stream of the process that goes on without a reader; a name with half a character is shown, escaped."""
+    """A stream of the process that goes on without a reader; a name with half a character is shown,
+    escaped.
+    """
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -30,6 +36,9 @@ def written(stream: TextIO) -> TextIO:
         return stream
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(Pipe(stream.fileno(), "wb", closefd=False)), encoding=stream.encoding, errors="backslashreplace",
-        line_buffering=stream.line_buffering, write_through=stream.write_through,
-    )  # fmt: skip
+        io.BufferedWriter(Pipe(stream.fileno(), "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

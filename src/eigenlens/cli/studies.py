@@ -12,20 +12,38 @@ from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
 from ..terminal import print_study, print_table
-from .app import Device, EngineName, Force, Inputs, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .app import (
+    Device,
+    EngineName,
+    Force,
+    Inputs,
+    Json,
+    OnFailure,
+    Scheduler,
+    Workers,
+    app,
+    engine_of,
+)
 from .places import place_for
 
 
 @app.command()
 def demo(
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A folder for it all (default: demo, or demo-2, … where that is taken).")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A folder for it all (default: demo, or demo-2, … where that is taken).",
+        ),
     ] = None,
     inputs: Inputs = 300,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Study the default model on the default text, plan a quarter of its scores' work, measure that, and show it all."""
+    """Study the default model on the default text, plan a quarter of its scores' work, measure
+    that, and show it all.
+    """
     from ..collapse import collapse as ablate
     from ..reconstruct import evaluate as measure
     from ..reconstruct import plan as make
@@ -40,17 +58,32 @@ def demo(
     with bar() as report:
         planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
         found = measure("minilm", plan=planned, out=out / "evaluation", force=force, report=report)
-        run = ablate("minilm", None, out / "collapse", inputs=8, paths=4, force=force, report=report)
+        run = ablate(
+            "minilm", None, out / "collapse", inputs=8, paths=4, force=force, report=report
+        )
         page = write(made, planned, found, run, out=out / "report.html", progress=report)
-    pictures = [*draw(made, out / "pictures"), *save_charts({"budgets": planned.plot()}, out / "pictures")]
+    pictures = [
+        *draw(made, out / "pictures"),
+        *save_charts({"budgets": planned.plot()}, out / "pictures"),
+    ]
     if as_json:
-        more = {"plan": planned.record(), "evaluation": found.record(), "collapse": run.record(), "report": str(page)}
+        more = {
+            "plan": planned.record(),
+            "evaluation": found.record(),
+            "collapse": run.record(),
+            "report": str(page),
+        }
         print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
         return
     print_study(made)
-    print_table("Scores from a part of the work: every estimator at every budget, mean of the heads", curve_rows(planned))
+    print_table(
+        "Scores from a part of the work: every estimator at every budget, mean of the heads",
+        curve_rows(planned),
+    )
     print(sentence(planned) + "\n")
-    print_table("The model with that plan, on documents that neither study nor plan has seen", found.rows())
+    print_table(
+        "The model with that plan, on documents that neither study nor plan has seen", found.rows()
+    )
     print(run.sentence + "\n")
     print(f"All of it is in {out}, {len(pictures)} pictures are in {out / 'pictures'}.")
     print(f"Look at the page: {page}")
@@ -58,29 +91,47 @@ def demo(
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """List the catalogue: models with real weights, and data, that install from the package registries."""
+    """List the catalogue: models with real weights, and data, that install from the package
+    registries.
+    """
     from ..sources.catalogue import MODELS, installed
     from ..sources.datasets import DATASETS
 
     listed = [
         {
-            "name": entry.name, "kind": entry.kind, "layers": entry.layers, "heads": entry.heads, "kv_heads": entry.kv_heads,
-            "width": entry.width, "package": f"{entry.source.name}=={entry.source.version} ({entry.source.registry})",
-            "megabytes": entry.megabytes, "licence": entry.licence, "here": installed(entry.name), "note": entry.note,
+            "name": entry.name,
+            "kind": entry.kind,
+            "layers": entry.layers,
+            "heads": entry.heads,
+            "kv_heads": entry.kv_heads,
+            "width": entry.width,
+            "package": f"{entry.source.name}=={entry.source.version} ({entry.source.registry})",
+            "megabytes": entry.megabytes,
+            "licence": entry.licence,
+            "here": installed(entry.name),
+            "note": entry.note,
         }
         for entry in MODELS.values()
-    ]  # fmt: skip
-    data = [{"name": d.name, "kind": d.kind, "megabytes": d.megabytes, "note": d.note} for d in DATASETS.values()]
+    ]
+    data = [
+        {"name": d.name, "kind": d.kind, "megabytes": d.megabytes, "note": d.note}
+        for d in DATASETS.values()
+    ]
     if as_json:
         print(json.dumps({"models": listed, "data": data}))
         return
     rows = [
         {
-            "name": m["name"], "kind": m["kind"], "layers × heads × width": f"{m['layers']} × {m['heads']} × {m['width']}",
-            "installs from": m["package"], "MB": m["megabytes"], "here": "yes" if m["here"] else "no", "what": m["note"],
+            "name": m["name"],
+            "kind": m["kind"],
+            "layers × heads × width": f"{m['layers']} × {m['heads']} × {m['width']}",
+            "installs from": m["package"],
+            "MB": m["megabytes"],
+            "here": "yes" if m["here"] else "no",
+            "what": m["note"],
         }
         for m in listed
-    ]  # fmt: skip
+    ]
     print_table("Models", rows)
     print_table("Data", data)
 
@@ -91,53 +142,113 @@ def study(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named set, token ids "
-            "(.npy), pictures, .wav files."
+            help=(
+                "Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named"
+                " set, token ids "
+                "(.npy), pictures, .wav files."
+            )
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="The folder of the study (default: study, or study-2, … where that is taken)."),
+        typer.Option(
+            "-o",
+            "--out",
+            help="The folder of the study (default: study, or study-2, … where that is taken).",
+        ),
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
+    ] = None,
     inputs: Inputs = 1000,
-    held_out: Annotated[float, typer.Option(help="Share of the inputs held out, by document.")] = 0.2,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the inputs held out, by document.")
+    ] = 0.2,
     only: Annotated[
-        str, typer.Option(help="Statistics, with commas: rows, moments, matrices, depth, diagnostics, or single diagnostics.")
+        str,
+        typer.Option(
+            help=(
+                "Statistics, with commas: rows, moments, matrices, depth, diagnostics, or single"
+                " diagnostics."
+            )
+        ),
     ] = "rows,moments,matrices,depth,diagnostics",
     seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
-    of: Annotated[str, typer.Option(help="scores (before the softmax) or pattern (after it).")] = "scores",
-    before_rope: Annotated[bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")] = False,
-    pad: Annotated[bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")] = False,
+    of: Annotated[
+        str, typer.Option(help="scores (before the softmax) or pattern (after it).")
+    ] = "scores",
+    before_rope: Annotated[
+        bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")
+    ] = False,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    ] = False,
     rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
-    matrix_memory: Annotated[float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")] = 4.0,
-    memory: Annotated[float | None, typer.Option(help="Most gigabytes the study may take (default: what is free).")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")] = None,
-    shard: Annotated[int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")] = None,
+    matrix_memory: Annotated[
+        float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")
+    ] = 4.0,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Most gigabytes the study may take (default: what is free)."),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")
+    ] = None,
+    shard: Annotated[
+        int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")
+    ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each."
+        ),
     ] = None,
     diagnostics_every: Annotated[
-        int | None, typer.Option(min=1, help="Diagnostics on every n-th input (default 32, fewer of long inputs).")
+        int | None,
+        typer.Option(
+            min=1, help="Diagnostics on every n-th input (default 32, fewer of long inputs)."
+        ),
     ] = None,
     device: Device = "auto",
-    float64: Annotated[bool, typer.Option("--float64", help="Run the model in double precision.")] = False,
+    float64: Annotated[
+        bool, typer.Option("--float64", help="Run the model in double precision.")
+    ] = False,
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted study.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted study.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Study a model's attention on data, in one pass, into a folder."""
     made = _study(
-        model, data or None, place_for(out, "study", ["study.json"], resume=resume, force=force), length=length,
-        inputs=inputs, held_out=held_out, only=only, seed=seed, of=of,
-        before_rope=before_rope, pad=pad, rank=rank, matrix_gigabytes=matrix_memory, memory_gigabytes=memory, batch=batch,
-        shard=shard, device=device, engine=engine_of(engine, workers, scheduler, on_failure),
-        thresholds=_thresholds(setting or []), diagnostics_every=diagnostics_every, float64=float64, resume=resume, force=force,
-    )  # fmt: skip
+        model,
+        data or None,
+        place_for(out, "study", ["study.json"], resume=resume, force=force),
+        length=length,
+        inputs=inputs,
+        held_out=held_out,
+        only=only,
+        seed=seed,
+        of=of,
+        before_rope=before_rope,
+        pad=pad,
+        rank=rank,
+        matrix_gigabytes=matrix_memory,
+        memory_gigabytes=memory,
+        batch=batch,
+        shard=shard,
+        device=device,
+        engine=engine_of(engine, workers, scheduler, on_failure),
+        thresholds=_thresholds(setting or []),
+        diagnostics_every=diagnostics_every,
+        float64=float64,
+        resume=resume,
+        force=force,
+    )
     if as_json:
         print(json.dumps(made.record()))
     else:
@@ -148,7 +259,9 @@ def study(
 @app.command()
 def show(
     folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
-    pictures: Annotated[Path | None, typer.Option(help="Draw the pictures of the study into this folder.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Draw the pictures of the study into this folder.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print what a study found."""
@@ -167,12 +280,18 @@ def show(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Two or more folders of studies of one length.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Two or more folders of studies of one length.")
+    ],
     centring: Annotated[str, typer.Option(help="raw, centred or row-centred.")] = "centred",
-    ranks: Annotated[str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print how far the eigenspaces of studies overlap, and what changed in the diagnostics of their heads and layers."""
+    """Print how far the eigenspaces of studies overlap, and what changed in the diagnostics of
+    their heads and layers.
+    """
     from ..spectra.centring import CENTRINGS
     from ..study import compare as compare_studies
 
@@ -190,9 +309,15 @@ def compare(
     else:
         if found.pairs:
             print_table(f"Row eigenspaces, {centring}", found.rows())
-        changed = [{key: value for key, value in row.items() if key != "words"} for row in found.changes()]
+        changed = [
+            {key: value for key, value in row.items() if key != "words"} for row in found.changes()
+        ]
         if changed:
-            print_table("Diagnostics: the first study (left) and each other (right), means of all heads or layers", changed)
+            print_table(
+                "Diagnostics: the first study (left) and each other (right), means of all heads or"
+                " layers",
+                changed,
+            )
         print(found.sentence)
 
 
@@ -204,7 +329,10 @@ def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
     for name, value in settings_of(given).items():
         diagnostic, dot, setting = name.partition(".")
         if not dot:
-            raise EigenlensError(f"a threshold is diagnostic.name=value, such as sinks.epsilon=0.2, not {name}={value}")
+            raise EigenlensError(
+                "a threshold is diagnostic.name=value, such as sinks.epsilon=0.2, not"
+                f" {name}={value}"
+            )
         found.setdefault(diagnostic, {})[setting] = value
     return found
 
@@ -217,4 +345,6 @@ def _study(*args: Any, **options: Any) -> Any:
         with bar() as report:
             return make(*args, **options, report=report)
     except KeyboardInterrupt:
-        raise EigenlensError("interrupted; the same command with --resume goes on from the last checkpoint") from None
+        raise EigenlensError(
+            "interrupted; the same command with --resume goes on from the last checkpoint"
+        ) from None

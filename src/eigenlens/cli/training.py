@@ -16,17 +16,32 @@ from .places import place_for
 
 @app.command()
 def train(
-    file: Annotated[Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The folder of the run (default: run, or run-2, … where that is taken).")
+    file: Annotated[
+        Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of those in the file.")] = None,
-    example: Annotated[bool, typer.Option("--example", help="Print a file with every key, explained, and end.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="The folder of the run (default: run, or run-2, … where that is taken).",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps, instead of those in the file.")
+    ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a file with every key, explained, and end.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small transformer as one file says: any mechanism in any layer or head, on text or a toy task."""
+    """Train a small transformer as one file says: any mechanism in any layer or head, on text or a
+    toy task.
+    """
     from ..lab import EXAMPLE, Run
     from ..lab import run as make
     from ..run.charts import save_charts
@@ -36,18 +51,26 @@ def train(
         print(EXAMPLE, end="")
         return
     if file is None:
-        raise EigenlensError("name the file of the run; `eigenlens train --example > run.toml` writes one to begin with")
+        raise EigenlensError(
+            "name the file of the run; `eigenlens train --example > run.toml` writes one to begin"
+            " with"
+        )
     asked = Run.read(file).with_steps(steps)
     out = place_for(out, "run", ["run.json"], resume=resume, force=force)
     try:
         with bar() as report:
             done = make(asked, out, resume, force, report)
     except KeyboardInterrupt:
-        raise EigenlensError("interrupted; the same command with --resume goes on after the last checkpoint") from None
+        raise EigenlensError(
+            "interrupted; the same command with --resume goes on after the last checkpoint"
+        ) from None
     drawn = save_charts({"loss": done.plot()}, out / "pictures")
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_table(f"{asked.task}: held-out loss at the end", done.ends())
     print(done.sentence)
-    print(f"\nThe run is in {out}; in Python: from eigenlens import lab; lab.open({str(out)!r}).model()")
+    print(
+        f"\nThe run is in {out}; in Python: from eigenlens import lab;"
+        f" lab.open({str(out)!r}).model()"
+    )

@@ -9,6 +9,18 @@ from .result import Collapse
 from .sampling import draw_paths, estimated_term, frozen_terms, head_sizes, rerun_paths
 
 __all__ = [
-    "ABLATIONS", "VARIANTS", "Collapse", "PathLengths", "ablated", "collapse", "draw_paths", "enumerate_paths",
-    "estimated_term", "frozen_terms", "head_marginals", "head_sizes", "path_lengths", "rerun_paths",
-]  # fmt: skip
+    "ABLATIONS",
+    "VARIANTS",
+    "Collapse",
+    "PathLengths",
+    "ablated",
+    "collapse",
+    "draw_paths",
+    "enumerate_paths",
+    "estimated_term",
+    "frozen_terms",
+    "head_marginals",
+    "head_sizes",
+    "path_lengths",
+    "rerun_paths",
+]

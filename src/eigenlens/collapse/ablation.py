@@ -22,7 +22,9 @@ VARIANTS = {
     "SAN+skip": Switches(mlp=False),
     "full": Switches(),
 }
-"""The four variants of the paper: pure attention, with MLPs, with skip connections, and the model itself."""
+"""The four variants of the paper: pure attention, with MLPs, with skip connections, and the model
+itself.
+"""
 
 
 @contextlib.contextmanager
@@ -36,23 +38,28 @@ def ablated(
     norm: bool = True,
     attention: bool = True,
 ) -> Iterator[None]:
-    """Run `model` with parts of every block off while the block of code runs; on exit it is exactly as it was.
+    """Run `model` with parts of every block off while the block of code runs; on exit it is exactly
+    as it was.
 
-    `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or a `Switches`; else the
-    five keywords are taken; inside another `ablated` the inner one holds. A sublayer is then
+    `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or
+    a `Switches`; else the five keywords are taken; inside another `ablated` the inner one holds. A
+    sublayer is then
 
         y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
 
-    with the norm where the family has it, and the identity in its place where norms are off. Where attention and MLP stand
-    side by side (GPT-NeoX, Phi) they share one skip, which stays as long as one of the branches that run has its own on.
-    The norms of the embeddings and behind the last block stay. Cross-attention goes with attention.
+    with the norm where the family has it, and the identity in its place where norms are off. Where
+    attention and MLP stand side by side (GPT-NeoX, Phi) they share one skip, which stays as long as
+    one of the branches that run has its own on. The norms of the embeddings and behind the last
+    block stay. Cross-attention goes with attention.
 
     >>> with ablated(model, attention_skip=False, mlp_skip=False, mlp=False):
     ...     model(**inputs)                                      # nothing but attention and norms
     """
     apart = Switches(attention_skip, mlp_skip, mlp, norm, attention)
     if switches is not None and apart != Switches():
-        raise EigenlensError("give a variant or single switches, not both: the one would hide the other")
+        raise EigenlensError(
+            "give a variant or single switches, not both: the one would hide the other"
+        )
     chosen = apart if switches is None else switches
     if isinstance(chosen, str):
         if chosen not in VARIANTS:
@@ -63,8 +70,11 @@ def ablated(
 
 
 @contextlib.contextmanager
-def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]) -> Iterator[None]:
-    """Let `run_of(block)(x, given)` take the place of every block's forward while the block of code runs.
+def running(
+    model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]
+) -> Iterator[None]:
+    """Let `run_of(block)(x, given)` take the place of every block's forward while the block of code
+    runs.
 
     The first time a block runs, what was read as its parts is checked against its own forward.
     """
@@ -72,7 +82,8 @@ def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], An
     had = {id(block): vars(block.module).get("forward") for block in blocks}
     try:
         for block in blocks:
-            own = getattr(block.module.forward, "own", block.module.forward)  # of a block that is ablated already, its first
+            # of a block that is ablated already, its first
+            own = getattr(block.module.forward, "own", block.module.forward)
             block.module.forward = _forward(block, own, run_of(block))
         yield
     finally:
@@ -82,14 +93,17 @@ def running(model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], An
                 block.module.forward = own
 
 
-def _forward(block: Block, own: Callable[..., Any], run: Callable[[Any, dict], Any]) -> Callable[..., Any]:
+def _forward(
+    block: Block, own: Callable[..., Any], run: Callable[[Any, dict], Any]
+) -> Callable[..., Any]:
     seen = False
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         nonlocal seen
         x, given = block.given(args, kwargs)
         if not seen and all(_empty(given.get(name)) for name in CACHES):
-            bare = {**given, **{name: None for name in CACHES if name in given}}  # a cache would be written to twice
+            # a cache would be written to twice
+            bare = {**given, **{name: None for name in CACHES if name in given}}
             with unseen(), _without_dropout(block.module):
                 checked(block, own(x, **bare), x, bare)
             seen = True

@@ -1,9 +1,11 @@
-"""How much one attention head must shrink the residual: the published bounds, a sharper one, and what the head does.
+"""How much one attention head must shrink the residual: the published bounds, a sharper one, and
+what the head does.
 
-With `X = 1xᵀ + R` the scores of a head without mask and position bias are row constants `+ 1rᵀ + E`, `E = scale · R W_QK Rᵀ`.
-Row constants vanish in the softmax, so `P_ij = q_j e^{E_ij} / Σ_k q_k e^{E_ik}` with `q = softmax(r)`, and the head gives
-`P X W = 1cᵀ + (P − 1qᵀ) R W`. All bounds are bounds of `P − 1qᵀ` by the spread of a row, `D_i = max_j E_ij − min_j E_ij`.
-The derivation is in docs/bounds.md. Everything is computed in float64.
+With `X = 1xᵀ + R` the scores of a head without mask and position bias are row constants `+ 1rᵀ +
+E`, `E = scale · R W_QK Rᵀ`. Row constants vanish in the softmax, so `P_ij = q_j e^{E_ij} / Σ_k q_k
+e^{E_ik}` with `q = softmax(r)`, and the head gives `P X W = 1cᵀ + (P − 1qᵀ) R W`. All bounds are
+bounds of `P − 1qᵀ` by the spread of a row, `D_i = max_j E_ij − min_j E_ij`. The derivation is in
+docs/bounds.md. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ LARGEST_D = 1.256
 class HeadBound:
     """Bounds on `‖res(P X W_VO)‖₁,∞`, the residual about the token mean, of one head on one input.
 
-    Every bound here also holds for the smaller residual about the best constant row. None: the bound claims nothing.
+    Every bound here also holds for the smaller residual about the best constant row. None: the
+    bound claims nothing.
     """
 
     max_d: float  # max_i D_i
@@ -33,10 +36,13 @@ class HeadBound:
     beta: float | None  # ‖W_QK‖₁ ‖W_VO‖₁,∞
     holds: bool  # max D ≤ 1.256, no mask, no position bias: the conditions of the cubic bound
     cubic: float | None  # 4 γ β scale ‖R‖³
-    unconditional: float | None  # √(Σ(e^D − 1) · max(e^D − 1)) ‖R‖ ‖W_VO‖; None where rows see different keys
-    sharp: float | None  # 2(1 − 1/T) √(2 Σt · max t) ‖R‖ ‖W_VO‖, t = tanh(D/4); None where rows see different keys
+    # √(Σ(e^D − 1) · max(e^D − 1)) ‖R‖ ‖W_VO‖; None where rows see different keys
+    unconditional: float | None
+    # 2(1 − 1/T) √(2 Σt · max t) ‖R‖ ‖W_VO‖, t = tanh(D/4); None where rows see different keys
+    sharp: float | None
     dobrushin: float  # τ = ½ max_{i,i'} ‖P_i − P_i'‖₁
-    linear: float  # √(T − 1) τ ‖R‖ ‖W_VO‖: what τ says about the composite norm, masks and biases included
+    # √(T − 1) τ ‖R‖ ‖W_VO‖: what τ says about the composite norm, masks and biases included
+    linear: float
     residual_in: float  # ‖R‖₁,∞
     residual_out: float  # measured, about the token mean
     range_in: float  # largest column range max_i − min_i of X W_VO
@@ -45,20 +51,35 @@ class HeadBound:
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """The bounds that the measured residual exceeds by more than rounding: none, if the theory is right."""
-        bounds = {name: getattr(self, name) for name in ("cubic", "unconditional", "sharp", "linear")}
-        return tuple(name for name, b in bounds.items() if b is not None and self.residual_out > b * (1 + 1e-9) + self.rounding)
+        """The bounds that the measured residual exceeds by more than rounding: none, if the theory
+        is right.
+        """
+        bounds = {
+            name: getattr(self, name) for name in ("cubic", "unconditional", "sharp", "linear")
+        }
+        return tuple(
+            name
+            for name, b in bounds.items()
+            if b is not None and self.residual_out > b * (1 + 1e-9) + self.rounding
+        )
 
     def row(self) -> dict[str, float | bool | None]:
         """One plain row; a bound that overflowed says nothing and becomes None."""
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        return {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in asdict(self).items()
+        }
 
 
 def residual(x: Tensor, centre: Tensor | None = None) -> Tensor:
-    """`R = X − 1xᵀ` of `(…, T, C)`, x = `centre (…, C)` or the token mean. Equal tokens give exactly zero."""
+    """`R = X − 1xᵀ` of `(…, T, C)`, x = `centre (…, C)` or the token mean.
+
+    Equal tokens give exactly zero.
+    """
     if centre is not None:
         return x - centre[..., None, :]
-    from_first = x - x[..., :1, :]  # without this detour the mean of equal numbers can miss them by an ulp
+    # without this detour the mean of equal numbers can miss them by an ulp
+    from_first = x - x[..., :1, :]
     return from_first - from_first.mean(-2, keepdim=True)
 
 
@@ -72,8 +93,9 @@ def spread(e: Tensor, seen: Tensor | None = None) -> Tensor:
 def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
     """`E` with `scores = row constants + 1rᵀ + E`, and the pairs that are seen; both `(…, T, T)`.
 
-    `r` is the mean over rows of the row-centred scores. For scores `scale · X W_QK Xᵀ` this is `scale · R W_QK Rᵀ` about the
-    token mean, up to row constants. Excluded pairs hold −inf in `scores` and 0 in `E`.
+    `r` is the mean over rows of the row-centred scores. For scores `scale · X W_QK Xᵀ` this is
+    `scale · R W_QK Rᵀ` about the token mean, up to row constants. Excluded pairs hold −inf in
+    `scores` and 0 in `E`.
     """
     seen = ~torch.isneginf(scores)
     kept = scores.masked_fill(~seen, 0)
@@ -84,10 +106,11 @@ def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dobrushin(pattern: Tensor) -> Tensor:
-    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`, between 0 (equal rows) and 1 (two rows share no key).
+    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`, between 0 (equal rows) and 1 (two
+    rows share no key).
 
-    It contracts distances between tokens: `‖y_i − y_i'‖ ≤ τ max_{j,j'} ‖x_j − x_j'‖` for `Y = PX` and any norm of a token, so
-    also the range of every column.
+    It contracts distances between tokens: `‖y_i − y_i'‖ ≤ τ max_{j,j'} ‖x_j − x_j'‖` for `Y = PX`
+    and any norm of a token, so also the range of every column.
     """
     return torch.cdist(pattern, pattern, p=1).amax((-2, -1)) / 2
 
@@ -106,12 +129,14 @@ def head_bound(
 ) -> HeadBound:
     """The bounds of one head on one input.
 
-    `x (T, C)` is what the head reads (after a norm, if there is one; no padding), `pattern (T, T)` its probabilities,
-    `weight_qk (C, C)` the product `W_Q W_Kᵀ` with scores `scale · X W_QK Xᵀ`, `weight_vo (C, C)` the product `W_V W_O`.
-    `applicable` says that the scores are these products, up to terms of the query or of the key alone (biases of the
-    projections are such terms): no mask, no position bias, no rotation, no cap. Where it is False, or `weight_qk` is None,
-    `E` comes from the true `scores (T, T)` (−inf where excluded), or from `log pattern` without them.
-    The residual of the input is about `centre (C,)`, the token mean by default; the bounds hold for every choice.
+    `x (T, C)` is what the head reads (after a norm, if there is one; no padding), `pattern (T, T)`
+    its probabilities, `weight_qk (C, C)` the product `W_Q W_Kᵀ` with scores `scale · X W_QK Xᵀ`,
+    `weight_vo (C, C)` the product `W_V W_O`. `applicable` says that the scores are these products,
+    up to terms of the query or of the key alone (biases of the projections are such terms): no
+    mask, no position bias, no rotation, no cap. Where it is False, or `weight_qk` is None, `E`
+    comes from the true `scores (T, T)` (−inf where excluded), or from `log pattern` without them.
+    The residual of the input is about `centre (C,)`, the token mean by default; the bounds hold for
+    every choice.
     """
     _check(x, pattern, weight_qk, weight_vo, scores)
     eps = max(torch.finfo(x.dtype).eps, torch.finfo(pattern.dtype).eps)
@@ -146,22 +171,33 @@ def head_bound(
         gamma=gamma,
         beta=beta,
         holds=holds,
-        cubic=product(4 * gamma, beta, abs(scale), size, size, size) if holds and beta is not None else None,
+        cubic=(
+            product(4 * gamma, beta, abs(scale), size, size, size)
+            if holds and beta is not None
+            else None
+        ),
         unconditional=product(_off_rank_one(torch.expm1(d)), size, weight) if same_keys else None,
-        sharp=product(mean_factor(T) * math.sqrt(2) * _off_rank_one(torch.tanh(d / 4)), size, weight) if same_keys else None,
+        sharp=(
+            product(mean_factor(T) * math.sqrt(2) * _off_rank_one(torch.tanh(d / 4)), size, weight)
+            if same_keys
+            else None
+        ),
         dobrushin=tau,
         linear=product(math.sqrt(T - 1) * tau, size, weight),
         residual_in=size,
         residual_out=float(composite_norm(residual(y))),
         range_in=_largest_range(r @ w),
         range_out=_largest_range(y),
-        # softmax turns an error eps·|score| of a score into a relative error of a probability; sums add T and C terms
+        # softmax turns an error eps·|score| of a score into a relative error of a probability; sums
+        # add T and C terms
         rounding=math.sqrt(T) * eps * (T + C) * (1 + largest_score) * size * weight,
     )
 
 
 def mean_factor(tokens: int) -> float:
-    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`: how much the residual about the mean can exceed the one about another constant row."""
+    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`: how much the residual about the mean can exceed the one about
+    another constant row.
+    """
     return 2 * (1 - 1 / tokens)
 
 
@@ -179,12 +215,18 @@ def _largest_range(y: Tensor) -> float:
     return float((y.amax(0) - y.amin(0)).amax())
 
 
-def _check(x: Tensor, pattern: Tensor, weight_qk: Tensor | None, weight_vo: Tensor, scores: Tensor | None) -> None:
+def _check(
+    x: Tensor, pattern: Tensor, weight_qk: Tensor | None, weight_vo: Tensor, scores: Tensor | None
+) -> None:
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 1:
-        raise EigenlensError(f"a head's input must be (tokens, channels), got {tuple(x.shape)}: give one input without padding")
+        raise EigenlensError(
+            f"a head's input must be (tokens, channels), got {tuple(x.shape)}: give one input"
+            " without padding"
+        )
     if not bool(x.isfinite().all()):
         raise EigenlensError(
-            f"a head's input must be finite, {int((~x.isfinite()).sum())} of its numbers are not: leave it out"
+            f"a head's input must be finite, {int((~x.isfinite()).sum())} of its numbers are not:"
+            " leave it out"
         )
     T, C = x.shape
     wanted = {"pattern": (pattern, (T, T)), "weight_vo": (weight_vo, (C, C))}
@@ -192,7 +234,9 @@ def _check(x: Tensor, pattern: Tensor, weight_qk: Tensor | None, weight_vo: Tens
     wanted |= {"scores": (scores, (T, T))} if scores is not None else {}
     for name, (given, shape) in wanted.items():
         if given is not None and tuple(given.shape) != shape:
-            raise EigenlensError(f"{name} must be {shape} for an input of {(T, C)}, got {tuple(given.shape)}")
+            raise EigenlensError(
+                f"{name} must be {shape} for an input of {(T, C)}, got {tuple(given.shape)}"
+            )
     total = pattern.double().sum(-1)
     if not bool(((total - 1).abs() <= 1e-2).all()):
         worst = float(total[(total - 1).abs().nan_to_num(torch.inf).argmax()])

@@ -1,4 +1,6 @@
-"""The bounds of a whole layer `SA(X) = Σ_h P_h X W_h + 1bᵀ`: by the triangle inequality those of its heads add up."""
+"""The bounds of a whole layer `SA(X) = Σ_h P_h X W_h + 1bᵀ`: by the triangle inequality those of
+its heads add up.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from .bounds import HeadBound, head_bound, product, residual
 
 @dataclass(frozen=True)
 class LayerBound:
-    """Bounds on the residual of `Σ_h P_h X W_h` about the token mean. None where a head's bound claims nothing."""
+    """Bounds on the residual of `Σ_h P_h X W_h` about the token mean.
+
+    None where a head's bound claims nothing.
+    """
 
     heads: tuple[HeadBound, ...]
     cubic: float | None  # Σ_h 4 γ_h β_h scale ‖R‖³
@@ -32,13 +37,22 @@ class LayerBound:
     @property
     def violated(self) -> tuple[str, ...]:
         """The bounds that the measured residual exceeds by more than rounding."""
-        bounds = {name: getattr(self, name) for name in ("cubic", "published", "unconditional", "sharp", "linear")}
-        return tuple(name for name, b in bounds.items() if b is not None and self.residual_out > b * (1 + 1e-9) + self.rounding)
+        bounds = {
+            name: getattr(self, name)
+            for name in ("cubic", "published", "unconditional", "sharp", "linear")
+        }
+        return tuple(
+            name
+            for name, b in bounds.items()
+            if b is not None and self.residual_out > b * (1 + 1e-9) + self.rounding
+        )
 
     def row(self) -> dict[str, Any]:
         """The layer's own numbers as one plain row; those of its heads are in `heads`."""
         numbers = {k: v for k, v in asdict(self).items() if k != "heads"}
-        plain = {k: None if v is not None and not math.isfinite(v) else v for k, v in numbers.items()}
+        plain = {
+            k: None if v is not None and not math.isfinite(v) else v for k, v in numbers.items()
+        }
         return {"number_of_heads": len(self.heads), **plain}
 
 
@@ -54,22 +68,31 @@ def layer_bound(
     scores: Tensor | None = None,
     centre: Tensor | None = None,
 ) -> LayerBound:
-    """The bounds of a layer on one input `x (T, C)` with `patterns (H, T, T)`; arguments as in `head_bound`, one a head.
+    """The bounds of a layer on one input `x (T, C)` with `patterns (H, T, T)`; arguments as in
+    `head_bound`, one a head.
 
-    The weights `(C, C)` may come one at a time from a generator: a large model's do not fit into memory together.
+    The weights `(C, C)` may come one at a time from a generator: a large model's do not fit into
+    memory together.
     """
     H = len(patterns)
     if H < 1:
-        raise EigenlensError("a layer without heads has no bound: give patterns (H, T, T) with H ≥ 1")
+        raise EigenlensError(
+            "a layer without heads has no bound: give patterns (H, T, T) with H ≥ 1"
+        )
     of_qk = [None] * H if weights_qk is None else weights_qk
     of_scores = [None] * H if scores is None else scores
     r = residual(x.double(), None if centre is None else centre.double())
     heads, out = [], torch.zeros_like(r)
     for p, w_qk, w, s in zip(patterns, of_qk, weights_vo, of_scores):
-        heads.append(head_bound(x, p, w_qk, w, scale, applicable=applicable, scores=s, centre=centre))
+        heads.append(
+            head_bound(x, p, w_qk, w, scale, applicable=applicable, scores=s, centre=centre)
+        )
         out += p.double() @ r @ w.double()
     if len(heads) < H:
-        raise EigenlensError(f"{H} patterns but weights of only {len(heads)} heads: give W_QK and W_VO for every head")
+        raise EigenlensError(
+            f"{H} patterns but weights of only {len(heads)} heads: give W_QK and W_VO for every"
+            " head"
+        )
     published = None
     if all(h.holds for h in heads):
         gamma, beta = max(h.gamma for h in heads), max(h.beta or 0.0 for h in heads)

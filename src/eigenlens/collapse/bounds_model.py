@@ -25,30 +25,48 @@ def model_bounds(frozen: FrozenStack) -> Iterator[tuple[int, int, LayerBound]]:
             kept = _kept(frozen, index)
             if not len(kept):
                 continue  # an input of padding alone
-            x, p, s = attention.reads[index][kept], *(a[index][:, kept][:, :, kept] for a in (attention.pattern, scores))
+            x, p, s = (
+                attention.reads[index][kept],
+                *(a[index][:, kept][:, :, kept] for a in (attention.pattern, scores)),
+            )
             w, heads = attention.weights, range(attention.heads)
             products = are_products(attention, index, kept)
-            yield index, layer, layer_bound(
-                x, p, (w.qk(h) for h in heads) if products else None, (w.vo(h) for h in heads), attention.call.scale,
-                applicable=products and is_bare(attention, s), scores=s,
-            )  # fmt: skip
+            yield (
+                index,
+                layer,
+                layer_bound(
+                    x,
+                    p,
+                    (w.qk(h) for h in heads) if products else None,
+                    (w.vo(h) for h in heads),
+                    attention.call.scale,
+                    applicable=products and is_bare(attention, s),
+                    scores=s,
+                ),
+            )
 
 
 def is_bare(attention: FrozenAttention, scores: Tensor) -> bool:
-    """Whether nothing comes on top of the products: no position bias, no cap, no mask among these tokens."""
+    """Whether nothing comes on top of the products: no position bias, no cap, no mask among these
+    tokens.
+    """
     return attention.call.linear and bool(scores.isfinite().all())
 
 
 def are_products(attention: FrozenAttention, index: int, kept: Tensor) -> bool:
     """Whether `q kᵀ` is `x W_QK xᵀ` in every head, up to terms of the query or of the key alone.
 
-    A rotary embedding, or a norm of queries and keys, makes it something else: there is no W_QK then. A mask, a position bias
-    or a cap comes on top of the products and makes the cubic bound void, but leaves W_QK.
+    A rotary embedding, or a norm of queries and keys, makes it something else: there is no W_QK
+    then. A mask, a position bias or a cap comes on top of the products and makes the cubic bound
+    void, but leaves W_QK.
     """
     call, x = attention.call, attention.reads[index][kept].double()
     for head in range(attention.heads):
         q, k = call.scaled_q[index, head, kept].double(), call.keys[index, head, kept].double()
-        want, made = _centred(q @ k.T), _centred(call.scale * x @ attention.weights.qk(head).double() @ x.T)
+        want, made = (
+            _centred(q @ k.T),
+            _centred(call.scale * x @ attention.weights.qk(head).double() @ x.T),
+        )
         if float((want - made).norm()) > 1e-3 * float(want.norm()) + 1e-9:
             return False
     return True
@@ -61,16 +79,25 @@ def _centred(s: Tensor) -> Tensor:
 
 def _kept(frozen: FrozenStack, index: int) -> Tensor:
     length = frozen.inputs.shape[1]
-    return torch.arange(length, device=frozen.inputs.device) if frozen.valid is None else frozen.valid[index].nonzero()[:, 0]
+    return (
+        torch.arange(length, device=frozen.inputs.device)
+        if frozen.valid is None
+        else frozen.valid[index].nonzero()[:, 0]
+    )
 
 
 def bound_rows(stack: str, found: Sequence[tuple[int, int, LayerBound]]) -> list[dict[str, Any]]:
-    """One row a head: means over inputs; a bound is None where an input has none, `holds` the share of inputs."""
+    """One row a head: means over inputs; a bound is None where an input has none, `holds` the share
+    of inputs.
+    """
     heads: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for _, layer, bound in found:
         for head, one in enumerate(bound.heads):
             heads.setdefault((layer, head), []).append({**one.row(), "violated": len(one.violated)})
-    return [{"stack": stack, "layer": layer, "head": head, **_mean(rows)} for (layer, head), rows in heads.items()]
+    return [
+        {"stack": stack, "layer": layer, "head": head, **_mean(rows)}
+        for (layer, head), rows in heads.items()
+    ]
 
 
 def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -82,19 +109,27 @@ def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     return found
 
 
-def depth_rows(frozen: FrozenStack, found: Sequence[tuple[int, int, LayerBound]]) -> list[dict[str, Any]]:
-    """The bounds composed over depth, in base-ten logarithms, for the same attention without norms, skips and MLPs, from the
-    first input's residual and with the worst case γ = √T.
+def depth_rows(
+    frozen: FrozenStack, found: Sequence[tuple[int, int, LayerBound]]
+) -> list[dict[str, Any]]:
+    """The bounds composed over depth, in base-ten logarithms, for the same attention without norms,
+    skips and MLPs, from the first input's residual and with the worst case γ = √T.
 
     Empty where a layer's scores are not plain products: nothing cubic holds there.
     """
     kept, norms = _kept(frozen, 0), []
-    for branch, bound in zip(frozen.branches("attention"), [bound for index, _, bound in found if index == 0]):
+    for branch, bound in zip(
+        frozen.branches("attention"), [bound for index, _, bound in found if index == 0]
+    ):
         attention = branch.attention
-        if bound.heads[0].beta is None or not is_bare(attention, attention.call.scores()[0][:, kept][:, :, kept]):
+        if bound.heads[0].beta is None or not is_bare(
+            attention, attention.call.scores()[0][:, kept][:, :, kept]
+        ):
             return []
         w, heads = attention.weights, range(attention.heads)
-        norms.append(layer_norms((w.qk(h) for h in heads), (w.vo(h) for h in heads), attention.call.scale))
+        norms.append(
+            layer_norms((w.qk(h) for h in heads), (w.vo(h) for h in heads), attention.call.scale)
+        )
     start = float(composite_norm(residual(frozen.inputs[:1, kept]))[0])
     rows = depth_bound(start, norms, len(kept)).rows()
     return [

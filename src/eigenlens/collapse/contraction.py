@@ -1,7 +1,8 @@
 """The order of contraction, measured: `‖res(SA(1xᵀ + εR))‖ ~ ε^order` as ε → 0.
 
-Full attention: `P − 1qᵀ = O(ε²)` because `E = scale · εR W_QK εRᵀ`, and it multiplies `εR`: order 3. A causal mask or a
-position bias leaves the rows of `P` different at ε = 0, so `P − 1qᵀ = O(1)`: order 1.
+Full attention: `P − 1qᵀ = O(ε²)` because `E = scale · εR W_QK εRᵀ`, and it multiplies `εR`: order
+3. A causal mask or a position bias leaves the rows of `P` different at ε = 0, so `P − 1qᵀ = O(1)`:
+order 1.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from ..stats.geometry import composite_norm
 from .bounds import residual, spread
 
 Kind = Literal["full", "causal", "position bias"]
-EPSILONS = tuple(10 ** (-1.5 - k / 4) for k in range(9))  # ten per cent is not small yet; below 3e-4 rounding comes near
+# ten per cent is not small yet; below 3e-4 rounding comes near
+EPSILONS = tuple(10 ** (-1.5 - k / 4) for k in range(9))
 NOISE = 1e-13
-"""An output residual below this share of `‖εR‖ ‖W‖` is rounding, and no point to fit a line through."""
+"""An output residual below this share of `‖εR‖ ‖W‖` is rounding, and no point to fit a line
+through.
+"""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Slope of `log ‖res(SA(X))‖` against `log ε`, one an instance; inf where nothing but rounding is left of the output."""
+    """Slope of `log ‖res(SA(X))‖` against `log ε`, one an instance; inf where nothing but rounding
+    is left of the output.
+    """
 
     kind: str
     slopes: tuple[float, ...]
@@ -38,17 +44,23 @@ class Order:
 
     def row(self) -> dict[str, float | int | str | None]:
         figures = {"order": self.mean, "low": min(self.slopes), "high": max(self.slopes)}
-        finite = {name: figure if math.isfinite(figure) else None for name, figure in figures.items()}
+        finite = {
+            name: figure if math.isfinite(figure) else None for name, figure in figures.items()
+        }
         return {"kind": self.kind, **finite, "instances": len(self.slopes)}
 
 
 def slope_of(
-    layer: Callable[[Tensor], Tensor], direction: Tensor, epsilons: Sequence[float] = EPSILONS, noise: float = NOISE
+    layer: Callable[[Tensor], Tensor],
+    direction: Tensor,
+    epsilons: Sequence[float] = EPSILONS,
+    noise: float = NOISE,
 ) -> float:
-    """The least-squares slope of `log ‖res(layer(εR))‖₁,∞` against `log ε` for any `layer (T, C) → (T, C)`.
+    """The least-squares slope of `log ‖res(layer(εR))‖₁,∞` against `log ε` for any `layer (T, C) →
+    (T, C)`.
 
-    The layer is given the residual part `εR` alone and adds its own constant row. Outputs below `noise · ‖εR‖` are left out;
-    fewer than three others: inf.
+    The layer is given the residual part `εR` alone and adds its own constant row. Outputs below
+    `noise · ‖εR‖` are left out; fewer than three others: inf.
     """
     points = []
     for epsilon in epsilons:
@@ -74,15 +86,21 @@ def head_order(
     bias: Tensor | None = None,
     epsilons: Sequence[float] = EPSILONS,
 ) -> float:
-    """The order of one head, for instance of a real model, about the mean of a real input `x (T, C)`.
+    """The order of one head, for instance of a real model, about the mean of a real input `x (T,
+    C)`.
 
-    `weight_qk`, `weight_vo (C, C)` as in `bounds.head_bound`; `key_term (C,)` is `W_K b_Q`, what a bias of the queries adds to
-    the scores of every row: `scale · X key_term` (a bias of the keys adds row constants only). `bias (T, T)` is added to the
-    scores and holds −inf where a mask excludes a pair.
-    The direction R is the input's own residual, made so small that at ε = 1 no score of `1rᵀ + E` differs by more than 1
-    within a row: real heads are far from ε → 0 otherwise. inf for a head that leaves nothing but rounding.
+    `weight_qk`, `weight_vo (C, C)` as in `bounds.head_bound`; `key_term (C,)` is `W_K b_Q`, what a
+    bias of the queries adds to the scores of every row: `scale · X key_term` (a bias of the keys
+    adds row constants only). `bias (T, T)` is added to the scores and holds −inf where a mask
+    excludes a pair. The direction R is the input's own residual, made so small that at ε = 1 no
+    score of `1rᵀ + E` differs by more than 1 within a row: real heads are far from ε → 0 otherwise.
+    inf for a head that leaves nothing but rounding.
     """
-    if x.ndim != 2 or weight_qk.shape != weight_vo.shape or tuple(weight_qk.shape) != (x.shape[-1],) * 2:
+    if (
+        x.ndim != 2
+        or weight_qk.shape != weight_vo.shape
+        or tuple(weight_qk.shape) != (x.shape[-1],) * 2
+    ):
         shapes = f"{tuple(x.shape)}, {tuple(weight_qk.shape)}, {tuple(weight_vo.shape)}"
         raise EigenlensError(f"a head's order needs x (T, C) and two weights (C, C), got {shapes}")
     x, w_qk, w = x.double(), weight_qk.double(), weight_vo.double()
@@ -95,7 +113,8 @@ def head_order(
     r = r / size if size > 0 else r
 
     def head(r: Tensor) -> Tensor:
-        # Left out: the scores' term X W_QK x, constant in a row, and the output's 1xᵀ W_VO, constant in a column.
+        # Left out: the scores' term X W_QK x, constant in a row, and the output's 1xᵀ W_VO,
+        # constant in a column.
         scores = scale * (to_keys + r @ w_qk) @ r.T  # (T, T) = 1rᵀ + E
         scores = scores if bias is None else scores + bias.double()
         return torch.softmax(scores, -1) @ r @ w
@@ -112,12 +131,17 @@ def contraction_order(
     seed: int = 0,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Order:
-    """The order over random Gaussian heads and inputs: `full`, with a `causal` mask, or with a relative `position bias`."""
+    """The order over random Gaussian heads and inputs: `full`, with a `causal` mask, or with a
+    relative `position bias`.
+    """
     if kind not in get_args(Kind):
-        raise EigenlensError(f"unknown kind of attention {kind!r}: one of {', '.join(get_args(Kind))}")
+        raise EigenlensError(
+            f"unknown kind of attention {kind!r}: one of {', '.join(get_args(Kind))}"
+        )
     if tokens < 2 or channels < 1 or instances < 1:
         raise EigenlensError(
-            f"an order needs at least 2 tokens, 1 channel and 1 instance, got {tokens}, {channels} and {instances}"
+            f"an order needs at least 2 tokens, 1 channel and 1 instance, got {tokens}, {channels}"
+            f" and {instances}"
         )
     generator = torch.Generator().manual_seed(seed)
 
@@ -134,5 +158,7 @@ def contraction_order(
             bias = normal(2 * tokens - 1)[distance + tokens - 1]
         weight_qk, weight_vo = normal(channels, channels), normal(channels, channels)
         x = normal(1, channels) + normal(tokens, channels)
-        slopes.append(head_order(x, weight_qk, weight_vo, channels**-0.5, bias=bias, epsilons=epsilons))
+        slopes.append(
+            head_order(x, weight_qk, weight_vo, channels**-0.5, bias=bias, epsilons=epsilons)
+        )
     return Order(kind, tuple(slopes), tuple(epsilons))

@@ -18,7 +18,9 @@ MOST = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """One path: in every stage the branch and head taken, or None for the skip; `term` (B, T, C) is what it adds."""
+    """One path: in every stage the branch and head taken, or None for the skip; `term` (B, T, C) is
+    what it adds.
+    """
 
     hops: tuple[tuple[str, int] | None, ...]
     term: Tensor
@@ -37,7 +39,8 @@ def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
     number = path_number(frozen)
     if number > most:
         raise EigenlensError(
-            f"{number:,} paths are too many to enumerate (at most {most:,}); path_lengths sums them without enumerating"
+            f"{number:,} paths are too many to enumerate (at most {most:,}); path_lengths sums them"
+            " without enumerating"
         )
     stages = list(frozen.stages())
     for hops in product(*(_choices(stage) for stage in stages)):

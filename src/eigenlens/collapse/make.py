@@ -42,7 +42,9 @@ ABLATIONS = {
     "without MLP skip": Switches(mlp_skip=False),
     "without norm": Switches(norm=False),
 }
-"""The paper's variants, and every part taken out alone (SAN+skip is the model without MLPs, SAN+MLP that without skips)."""
+"""The paper's variants, and every part taken out alone (SAN+skip is the model without MLPs, SAN+MLP
+that without skips).
+"""
 
 
 def collapse(
@@ -68,11 +70,12 @@ def collapse(
 ) -> Collapse:
     """Where a model's tokens would collapse, and what keeps them apart.
 
-    The metrics of a study along depth for the model and its ablations on `inputs` inputs, the output by path length on
-    `paths` of them, the bounds of every head on `bounds`. `variants` names some of the ablations (default: all);
-    `float64` runs everything in double, which a curve below 1e-6 needs. A family whose blocks are not known gets the
-    metrics of the model itself, and a note that says what is missing. Finished parts are kept: `resume` goes on. `engine`
-    works on the inputs in shards, as for a study: at equal threads the numbers do not depend on it.
+    The metrics of a study along depth for the model and its ablations on `inputs` inputs, the
+    output by path length on `paths` of them, the bounds of every head on `bounds`. `variants` names
+    some of the ablations (default: all); `float64` runs everything in double, which a curve below
+    1e-6 needs. A family whose blocks are not known gets the metrics of the model itself, and a note
+    that says what is missing. Finished parts are kept: `resume` goes on. `engine` works on the
+    inputs in shards, as for a study: at equal threads the numbers do not depend on it.
 
     >>> collapse("minilm").plot()
     """
@@ -83,7 +86,9 @@ def collapse(
     if by not in get_args(By):
         raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
     if paths < 0 or bounds < 0:
-        raise EigenlensError(f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}")
+        raise EigenlensError(
+            f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}"
+        )
     chosen = ["full", *(name for name in chosen if name != "full")]
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
@@ -100,22 +105,39 @@ def collapse(
             loaded = replace(loaded, module=in_double(loaded.module))
         notes = _missing(loaded)
         settings = {
-            "model": loaded.name, "weights": loaded.facts.get("fingerprint"), "data": [Path(name).name for name in names],
-            "fingerprint": ready.facts.get("fingerprint"), "length": ready.length, "inputs": len(ready.buckets),
-            "paths": paths, "bounds": bounds, "by": by, "float64": float64, "pad": pad, "seed": seed,
+            "model": loaded.name,
+            "weights": loaded.facts.get("fingerprint"),
+            "data": [Path(name).name for name in names],
+            "fingerprint": ready.facts.get("fingerprint"),
+            "length": ready.length,
+            "inputs": len(ready.buckets),
+            "paths": paths,
+            "bounds": bounds,
+            "by": by,
+            "float64": float64,
+            "pad": pad,
+            "seed": seed,
             "threads": engine.threads,
-        }  # fmt: skip
+        }
         folder = scratch / "parts" if out is None else Path(out)
         Parts.check(folder, settings, resume, force, "collapse run")
         stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
-        parts = stack.enter_context(Parts.held(folder, settings, resume=resume, force=force, what="collapse run"))
-        bench = Bench(Placed.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, report)
+        parts = stack.enter_context(
+            Parts.held(folder, settings, resume=resume, force=force, what="collapse run")
+        )
+        bench = Bench(
+            Placed.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, report
+        )
         found = _measured(bench, parts, chosen, paths, bounds, by, notes)
         facts = {
-            **settings, "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts}, "data": ready.facts,
-            "notes": notes, "versions": versions(), "precision": precision_of(loaded.module),
+            **settings,
+            "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts},
+            "data": ready.facts,
+            "notes": notes,
+            "versions": versions(),
+            "precision": precision_of(loaded.module),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }  # fmt: skip
+        }
         result = Collapse({"facts": facts, **found})
         if out is not None:
             parts.write("collapse", result.record())
@@ -123,7 +145,13 @@ def collapse(
 
 
 def _measured(
-    bench: Bench, parts: Parts, variants: Sequence[str], paths: int, bounds: int, by: By, notes: list[str]
+    bench: Bench,
+    parts: Parts,
+    variants: Sequence[str],
+    paths: int,
+    bounds: int,
+    by: By,
+    notes: list[str],
 ) -> dict[str, Any]:
     known, most = not notes, len(bench.inputs.buckets)
 
@@ -146,8 +174,12 @@ def _measured(
         found = optional(name, partial(bench.curves, name, ABLATIONS[name]))
         if found is not None:
             curves[name] = found
-    found_paths = optional("paths", partial(bench.paths, min(paths, most), by)) if known and paths else None
-    found_bounds = optional("bounds", partial(bench.bounds, min(bounds, most))) if known and bounds else None
+    found_paths = (
+        optional("paths", partial(bench.paths, min(paths, most), by)) if known and paths else None
+    )
+    found_bounds = (
+        optional("bounds", partial(bench.bounds, min(bounds, most))) if known and bounds else None
+    )
     return {
         "curves": curves,
         "paths": found_paths or {"error": None, "lengths": [], "heads": [], "single": []},

@@ -1,7 +1,8 @@
 """What every single head adds to the output, over paths of each length.
 
-Forward, X_j holds the sum of all paths of length j up to a layer; backward, G_m the sum of all paths of length m from there to
-a direction Y of the output. A head stands between the two: over paths of length k it adds `Σ_{j+m+1=k} ⟨G_m, A_h X_j⟩`.
+Forward, X_j holds the sum of all paths of length j up to a layer; backward, G_m the sum of all
+paths of length m from there to a direction Y of the output. A head stands between the two: over
+paths of length k it adds `Σ_{j+m+1=k} ⟨G_m, A_h X_j⟩`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from .paths import through
 
 @torch.no_grad()
 def head_marginals(frozen: FrozenStack) -> Tensor:
-    """`Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k through head h of layer l, mean over inputs, (L, H, L+1).
+    """`Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k through head h of layer l, mean over inputs,
+    (L, H, L+1).
 
-    Y is the model's own output. Over all heads, length k adds up to k times its share of the output. Cost: about four times
-    that of `path_lengths`.
+    Y is the model's own output. Over all heads, length k adds up to k times its share of the
+    output. Cost: about four times that of `path_lengths`.
     """
     heads = frozen.heads
     if len(set(heads)) > 1:
@@ -64,7 +66,9 @@ def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
 
 
 def _backward(stage: FrozenStage, back: Tensor) -> Tensor:
-    """The adjoint of a stage without its norm: attention adds a hop, (m, B, T, C) → (m', B, T, C)."""
+    """The adjoint of a stage without its norm: attention adds a hop, (m, B, T, C) → (m', B, T,
+    C).
+    """
     total = back if stage.keeps else torch.zeros_like(back)
     total = torch.cat([total, torch.zeros_like(total[:1])]) if stage.attends else total
     for branch in stage.branches:

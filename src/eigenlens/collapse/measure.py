@@ -1,4 +1,7 @@
-"""What a collapse run measures: curves of every variant, path lengths, single paths, bounds. Plain rows throughout."""
+"""What a collapse run measures: curves of every variant, path lengths, single paths, bounds.
+
+Plain rows throughout.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ TOKENS = 1024
 class Bench:
     """A model with its inputs, ready to be measured.
 
-    What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every shard that is missing.
+    What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every
+    shard that is missing.
     """
 
     placed: Placed
@@ -81,19 +85,37 @@ class Bench:
         heads: list[dict[str, Any]] = []
         depth: list[dict[str, Any]] = []
         for stack, runs in stacks.items():
-            heads += bound_rows(stack, [(run.place, layer, bound) for run in runs for layer, bound in run.layers])
+            heads += bound_rows(
+                stack, [(run.place, layer, bound) for run in runs for layer, bound in run.layers]
+            )
             depth += [{"stack": stack, **row} for run in runs for row in run.depth]
         return {"found": {"heads": heads, "depth": depth}, "failed": whole.failed}
 
 
 def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
     """The inputs of every stack as one."""
-    marginals = {stack: [run.marginals for run in runs if run.marginals is not None] for stack, runs in stacks.items()}
+    marginals = {
+        stack: [run.marginals for run in runs if run.marginals is not None]
+        for stack, runs in stacks.items()
+    }
     return {
         "error": max((run.error for runs in stacks.values() for run in runs), default=None),
-        "lengths": [{"stack": stack, **row} for stack, runs in stacks.items() for row in _averaged([r.rows for r in runs])],
-        "heads": [row for stack, some in marginals.items() if some for row in _head_rows(stack, torch.stack(some).mean(0))],
-        "single": [row for stack, runs in stacks.items() for row in _single_rows(stack, [r.single for r in runs if r.single])],
+        "lengths": [
+            {"stack": stack, **row}
+            for stack, runs in stacks.items()
+            for row in _averaged([r.rows for r in runs])
+        ],
+        "heads": [
+            row
+            for stack, some in marginals.items()
+            if some
+            for row in _head_rows(stack, torch.stack(some).mean(0))
+        ],
+        "single": [
+            row
+            for stack, runs in stacks.items()
+            for row in _single_rows(stack, [r.single for r in runs if r.single])
+        ],
     }
 
 
@@ -101,7 +123,9 @@ def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
     rows = []
     for hops, residuals in enumerate(zip(*runs), 1):
         mean, low, high = interval(list(residuals))
-        rows.append({"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high})
+        rows.append(
+            {"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high}
+        )
     return rows
 
 
@@ -111,7 +135,9 @@ def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for same in zip(*runs):
         row = dict(same[0])
         for key in ("share", "size", "residual"):
-            row[key], row[f"{key}_low"], row[f"{key}_high"] = interval([float(one[key]) for one in same])
+            row[key], row[f"{key}_low"], row[f"{key}_high"] = interval(
+                [float(one[key]) for one in same]
+            )
         rows.append(row)
     return rows
 
@@ -119,7 +145,13 @@ def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
     """One row a head: what it adds to the output over paths of each length."""
     return [
-        {"stack": stack, "layer": layer, "head": head, "by_length": by_length.tolist(), "all": float(by_length.sum())}
+        {
+            "stack": stack,
+            "layer": layer,
+            "head": head,
+            "by_length": by_length.tolist(),
+            "all": float(by_length.sum()),
+        }
         for layer, heads in enumerate(marginals)
         for head, by_length in enumerate(heads)
     ]

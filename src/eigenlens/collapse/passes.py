@@ -32,7 +32,10 @@ PATHS = 20
 
 @dataclass
 class CurvePass:
-    """Every metric along depth with some parts off; None leaves the model alone. The state is that of `DepthMetrics`."""
+    """Every metric along depth with some parts off; None leaves the model alone.
+
+    The state is that of `DepthMetrics`.
+    """
 
     placed: Placed
     threads: int
@@ -45,7 +48,9 @@ class CurvePass:
         statistic, done = DepthMetrics(sinks=self.sinks), 0
 
         def see(layer: Layer) -> None:
-            """Of an ablated model the tokens tell enough; its patterns would cost most of the time."""
+            """Of an ablated model the tokens tell enough; its patterns would cost most of the
+            time.
+            """
             statistic.update(layer if self.switches is None else replace(layer, calls=()))
 
         with self.placed.running() as model:
@@ -66,7 +71,9 @@ class CurvePass:
 
 @dataclass(frozen=True)
 class StackPaths:
-    """One stack of one input by path length: rows of terms, and where all layers have as many heads, what heads add."""
+    """One stack of one input by path length: rows of terms, and where all layers have as many
+    heads, what heads add.
+    """
 
     stack: str
     error: float
@@ -94,7 +101,9 @@ class PathPass:
         lengths, marginals, single = path_lengths(frozen, self.by), None, []
         if len(set(frozen.heads)) == 1:
             marginals = head_marginals(frozen).cpu()
-            single = [float(residuals.mean()) for residuals in residuals_by_length(frozen, PATHS, seed)]
+            single = [
+                float(residuals.mean()) for residuals in residuals_by_length(frozen, PATHS, seed)
+            ]
         return StackPaths(frozen.name, lengths.error, lengths.rows(), marginals, single)
 
     def merge(self, mine: list[Any], theirs: list[Any]) -> list[Any]:
@@ -103,7 +112,9 @@ class PathPass:
 
 @dataclass(frozen=True)
 class StackBounds:
-    """One stack of one input: its place among all, the bounds of every layer, and those composed over depth of the first."""
+    """One stack of one input: its place among all, the bounds of every layer, and those composed
+    over depth of the first.
+    """
 
     stack: str
     place: int
@@ -125,16 +136,25 @@ class BoundPass:
             for frozen in stacks:
                 bounds = list(model_bounds(frozen))
                 depth = depth_rows(frozen, bounds) if place == 0 else []
-                found.append(StackBounds(frozen.name, place, [(layer, bound) for _, layer, bound in bounds], depth))
+                found.append(
+                    StackBounds(
+                        frozen.name, place, [(layer, bound) for _, layer, bound in bounds], depth
+                    )
+                )
         return found
 
     def merge(self, mine: list[StackBounds], theirs: list[StackBounds]) -> list[StackBounds]:
         return mine + theirs
 
 
-def _frozen(placed: Placed, content: Stretch, tick: Tick) -> Iterator[tuple[int, tuple[FrozenStack, ...]]]:
+def _frozen(
+    placed: Placed, content: Stretch, tick: Tick
+) -> Iterator[tuple[int, tuple[FrozenStack, ...]]]:
     """The place of every input among all, and the model frozen at it."""
     with placed.running() as model:
         for done, batch in enumerate(content.batches):
-            yield content.first + done, freeze(model.backbone, there(batch, model), forward_of(model))
+            yield (
+                content.first + done,
+                freeze(model.backbone, there(batch, model), forward_of(model)),
+            )
             tick(done + 1)

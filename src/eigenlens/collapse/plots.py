@@ -19,34 +19,70 @@ LEAST = 1e-16
 def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all") -> Any:
     """A metric of every variant along depth, logarithmic, one panel a stack.
 
-    The bands are the 95 % interval over inputs; where it reaches below a tenth of the mean, a band ends there.
+    The bands are the 95 % interval over inputs; where it reaches below a tenth of the mean, a band
+    ends there.
     """
     rows = [
-        {"variant": name, "stack": stack, "depth": point["depth"], "mean": max(point["mean"], LEAST),
-         "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
-         "high": max(_or(point["high"], point["mean"]), LEAST), "shown": told(point["mean"], run.floor, ".3g")}
-        for name, depth in run.curves.items() for stack in depth.stacks for point in depth.curve(metric, stack, tokens)
-    ]  # fmt: skip
+        {
+            "variant": name,
+            "stack": stack,
+            "depth": point["depth"],
+            "mean": max(point["mean"], LEAST),
+            "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
+            "high": max(_or(point["high"], point["mean"]), LEAST),
+            "shown": told(point["mean"], run.floor, ".3g"),
+        }
+        for name, depth in run.curves.items()
+        for stack in depth.stacks
+        for point in depth.curve(metric, stack, tokens)
+    ]
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
     panels = []
     for stack in stacks:
         data = alt.Data(values=[row for row in rows if row["stack"] == stack])
         base = alt.Chart(data).encode(
-            x=alt.X("depth:Q", axis=whole_axis(max((row["depth"] for row in rows), default=0)), title="blocks passed")
+            x=alt.X(
+                "depth:Q",
+                axis=whole_axis(max((row["depth"] for row in rows), default=0)),
+                title="blocks passed",
+            )
         )
         scale = alt.Scale(domain=list(run.curves), scheme="tableau10")
-        colour = alt.Color("variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1))
+        colour = alt.Color(
+            "variant:N", scale=scale, title="variant", legend=alt.Legend(symbolOpacity=1)
+        )
         axis = alt.Axis(format=".0e", tickCount=8)
         curve = base.encode(
-            y=alt.Y("mean:Q", scale=alt.Scale(type="log"), axis=axis, title=f"relative {metric}".replace("_", " ")),
+            y=alt.Y(
+                "mean:Q",
+                scale=alt.Scale(type="log"),
+                axis=axis,
+                title=f"relative {metric}".replace("_", " "),
+            ),
             color=colour,
-            tooltip=["variant:N", "depth:Q", alt.Tooltip("shown:N", title=metric.replace("_", " "))],
+            tooltip=[
+                "variant:N",
+                "depth:Q",
+                alt.Tooltip("shown:N", title=metric.replace("_", " ")),
+            ],
         )
         shape = alt.Shape("variant:N", scale=alt.Scale(domain=list(run.curves)), title="variant")
-        line = curve.mark_line() + curve.mark_point(filled=True, size=40, opacity=1).encode(shape=shape)
-        band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=colour)
-        layers = [band, line, *_rounding(run, [row["mean"] for row in rows if row["stack"] == stack])]
-        panels.append(alt.layer(*layers).properties(width=380, height=280, title=stack if len(stacks) > 1 else ""))
+        line = curve.mark_line() + curve.mark_point(filled=True, size=40, opacity=1).encode(
+            shape=shape
+        )
+        band = base.mark_area(opacity=0.15).encode(
+            y=alt.Y("low:Q", scale=alt.Scale(type="log")), y2="high:Q", color=colour
+        )
+        layers = [
+            band,
+            line,
+            *_rounding(run, [row["mean"] for row in rows if row["stack"] == stack]),
+        ]
+        panels.append(
+            alt.layer(*layers).properties(
+                width=380, height=280, title=stack if len(stacks) > 1 else ""
+            )
+        )
     title = f"{run.name}: how far the tokens are from one vector"
     return alt.hconcat(*panels).properties(title=title)
 
@@ -57,7 +93,9 @@ def _rounding(run: Collapse, values: list[float]) -> list[Any]:
         return []
     data = alt.Data(values=[{"floor": run.floor, "words": "rounding"}])
     place = alt.Chart(data).encode(y=alt.Y("floor:Q", scale=alt.Scale(type="log")))
-    text = place.mark_text(align="left", baseline="top", dx=2, dy=2, color="gray").encode(x=alt.value(0), text="words:N")
+    text = place.mark_text(align="left", baseline="top", dx=2, dy=2, color="gray").encode(
+        x=alt.value(0), text="words:N"
+    )
     return [place.mark_rule(strokeDash=[4, 4], color="gray"), text]
 
 
@@ -66,7 +104,9 @@ def _or(value: float | None, other: float) -> float:
 
 
 def path_shares(run: Collapse) -> Any:
-    """Share of the output by number of hops, beside the share of the paths; layers of attention and MLP hops as a map."""
+    """Share of the output by number of hops, beside the share of the paths; layers of attention and
+    MLP hops as a map.
+    """
     rows = [row for row in run.paths if row["part"] == "paths"]
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
     panels = []
@@ -84,10 +124,14 @@ def _hop_map(rows: list[dict[str, Any]]) -> Any:
         tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
     )
     most = max(abs(row["share"]) for row in rows) or 1.0
-    colour = alt.Color("share:Q", title="share", scale=alt.Scale(scheme="blueorange", domain=[-most, most]))
+    colour = alt.Color(
+        "share:Q", title="share", scale=alt.Scale(scheme="blueorange", domain=[-most, most])
+    )
     ink = alt.condition(f"abs(datum.share) > {0.6 * most}", alt.value("white"), alt.value("black"))
     text = base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"), color=ink)
-    return (base.mark_rect().encode(color=colour) + text).properties(width=36 * len({row["attention_hops"] for row in rows}))
+    return (base.mark_rect().encode(color=colour) + text).properties(
+        width=36 * len({row["attention_hops"] for row in rows})
+    )
 
 
 def _hop_bars(rows: list[dict[str, Any]], by: str) -> Any:
@@ -102,49 +146,87 @@ def _hop_bars(rows: list[dict[str, Any]], by: str) -> Any:
         alt.Chart(alt.Data(values=bars))
         .mark_bar()
         .encode(
-            x=alt.X("hops:O", title=key.replace("_", " "), axis=alt.Axis(labelAngle=0)), xOffset="what:N",
-            y=alt.Y("value:Q", title="share"), color=alt.Color("what:N", title="share"),
+            x=alt.X("hops:O", title=key.replace("_", " "), axis=alt.Axis(labelAngle=0)),
+            xOffset="what:N",
+            y=alt.Y("value:Q", title="share"),
+            color=alt.Color("what:N", title="share"),
             tooltip=["stack:N", "hops:O", "what:N", alt.Tooltip("value:Q", format=".3g")],
         )
         .properties(width=380, height=220)
-    )  # fmt: skip
+    )
 
 
 def path_residuals(run: Collapse) -> Any:
     """How far from one vector the terms of each length are, and the patterns along single paths."""
-    terms = [row for row in run.paths if row["part"] == "paths"] if run.facts["by"] == "attention" else []
+    terms = (
+        [row for row in run.paths if row["part"] == "paths"]
+        if run.facts["by"] == "attention"
+        else []
+    )
     rows = [
-        {"stack": row["stack"], "hops": row["attention_hops"], "what": what, "value": max(row["residual"], LEAST),
-         "shown": told(row["residual"], run.floor, ".3g")}
-        for what, found in (("sum of the paths", terms), ("pattern of a single path", run.single_paths))
+        {
+            "stack": row["stack"],
+            "hops": row["attention_hops"],
+            "what": what,
+            "value": max(row["residual"], LEAST),
+            "shown": told(row["residual"], run.floor, ".3g"),
+        }
+        for what, found in (
+            ("sum of the paths", terms),
+            ("pattern of a single path", run.single_paths),
+        )
         for row in found
-    ]  # fmt: skip
-    legend = alt.Legend(symbolType="stroke", symbolStrokeColor="gray") if len({row["stack"] for row in rows}) > 1 else None
+    ]
+    legend = (
+        alt.Legend(symbolType="stroke", symbolStrokeColor="gray")
+        if len({row["stack"] for row in rows}) > 1
+        else None
+    )
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("hops:Q", title="attention hops", axis=whole_axis(max((row["hops"] for row in rows), default=0))),
-            y=alt.Y("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative residual"),
+            x=alt.X(
+                "hops:Q",
+                title="attention hops",
+                axis=whole_axis(max((row["hops"] for row in rows), default=0)),
+            ),
+            y=alt.Y(
+                "value:Q",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format=".0e"),
+                title="relative residual",
+            ),
             color=alt.Color("what:N", title="residual of", scale=alt.Scale(scheme="set2")),
             strokeDash=alt.StrokeDash("stack:N", legend=legend),
             tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("shown:N", title="residual")],
         )
         .properties(width=380, height=240, title=f"{run.name}: rank along paths")
-    )  # fmt: skip
+    )
 
 
 def bound_map(run: Collapse) -> Any:
-    """Layers × heads: the largest D of each head, which the cubic bound limits, and its Dobrushin coefficient."""
+    """Layers × heads: the largest D of each head, which the cubic bound limits, and its Dobrushin
+    coefficient.
+    """
     panels = []
     for key, name in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
         rows = [
-            {"number": name, "layer": f"{row['stack']} {row['layer']}", "head": row["head"], "value": row[key],
-             "label": "" if row[key] is None else f"{row[key]:.2g}"}
+            {
+                "number": name,
+                "layer": f"{row['stack']} {row['layer']}",
+                "head": row["head"],
+                "value": row[key],
+                "label": "" if row[key] is None else f"{row[key]:.2g}",
+            }
             for row in run.bounds
-        ]  # fmt: skip
+        ]
         panels.append(labelled_map(rows, "value", name, name, log=key == "max_d", cell=(30, 20)))
-    return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=f"{run.name}: bounds")
+    return (
+        alt.hconcat(*panels)
+        .resolve_scale(color="independent")
+        .properties(title=f"{run.name}: bounds")
+    )
 
 
 def charts(run: Collapse) -> dict[str, Any]:

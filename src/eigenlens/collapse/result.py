@@ -20,30 +20,74 @@ from ..study.depth import Depth
 MAYBE = (MEASURED, None)
 PLACE = {"stack": str, "layer": LAYER, "head": LAYER}
 POINT = {
-    "stack": str, "layer": LAYER, "place": Literal["input", "output", "attention"], "tokens": Literal["all", "without sinks"],
-    "metric": str, "head": (LAYER, None), "mean": MEASURED, "low": MAYBE, "high": MAYBE, "number": COUNT,
-}  # fmt: skip
+    "stack": str,
+    "layer": LAYER,
+    "place": Literal["input", "output", "attention"],
+    "tokens": Literal["all", "without sinks"],
+    "metric": str,
+    "head": (LAYER, None),
+    "mean": MEASURED,
+    "low": MAYBE,
+    "high": MAYBE,
+    "number": COUNT,
+}
 TERM = {
-    "stack": str, "part": str, "attention_hops": (COUNT, None), "mlp_hops": (COUNT, None), "paths": (NUMBER, None),
-    "path_share": MAYBE, "share": MEASURED, "size": MEASURED, "residual": MEASURED,
-}  # fmt: skip
+    "stack": str,
+    "part": str,
+    "attention_hops": (COUNT, None),
+    "mlp_hops": (COUNT, None),
+    "paths": (NUMBER, None),
+    "path_share": MAYBE,
+    "share": MEASURED,
+    "size": MEASURED,
+    "residual": MEASURED,
+}
 BOUND = {
-    **PLACE, "holds": MAYBE, "max_d": MAYBE, "gamma": MAYBE, "beta": MAYBE, "cubic": MAYBE, "unconditional": MAYBE,
-    "dobrushin": MAYBE, "residual_in": MAYBE, "residual_out": MAYBE,
-}  # fmt: skip
+    **PLACE,
+    "holds": MAYBE,
+    "max_d": MAYBE,
+    "gamma": MAYBE,
+    "beta": MAYBE,
+    "cubic": MAYBE,
+    "unconditional": MAYBE,
+    "dobrushin": MAYBE,
+    "residual_in": MAYBE,
+    "residual_out": MAYBE,
+}
 FORM: dict[str, Any] = {
     "facts": {
-        "model": {"name": str, "fingerprint": str}, "data": {"name": str}, "length": COUNT, "inputs": COUNT,
-        "by": Literal["attention", "mlp", "both"], "float64": bool, "notes": [str], "versions?": Table(str), "created?": str,
-        "seconds?": NUMBER, "precision?": Precision,
+        "model": {"name": str, "fingerprint": str},
+        "data": {"name": str},
+        "length": COUNT,
+        "inputs": COUNT,
+        "by": Literal["attention", "mlp", "both"],
+        "float64": bool,
+        "notes": [str],
+        "versions?": Table(str),
+        "created?": str,
+        "seconds?": NUMBER,
+        "precision?": Precision,
     },
     "curves": Table([POINT]),
     "paths": {
-        "error": MAYBE, "lengths": [TERM], "heads": [{**PLACE, "by_length": [MEASURED], "all": MEASURED}],
-        "single": [{"stack": str, "attention_hops": COUNT, "residual": MEASURED, "low": MAYBE, "high": MAYBE}],
+        "error": MAYBE,
+        "lengths": [TERM],
+        "heads": [{**PLACE, "by_length": [MEASURED], "all": MEASURED}],
+        "single": [
+            {
+                "stack": str,
+                "attention_hops": COUNT,
+                "residual": MEASURED,
+                "low": MAYBE,
+                "high": MAYBE,
+            }
+        ],
     },
-    "bounds": {"heads": [BOUND], "depth": [{"stack": str, "depth": LAYER, "holds": (bool, MEASURED, None)}]},
-}  # fmt: skip
+    "bounds": {
+        "heads": [BOUND],
+        "depth": [{"stack": str, "depth": LAYER, "holds": (bool, MEASURED, None)}],
+    },
+}
 """What `collapse.json` holds."""
 
 
@@ -71,9 +115,16 @@ class Collapse:
         content = read_result(folder, "collapse", None, ("collapse", "MODEL", "DATA"))
         with damage_told(folder, "collapse"):
             for name in ("paths", "bounds"):
-                if isinstance(content.get(name), dict) and not FORM[name].keys() <= content[name].keys():
+                if (
+                    isinstance(content.get(name), dict)
+                    and not FORM[name].keys() <= content[name].keys()
+                ):
                     raise ValueError(f"its {name} are not whole")
-            if missing := [key for key in FORM["facts"] if not key.endswith("?") and key not in content["facts"]]:
+            if missing := [
+                key
+                for key in FORM["facts"]
+                if not key.endswith("?") and key not in content["facts"]
+            ]:
                 raise ValueError(f"its facts lack {', '.join(missing)}")
             check_form(content, FORM, "it")
             found = cls(content)
@@ -84,7 +135,10 @@ class Collapse:
         """Raises what the first use of a run that is not whole would raise."""
         _ = self.sentence, self.rows(tokens="without sinks")  # every curve that is told of is there
         by = "mlp_hops" if self.facts["by"] == "mlp" else "attention_hops"
-        if self.paths and (self.error is None or any(row[by] is None for row in self.paths if row["part"] == "paths")):
+        if self.paths and (
+            self.error is None
+            or any(row[by] is None for row in self.paths if row["part"] == "paths")
+        ):
             raise ValueError("the paths have no error or no number of hops")
         if any(row.keys() != self.bounds[0].keys() for row in self.bounds):
             raise ValueError("the bounds of the heads are not of one kind")
@@ -92,7 +146,9 @@ class Collapse:
     @property
     def floor(self) -> float:
         """Relative residuals below are rounding: 8ε of the precision the model ran in."""
-        return rounding_floor(self.facts.get("precision", "float64" if self.facts.get("float64") else "float32"))
+        return rounding_floor(
+            self.facts.get("precision", "float64" if self.facts.get("float64") else "float32")
+        )
 
     def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows of residuals to read: what rounding hides is called `below rounding`."""
@@ -100,15 +156,25 @@ class Collapse:
 
     @cached_property
     def curves(self) -> dict[str, Depth]:
-        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`, …"""
-        return Named("variant", {
-            name: Depth(tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows), self.floor)
-            for name, rows in self._content["curves"].items()
-        })  # fmt: skip
+        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`,
+        …
+        """
+        return Named(
+            "variant",
+            {
+                name: Depth(
+                    tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows),
+                    self.floor,
+                )
+                for name, rows in self._content["curves"].items()
+            },
+        )
 
     @property
     def paths(self) -> list[dict[str, Any]]:
-        """The output by path length: stack, hops, number of paths, share, size and residual with intervals."""
+        """The output by path length: stack, hops, number of paths, share, size and residual with
+        intervals.
+        """
         return self._content["paths"]["lengths"]
 
     @property
@@ -127,13 +193,24 @@ class Collapse:
         return self._content["bounds"]["heads"]
 
     def bounds_by_layer(self) -> list[dict[str, Any]]:
-        """One row a layer: in how many of its heads the condition holds, and the median of each number."""
+        """One row a layer: in how many of its heads the condition holds, and the median of each
+        number.
+        """
         rows = []
         for stack, layer in dict.fromkeys((row["stack"], row["layer"]) for row in self.bounds):
             heads = [row for row in self.bounds if (row["stack"], row["layer"]) == (stack, layer)]
             row: dict[str, Any] = {"stack": stack, "layer": layer, "heads": len(heads)}
             row["condition_holds"] = sum(head["holds"] == 1 for head in heads)
-            for key in ("max_d", "gamma", "beta", "cubic", "unconditional", "dobrushin", "residual_in", "residual_out"):
+            for key in (
+                "max_d",
+                "gamma",
+                "beta",
+                "cubic",
+                "unconditional",
+                "dobrushin",
+                "residual_in",
+                "residual_out",
+            ):
                 known = [head[key] for head in heads if head[key] is not None]
                 row[key] = median(known) if known else None
             rows.append(row)
@@ -146,7 +223,9 @@ class Collapse:
 
     @property
     def error(self) -> float | None:
-        """How far the sum over path lengths was from the model's output, the worst input, relative."""
+        """How far the sum over path lengths was from the model's output, the worst input,
+        relative.
+        """
         return self._content["paths"]["error"]
 
     @property
@@ -167,9 +246,14 @@ class Collapse:
         for name, depth in self.curves.items():
             for stack in depth.stacks:
                 for point in depth.curve(metric, stack, tokens):
-                    row = rows.setdefault((stack, point["depth"]), {"stack": stack, "depth": point["depth"]})
+                    row = rows.setdefault(
+                        (stack, point["depth"]), {"stack": stack, "depth": point["depth"]}
+                    )
                     row[name] = point["mean"]
-        return [{**dict.fromkeys(["stack", "depth", *self.curves]), **rows[place]} for place in sorted(rows)]
+        return [
+            {**dict.fromkeys(["stack", "depth", *self.curves]), **rows[place]}
+            for place in sorted(rows)
+        ]
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it and the folder keeps it."""

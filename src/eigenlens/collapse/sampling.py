@@ -1,9 +1,9 @@
 """Random paths: an unbiased estimate of the terms by length, and how fast single paths lose rank.
 
-A path of k hops is drawn with probability `Π w_{l,h} / e_k`, the product of its heads' weights over the sum of these
-products over all such paths. With equal weights every layer subset and every head is as likely as any other, and
-`C(L, k) H^k · mean` estimates X_k; with weights that follow the size of what a head adds, fewer paths are wasted. Either way
-`mean(term / probability)` is unbiased.
+A path of k hops is drawn with probability `Π w_{l,h} / e_k`, the product of its heads' weights over
+the sum of these products over all such paths. With equal weights every layer subset and every head
+is as likely as any other, and `C(L, k) H^k · mean` estimates X_k; with weights that follow the size
+of what a head adds, fewer paths are wasted. Either way `mean(term / probability)` is unbiased.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .ablation import running
 
 @dataclass(frozen=True, eq=False)
 class PathSample:
-    """S paths of the same length: `layers` and `heads` (S, k), in the order of the hops, and log probabilities (S,)."""
+    """S paths of the same length: `layers` and `heads` (S, k), in the order of the hops, and log
+    probabilities (S,).
+    """
 
     layers: Tensor
     heads: Tensor
@@ -43,7 +45,9 @@ class PathSample:
 
 
 def head_sizes(frozen: FrozenStack) -> Tensor:
-    """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H): weights for importance sampling."""
+    """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H): weights for importance
+    sampling.
+    """
     rows, y = [], frozen.inputs
     for stage in frozen.stages():
         for branch in stage.branches:
@@ -61,15 +65,20 @@ def equal_weights(frozen: FrozenStack) -> Tensor:
 
 
 def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSample:
-    """Draw paths of `hops` hops with probability proportional to the product of their heads' `weights (L, H)`."""
+    """Draw paths of `hops` hops with probability proportional to the product of their heads'
+    `weights (L, H)`.
+    """
     L = len(weights)
     if not 0 <= hops <= L:
         raise EigenlensError(f"a path through {L} layers has 0 to {L} attention hops, not {hops}")
     if not bool((weights > 0).all()):
-        raise EigenlensError("weights of heads must be positive: a head that is never drawn would bias the estimate")
+        raise EigenlensError(
+            "weights of heads must be positive: a head that is never drawn would bias the estimate"
+        )
     generator = torch.Generator().manual_seed(seed)
     sums = weights.double().cpu().sum(1)  # (L,)
-    e = sums.new_zeros(L + 1, hops + 1)  # e[l, j]: elementary symmetric polynomials of the first l sums
+    # e[l, j]: elementary symmetric polynomials of the first l sums
+    e = sums.new_zeros(L + 1, hops + 1)
     e[:, 0] = 1
     for layer in range(L):
         e[layer + 1, 1:] = e[layer, 1:] + sums[layer] * e[layer, :-1]
@@ -82,17 +91,27 @@ def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSa
         layers[rows, wanted[rows] - 1] = layer
         wanted = wanted - taken.long()
     flat = weights.double().cpu()[layers.flatten()]  # (S·k, H)
-    heads = torch.multinomial(flat, 1, generator=generator).view(number, hops) if hops else layers.clone()
+    heads = (
+        torch.multinomial(flat, 1, generator=generator).view(number, hops)
+        if hops
+        else layers.clone()
+    )
     log_p = flat.gather(1, heads.view(-1, 1)).log().view(number, hops).sum(1) - e[L, hops].log()
     return PathSample(layers, heads, log_p)
 
 
 def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
-    """What each path adds to the output, (S, B, T, C), with everything frozen: the terms of the theorem."""
+    """What each path adds to the output, (S, B, T, C), with everything frozen: the terms of the
+    theorem.
+    """
     y = frozen.inputs.expand(len(sample), *frozen.inputs.shape).clone()
     layer = 0
     for stage in frozen.stages():
-        head = sample.head_at(layer).to(y.device) if stage.attends else torch.full((len(sample),), -1, device=y.device)
+        head = (
+            sample.head_at(layer).to(y.device)
+            if stage.attends
+            else torch.full((len(sample),), -1, device=y.device)
+        )
         on, off = (head >= 0).nonzero()[:, 0], (head < 0).nonzero()[:, 0]
         moved = torch.zeros_like(y)
         if len(off):
@@ -106,7 +125,9 @@ def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
     return frozen.ended(y)
 
 
-def estimated_term(frozen: FrozenStack, hops: int, number: int = 100, *, importance: bool = True, seed: int = 0) -> Tensor:
+def estimated_term(
+    frozen: FrozenStack, hops: int, number: int = 100, *, importance: bool = True, seed: int = 0
+) -> Tensor:
     """An unbiased estimate (B, T, C) of X_k from `number` random paths."""
     weights = head_sizes(frozen).clamp_min(1e-12) if importance else equal_weights(frozen)
     sample = draw_paths(weights, hops, number, seed)
@@ -115,11 +136,15 @@ def estimated_term(frozen: FrozenStack, hops: int, number: int = 100, *, importa
 
 
 def pattern_residuals(frozen: FrozenStack, sample: PathSample) -> Tensor:
-    """`‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns `P = P_{h_k} ⋯ P_{h_1}`, (S, B), in the composite norm."""
+    """`‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns `P = P_{h_k} ⋯ P_{h_1}`, (S, B), in the
+    composite norm.
+    """
     patterns = [branch.attention.pattern for branch in frozen.branches("attention")]
     found = []
     for layers, heads in zip(sample.layers.tolist(), sample.heads.tolist()):
-        product = torch.eye(patterns[0].shape[-1], dtype=torch.float64, device=patterns[0].device)[None]
+        product = torch.eye(patterns[0].shape[-1], dtype=torch.float64, device=patterns[0].device)[
+            None
+        ]
         for layer, head in zip(layers, heads):
             product = patterns[layer][:, head].double() @ product  # (B, T, T)
         found.append(relative_residual(product.expand(len(patterns[0]), -1, -1), frozen.valid))
@@ -129,7 +154,10 @@ def pattern_residuals(frozen: FrozenStack, sample: PathSample) -> Tensor:
 def residuals_by_length(frozen: FrozenStack, number: int, seed: int = 0) -> list[Tensor]:
     """The pattern residuals of `number` random paths of 1, 2, … L hops, (S, B) each."""
     weights = equal_weights(frozen)
-    return [pattern_residuals(frozen, draw_paths(weights, hops, number, seed)) for hops in range(1, len(weights) + 1)]
+    return [
+        pattern_residuals(frozen, draw_paths(weights, hops, number, seed))
+        for hops in range(1, len(weights) + 1)
+    ]
 
 
 @torch.no_grad()
@@ -142,9 +170,10 @@ def rerun_paths(
 ) -> Tensor:
     """The stream behind the last norm when each path runs as a network of its own, (S, B, T, C).
 
-    On the path a layer is one head on its own input, without skip; off it the stream passes by. Patterns, norms and gates
-    follow the path's own stream, so the terms do not add up to the model: this is the authors' experiment, not the theorem's.
-    With a sample drawn by importance, `exp(−log_probability)` weighs the paths as it does for frozen ones.
+    On the path a layer is one head on its own input, without skip; off it the stream passes by.
+    Patterns, norms and gates follow the path's own stream, so the terms do not add up to the model:
+    this is the authors' experiment, not the theorem's. With a sample drawn by importance,
+    `exp(−log_probability)` weighs the paths as it does for frozen ones.
     """
     chosen = [s for s in anatomy(model) if stack is None or s.name == stack]
     if not chosen:
@@ -152,7 +181,9 @@ def rerun_paths(
     rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
     with running(model, rerun.run_of), replaced(model, rerun.attend):
         paths = zip(sample.layers.tolist(), sample.heads.tolist())
-        return torch.stack([rerun.output(dict(zip(layers, heads)), lambda: run(batch)) for layers, heads in paths])
+        return torch.stack(
+            [rerun.output(dict(zip(layers, heads)), lambda: run(batch)) for layers, heads in paths]
+        )
 
 
 class _Rerun:
@@ -178,7 +209,11 @@ class _Rerun:
             for stage in block.stages:
                 on = stage.attends and self.layer in self.hops
                 self.head = self.hops[self.layer] if on else None  # type: ignore[assignment]
-                alone = Switches(attention_skip=False, mlp=False) if on else Switches(attention=not stage.attends)
+                alone = (
+                    Switches(attention_skip=False, mlp=False)
+                    if on
+                    else Switches(attention=not stage.attends)
+                )
                 x = run_stage(stage, x, given, alone)
                 self.layer += stage.attends
                 self.head = None

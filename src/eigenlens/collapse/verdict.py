@@ -14,24 +14,34 @@ COLLAPSED = 0.05
 """Tokens count as one vector where their relative residual is below this."""
 BOTH = "both skips"
 PARTS = {
-    "SAN+MLP": BOTH, "without attention skip": "the attention skip", "without MLP skip": "the MLP skip",
-    "SAN+skip": "the MLPs", "without norm": "the norms",
-}  # fmt: skip
+    "SAN+MLP": BOTH,
+    "without attention skip": "the attention skip",
+    "without MLP skip": "the MLP skip",
+    "SAN+skip": "the MLPs",
+    "without norm": "the norms",
+}
 """What each ablation takes out of the model."""
 
 
 def sentence(run: Collapse) -> str:
-    """In every stack: where pure attention collapses, and how far each part holds the tokens apart."""
+    """In every stack: where pure attention collapses, and how far each part holds the tokens
+    apart.
+    """
     stacks = run.curves["full"].stacks
     if not stacks:
         return "No block was seen, so nothing is known of the tokens along depth."
-    return " ".join(_of_stack(run, stack, "" if len(stacks) == 1 else f" of the {stack}") for stack in stacks)
+    return " ".join(
+        _of_stack(run, stack, "" if len(stacks) == 1 else f" of the {stack}") for stack in stacks
+    )
 
 
 def _of_stack(run: Collapse, stack: str, where: str) -> str:
     full = [point["mean"] for point in run.curves["full"].curve("residual", stack)]
     blocks = numbered(len(full) - 1, "block")
-    start = f"The tokens{where} go from a relative residual of {full[0]:.2f} to {told(full[-1], run.floor)} over {blocks}"
+    start = (
+        f"The tokens{where} go from a relative residual of {full[0]:.2f} to"
+        f" {told(full[-1], run.floor)} over {blocks}"
+    )
     if "SAN" not in run.curves:
         if len(run.curves) == 1:
             return start + "; no ablation was measured, so what holds them apart is not known."
@@ -43,15 +53,27 @@ def _of_stack(run: Collapse, stack: str, where: str) -> str:
 def _alone(pure: list[float], floor: float) -> str:
     first = next((index for index, value in enumerate(pure) if value < COLLAPSED), None)
     if first is None:
-        return f"attention alone would leave {pure[-1]:.2g}, which is no collapse (below {COLLAPSED:g}) within its depth"
+        return (
+            f"attention alone would leave {pure[-1]:.2g}, which is no collapse (below"
+            f" {COLLAPSED:g}) within its depth"
+        )
     rate = (max(pure[first], floor) / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
     where = f"attention alone would collapse at block {first} ({told(pure[first], floor)})"
-    return f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} a block until there"
+    return (
+        f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} a block"
+        " until there"
+    )
 
 
 def _held_up(run: Collapse, stack: str, full: float) -> str:
-    """Which part costs most of the residual at the end; of the skips the one that does it alone, if one does."""
-    ends = {part: run.curves[name].curve("residual", stack)[-1]["mean"] for name, part in PARTS.items() if name in run.curves}
+    """Which part costs most of the residual at the end; of the skips the one that does it alone, if
+    one does.
+    """
+    ends = {
+        part: run.curves[name].curve("residual", stack)[-1]["mean"]
+        for name, part in PARTS.items()
+        if name in run.curves
+    }
     if not ends:
         return "No part was taken out alone, so what holds them apart is not known."
     order = sorted(ends.items(), key=lambda item: item[1])
@@ -59,7 +81,14 @@ def _held_up(run: Collapse, stack: str, full: float) -> str:
     part = min(ends, key=lambda name: ends[name])
     if ends[part] >= full / 2:
         return f"No single part holds them apart: at the end {ending}."
-    skips = {skip: ends[skip] for skip in ("the attention skip", "the MLP skip") if ends.get(skip, full) < full / 10}
+    skips = {
+        skip: ends[skip]
+        for skip in ("the attention skip", "the MLP skip")
+        if ends.get(skip, full) < full / 10
+    }
     if part == BOTH and skips:
         part = min(skips, key=lambda name: skips[name])
-    return f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at the end {ending}."
+    return (
+        f"{part[0].upper()}{part[1:]} {'holds' if part.endswith('skip') else 'hold'} them apart: at"
+        f" the end {ending}."
+    )

@@ -1,4 +1,6 @@
-"""What the heads and layers of a model do: one mergeable statistic each, with numbers, a picture and a plain sentence."""
+"""What the heads and layers of a model do: one mergeable statistic each, with numbers, a picture
+and a plain sentence.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from .smoothing import Smoothing
 from .spikes import Spikes
 from .subject import Subject
 
-_KINDS: tuple[type[Diagnostic], ...] = (Sinks, Spikes, Amplifier, Keys, Localisation, QueryKey, Smoothing, Relevance, Induction)
+_KINDS: tuple[type[Diagnostic], ...] = (
+    Sinks,
+    Spikes,
+    Amplifier,
+    Keys,
+    Localisation,
+    QueryKey,
+    Smoothing,
+    Relevance,
+    Induction,
+)
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {kind.name: kind for kind in _KINDS}
 """By name, in the order in which they are shown."""
 

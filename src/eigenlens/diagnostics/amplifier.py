@@ -1,4 +1,6 @@
-"""Gated MLPs as quadratic amplifiers: which channels they can blow up, and along which direction (arXiv 2603.05498)."""
+"""Gated MLPs as quadratic amplifiers: which channels they can blow up, and along which direction
+(arXiv 2603.05498).
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,39 @@ MOST = 1e6
 ROWS = 2048
 """Rows of the M × M Gram matrix that are held at once."""
 CLOSE = 1e-4
-"""Residual of an eigenvector, relative to λ₁, at which the iteration ends; the eigenvalue's is of the order of its square."""
+"""Residual of an eigenvector, relative to λ₁, at which the iteration ends; the eigenvalue's is of
+the order of its square.
+"""
 
 
 @dataclass(frozen=True)
 class AmplifierSettings:
-    """`channels`: how many of the largest ‖U_k‖ are looked into; `steps`: dimensions of the Krylov space, at most."""
+    """`channels`: how many of the largest ‖U_k‖ are looked into; `steps`: dimensions of the Krylov
+    space, at most.
+    """
 
     channels: int = 4
     steps: int = 64
 
     def __post_init__(self) -> None:
         if self.channels < 2 or self.steps < 2:
-            raise EigenlensError(f"channels and steps are at least 2, not {self.channels} and {self.steps}")
+            raise EigenlensError(
+                f"channels and steps are at least 2, not {self.channels} and {self.steps}"
+            )
 
 
 class Amplifier(Constants):
     """`FFN(h)_k ≈ hᵀ S_k h` where the gate's activation is near the identity, of one MLP.
 
-        U_k = Σ_i Wdown[k,i] · gate_i up_iᵀ,   S_k = (U_k + U_kᵀ)/2,   ‖U_k‖²_F = w_kᵀ [(GGᵀ) ⊙ (UUᵀ)] w_k
+        U_k = Σ_i Wdown[k,i] · gate_i up_iᵀ,   S_k = (U_k + U_kᵀ)/2,   ‖U_k‖²_F = w_kᵀ [(GGᵀ) ⊙
+        (UUᵀ)] w_k
 
-    The norm's gain, and its centring where it has one, are folded into gate and up, a scale behind the MLP into Wdown; a
-    norm behind it is not. No C × C matrix is made: the norms of all C channels come from rows of the M × M Gram matrix
-    (`2048 · M` numbers at once besides the C × M of Wdown, at a cost of about 3 M²C), the eigenvalues that are largest in
-    magnitude from a Krylov space of products with G, U and w_k, of a few channels only. A ratio of zeros is left out.
-    Kept: the numbers and the top channels of each layer, constants of the model.
+    The norm's gain, and its centring where it has one, are folded into gate and up, a scale behind
+    the MLP into Wdown; a norm behind it is not. No C × C matrix is made: the norms of all C
+    channels come from rows of the M × M Gram matrix (`2048 · M` numbers at once besides the C × M
+    of Wdown, at a cost of about 3 M²C), the eigenvalues that are largest in magnitude from a Krylov
+    space of products with G, U and w_k, of a few channels only. A ratio of zeros is left out. Kept:
+    the numbers and the top channels of each layer, constants of the model.
     """
 
     name = "amplifier"
@@ -66,7 +76,11 @@ class Amplifier(Constants):
     def begin(self, subject: Subject) -> str:
         try:
             blocks = subject.block_sites()
-            found = {site: branch for site, block in blocks.items() if (branch := gated(block)) is not None}
+            found = {
+                site: branch
+                for site, block in blocks.items()
+                if (branch := gated(block)) is not None
+            }
             if not found:
                 return "no MLP of this model has a gate"
             for site, branch in found.items():
@@ -83,17 +97,23 @@ class Amplifier(Constants):
             G, U, W = G.double(), U.double(), W.double()
             norms = channel_norms(G, U, W)
         if not bool(norms.isfinite().all()):
-            raise EigenlensError(f"the weights of the MLP of {site} are too large, or no numbers: its products are not finite")
+            raise EigenlensError(
+                f"the weights of the MLP of {site} are too large, or no numbers: its products are"
+                " not finite"
+            )
         top = norms.topk(min(self.settings.channels, len(norms))).indices
-        values, vectors, left = eigenpairs(G, U, W[top], self.settings.steps)  # (K, 2), (K, C), (K,)
+        # (K, 2), (K, C), (K,)
+        values, vectors, left = eigenpairs(G, U, W[top], self.settings.steps)
         order = values[:, 0].abs().argsort(descending=True, stable=True)
         top, values, vectors, left = top[order], values[order], vectors[order], left[order]
         first, second = values[0].abs().tolist()
         shared = float((vectors[0] @ vectors[1]).abs()) if len(vectors) > 1 else 1.0
         known = (
-            first, _times(first, second), _times(float(norms.max()), float(norms.median())),
+            first,
+            _times(first, second),
+            _times(float(norms.max()), float(norms.median())),
             shared if bool((values[:2, 0] != 0).all()) else torch.nan,
-        )  # fmt: skip
+        )
         columns = (top.double(), norms[top], values[:, 0], values[:, 1], left)
         channels = torch.stack([x.double() for x in columns], 1)  # (K, 5)
         self.keep(site, numbers=torch.tensor(known, dtype=torch.float64), channels=channels)
@@ -107,26 +127,43 @@ class Amplifier(Constants):
     def top(self) -> list[dict[str, Any]]:
         """The top channels of every layer, the largest |λ₁| first."""
         return [
-            {"stack": site.stack, "layer": site.layer, "channel": int(row[0]), "‖U‖": row[1], "λ₁": row[2], "λ₂": row[3],
-             "residual": row[4]}
+            {
+                "stack": site.stack,
+                "layer": site.layer,
+                "channel": int(row[0]),
+                "‖U‖": row[1],
+                "λ₁": row[2],
+                "λ₂": row[3],
+                "residual": row[4],
+            }
             for site, rows in self.of("channels")
             for row in rows.tolist()
-        ]  # fmt: skip
+        ]
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         return {"Channels that each MLP amplifies most": self.top()}
 
     def sentence(self, finding: Finding) -> str:
-        gain, dominance, concentration = (finding.values(name) for name in ("gain", "dominance", "concentration"))
+        gain, dominance, concentration = (
+            finding.values(name) for name in ("gain", "dominance", "concentration")
+        )
         most = max(gain, key=lambda place: gain[place])
         if not gain[most] > 0:
-            return "No MLP amplifies anything: every channel's products of gate, up and down weights are 0."
-        channel = next(row["channel"] for row in self.top() if (row["stack"], row["layer"]) == most[:2])
+            return (
+                "No MLP amplifies anything: every channel's products of gate, up and down weights"
+                " are 0."
+            )
+        channel = next(
+            row["channel"] for row in self.top() if (row["stack"], row["layer"]) == most[:2]
+        )
         kind = "one direction alone" if dominance[most] > 10 else "several directions"
         return (
-            f"The strongest amplifier is the MLP of {place_name(most)}: channel {channel} grows with the square of {kind} "
-            f"(|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times |λ₂|), and the largest channel there is "
-            f"{concentration[most]:.3g} times the median one."
+            f"The strongest amplifier is the MLP of {place_name(most)}: channel {channel} grows"
+            f" with the square of {kind} (|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times"
+            f" |λ₂|), and the largest channel there is {concentration[most]:.3g} times the median"
+            " one."
         )
 
 
@@ -139,7 +176,9 @@ def gated(block: Block) -> Branch | None:
     """The branch of the block's MLP if that has a gate."""
     for stage in block.stages:
         for branch in stage.branches:
-            if isinstance(branch.linear, Mlp) and (branch.linear.gate is not None or branch.linear.fused):
+            if isinstance(branch.linear, Mlp) and (
+                branch.linear.gate is not None or branch.linear.fused
+            ):
                 return branch
     return None
 
@@ -154,7 +193,8 @@ def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
     C = up.shape[1]
     if branch.before is not None and not isinstance(branch.before, torch.nn.Identity):
         draw = torch.Generator().manual_seed(0)
-        x = (1 + torch.randn(1, 4, C, generator=draw)).to(up)  # any tokens that are not centred show the norm's kind
+        # any tokens that are not centred show the norm's kind
+        x = (1 + torch.randn(1, 4, C, generator=draw)).to(up)
         gain, _, centred, _ = read_norm(branch.before, x)
         gate, up = gate * gain, up * gain
         if centred:
@@ -175,11 +215,13 @@ def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:
 
 
 def eigenpairs(G: Tensor, U: Tensor, w: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2), the first's vector (K, C), and its residual (K,).
+    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2), the first's vector (K, C),
+    and its residual (K,).
 
-    `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. The basis of each Krylov space is kept
-    orthogonal twice over; a space that is exhausted goes on with a random vector. The residual is relative to λ₁, and the
-    larger one of the two eigenpairs' decides when to stop.
+    `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. The basis of
+    each Krylov space is kept orthogonal twice over; a space that is exhausted goes on with a random
+    vector. The residual is relative to λ₁, and the larger one of the two eigenpairs' decides when
+    to stop.
     """
     K, C = len(w), G.shape[1]
     steps = min(steps, C)
@@ -213,7 +255,9 @@ def _orthogonal(x: Tensor, V: Tensor) -> Tensor:
 
 
 def _ritz(V: Tensor, SV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the projected matrix: two eigenvalues (K, 2), the first's vector (K, C), both residuals (K, 2)."""
+    """Of the projected matrix: two eigenvalues (K, 2), the first's vector (K, C), both residuals
+    (K, 2).
+    """
     small = (V.transpose(1, 2) @ SV).double()
     theta, y = torch.linalg.eigh((small + small.transpose(1, 2)) / 2)  # (K, j), (K, j, j)
     order = theta.abs().argsort(1, descending=True)[:, :2]

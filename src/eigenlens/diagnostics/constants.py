@@ -13,8 +13,9 @@ from .diagnostic import Diagnostic
 class Constants(Diagnostic):
     """A diagnostic that sees nothing but the weights; what is known of a site stays.
 
-    Two machines may order eigenvalues in other ways, and choose other signs. So the first is kept, and nothing is mixed:
-    what comes later of a site that is known is left out, all its fields alike.
+    Two machines may order eigenvalues in other ways, and choose other signs. So the first is kept,
+    and nothing is mixed: what comes later of a site that is known is left out, all its fields
+    alike.
     """
 
     sees = "weights"
@@ -26,12 +27,18 @@ class Constants(Diagnostic):
     def keep(self, site: str, **fields: Tensor) -> None:
         """Keep the fields of a site, unless the site is known."""
         if not self.known(site):
-            self.peaks |= {f"{site}/{field}": x.detach().double().cpu().contiguous() for field, x in fields.items()}
+            self.peaks |= {
+                f"{site}/{field}": x.detach().double().cpu().contiguous()
+                for field, x in fields.items()
+            }
 
     def of(self, field: str) -> list[tuple[Site, Tensor]]:
         """A field of all sites, in their order."""
         named = ((name.rpartition("/"), x) for name, x in self.peaks.items())
-        return sorted(((Site.parse(site), x) for (site, _, end), x in named if end == field), key=lambda pair: pair[0])
+        return sorted(
+            ((Site.parse(site), x) for (site, _, end), x in named if end == field),
+            key=lambda pair: pair[0],
+        )
 
     def merge(self, other: Self) -> None:
         sites: dict[str, dict[str, Tensor]] = {}

@@ -67,7 +67,9 @@ class Diagnoses(Mapping[str, Finding]):
         }
 
     def sentences(self) -> list[str]:
-        """What each diagnostic says; then why others do not apply, those with one reason together."""
+        """What each diagnostic says; then why others do not apply, those with one reason
+        together.
+        """
         notes: dict[str, list[str]] = {}
         for finding in self.values():
             if finding.note:
@@ -89,28 +91,36 @@ class Diagnoses(Mapping[str, Finding]):
 
     def record(self) -> list[dict[str, Any]]:
         """As plain data, but for the numbers of heads and layers, which stand with these."""
-        return [{key: value for key, value in f.record().items() if key != "numbers"} for f in self.values()]
+        return [
+            {key: value for key, value in f.record().items() if key != "numbers"}
+            for f in self.values()
+        ]
 
     def __repr__(self) -> str:
         return f"<{len(self.found)} diagnostics: {', '.join(f.name for f in self.found)}>"
 
     def _repr_html_(self) -> str:
-        return html_view("What the heads and layers do", " ".join(self.sentences()), None, self.rows())
+        return html_view(
+            "What the heads and layers do", " ".join(self.sentences()), None, self.rows()
+        )
 
 
 def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
     """What changed between two models, or before and after a fine-tune: one record a number.
 
-    Each has the mean over all places on both sides; where both have the same places also the mean of |change|, and the
-    place that changed most with its two values. `settings` are thresholds in which the two differ, so that their numbers do
-    not mean the same.
+    Each has the mean over all places on both sides; where both have the same places also the mean
+    of |change|, and the place that changed most with its two values. `settings` are thresholds in
+    which the two differ, so that their numbers do not mean the same.
     """
     rows = []
     for name in left:
         if name not in right or not (left[name].applies and right[name].applies):
             continue
         for number, words in left[name].words.items():
-            one, other = left[name].values(number), right[name].values(number) if number in right[name].words else {}
+            one, other = (
+                left[name].values(number),
+                right[name].values(number) if number in right[name].words else {},
+            )
             if not one or not other:
                 continue
             row: dict[str, Any] = {
@@ -125,7 +135,12 @@ def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
             if one.keys() == other.keys():
                 moved = {place: abs(other[place] - value) for place, value in one.items()}
                 most = max(moved, key=lambda place: moved[place])
-                row |= {"change": _mean(moved), "most": place_label(most), "most_left": one[most], "most_right": other[most]}
+                row |= {
+                    "change": _mean(moved),
+                    "most": place_label(most),
+                    "most_left": one[most],
+                    "most_right": other[most],
+                }
             rows.append(row)
     return rows
 
@@ -140,7 +155,10 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
         size = max(abs(row["left"]), abs(row["right"]))
         if size > 0 and abs(row["right"] - row["left"]) > 0.1 * size:
             but = f", but with {row['settings']}" if row["settings"] else ""
-            parts.append(f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to {row['right']:.3g}{but}")
+            parts.append(
+                f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to"
+                f" {row['right']:.3g}{but}"
+            )
     if not rows:
         return ""
     told = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
@@ -148,9 +166,14 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
 
 
 def _other_settings(left: Finding, right: Finding) -> str | None:
-    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`; None where they do not."""
+    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`; None where they
+    do not.
+    """
     names = [name for name in left.settings if left.settings[name] != right.settings.get(name)]
-    return ", ".join(f"{name} {left.settings[name]} and {right.settings.get(name)}" for name in names) or None
+    return (
+        ", ".join(f"{name} {left.settings[name]} and {right.settings.get(name)}" for name in names)
+        or None
+    )
 
 
 def _mean(values: Mapping[Place, float]) -> float:

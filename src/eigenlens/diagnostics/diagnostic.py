@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class Seen:
     """One attention call of some inputs; the pattern is made once for all diagnostics.
 
-    What costs much is measured on the inputs `dear` alone: places in this batch, chosen by their place among all inputs, so
-    that it does not matter how these were cut into batches. None is all of them.
+    What costs much is measured on the inputs `dear` alone: places in this batch, chosen by their
+    place among all inputs, so that it does not matter how these were cut into batches. None is all
+    of them.
     """
 
     call: AttentionCall
@@ -63,7 +64,11 @@ class Seen:
         """The queries that are no padding, (B, T) bool."""
         B, _, T, _ = self.call.q.shape
         found = self.call.query_valid
-        return torch.ones(B, T, dtype=torch.bool, device=self.call.q.device) if found is None else found
+        return (
+            torch.ones(B, T, dtype=torch.bool, device=self.call.q.device)
+            if found is None
+            else found
+        )
 
     @cached_property
     def seen_by(self) -> Tensor:
@@ -72,13 +77,17 @@ class Seen:
 
     @cached_property
     def received(self) -> Tensor:
-        """What a key gets on average from the queries that see it, (B, H, S) float64; 0 of padding."""
+        """What a key gets on average from the queries that see it, (B, H, S) float64; 0 of
+        padding.
+        """
         return self.pattern.sum(2, dtype=torch.float64) / self.seen_by.clamp_min(1)
 
 
 @dataclass(eq=False)
 class SeenLayer:
-    """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention where it was seen."""
+    """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention
+    where it was seen.
+    """
 
     site: str
     inputs: Tensor
@@ -96,18 +105,29 @@ class SeenLayer:
 
     @classmethod
     def of(
-        cls, layer: Layer, chosen: slice, ids: Tensor | None, seen: Seen | None, vocabulary: int | None,
+        cls,
+        layer: Layer,
+        chosen: slice,
+        ids: Tensor | None,
+        seen: Seen | None,
+        vocabulary: int | None,
         dear: Sequence[int] | None = None,
-    ) -> SeenLayer:  # fmt: skip
+    ) -> SeenLayer:
         """The inputs `chosen` of a captured layer, in float32 at least."""
         X, Y = (wide(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
-        there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        there = (
+            torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        )
         return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, dear)
 
 
 def _places(dear: Sequence[int] | None, x: Tensor) -> Tensor:
-    return torch.arange(len(x), device=x.device) if dear is None else torch.tensor(dear, dtype=torch.long, device=x.device)
+    return (
+        torch.arange(len(x), device=x.device)
+        if dear is None
+        else torch.tensor(dear, dtype=torch.long, device=x.device)
+    )
 
 
 @dataclass(frozen=True)
@@ -118,21 +138,26 @@ class NoSettings:
 class Diagnostic(ABC):
     """A mergeable statistic of heads or layers.
 
-    A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a forward pass inside
-    `attached`, and gives a `Finding`. What it keeps are tensors of two kinds, by name: `sums`, which `merge` adds, and
-    `peaks`, of which it takes the larger. A name is `site/field`.
+    A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a
+    forward pass inside `attached`, and gives a `Finding`. What it keeps are tensors of two kinds,
+    by name: `sums`, which `merge` adds, and `peaks`, of which it takes the larger. A name is
+    `site/field`.
 
-    The usual diagnostic gives, from `measure`, one value for every input, number and head; the base keeps `n, Σm, Σm²` of
-    each (what is not finite is left out), and the result has the mean and its 95 % interval over inputs.
+    The usual diagnostic gives, from `measure`, one value for every input, number and head; the base
+    keeps `n, Σm, Σm²` of each (what is not finite is left out), and the result has the mean and its
+    95 % interval over inputs.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     sees: ClassVar[Literal["calls", "layers", "weights", "probe"]]
-    """What it is shown: calls or layers of the study's inputs, the calls of inputs of its own, or nothing but the weights."""
+    """What it is shown: calls or layers of the study's inputs, the calls of inputs of its own, or
+    nothing but the weights.
+    """
     level: ClassVar[Literal["head", "layer"]]
     numbers: ClassVar[Mapping[str, str]]
-    """Its numbers by name, in words; the first is the one that maps and curves show to begin with."""
+    """Its numbers by name, in words; the first is the one that maps and curves show to begin with.
+    """
     Settings: ClassVar[type] = NoSettings
 
     def __init__(self, **settings: Any) -> None:
@@ -147,7 +172,9 @@ class Diagnostic(ABC):
         self.peaks: dict[str, Tensor] = {}
 
     def begin(self, subject: Subject) -> str:
-        """Get ready for a model, and measure what its weights alone say; gives why the diagnostic does not apply, or ""."""
+        """Get ready for a model, and measure what its weights alone say; gives why the diagnostic
+        does not apply, or "".
+        """
         return ""
 
     @contextmanager
@@ -160,7 +187,9 @@ class Diagnostic(ABC):
         raise EigenlensError(f"the diagnostic {self.name} has no inputs of its own")
 
     def measure(self, seen: Any) -> Tensor | None:
-        """Values (B, numbers, H) of one call or layer (H = 1 of a layer); NaN where there is none, None to skip it."""
+        """Values (B, numbers, H) of one call or layer (H = 1 of a layer); NaN where there is none,
+        None to skip it.
+        """
         raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
 
     @torch.no_grad()
@@ -175,7 +204,10 @@ class Diagnostic(ABC):
         values = values.double()
         there = values.isfinite()
         values = torch.where(there, values, 0.0)
-        self.add(f"{site}/values", torch.stack([there.double(), values, values.square()], -1).sum(0))  # (numbers, H, 3)
+        # (numbers, H, 3)
+        self.add(
+            f"{site}/values", torch.stack([there.double(), values, values.square()], -1).sum(0)
+        )
 
     def add(self, name: str, x: Tensor) -> None:
         """Add to a sum."""
@@ -207,7 +239,10 @@ class Diagnostic(ABC):
             self.peak(name, x)
 
     def state(self) -> State:
-        return {**{f"sum|{name}": x for name, x in self.sums.items()}, **{f"peak|{name}": x for name, x in self.peaks.items()}}
+        return {
+            **{f"sum|{name}": x for name, x in self.sums.items()},
+            **{f"peak|{name}": x for name, x in self.peaks.items()},
+        }
 
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:
@@ -218,18 +253,33 @@ class Diagnostic(ABC):
         return made
 
     def result(self, note: str = "", tokens: Mapping[int, str] | None = None) -> Finding:
-        """What was found; `note` says why it does not apply, `tokens` are the texts of token ids where they are known."""
+        """What was found; `note` says why it does not apply, `tokens` are the texts of token ids
+        where they are known.
+        """
         numbers = () if note else tuple(self.found())
         finding = Finding(
-            self.name, self.title, self.level, dict(self.numbers), numbers, {}, note, asdict(self.settings),
-        )  # fmt: skip
+            self.name,
+            self.title,
+            self.level,
+            dict(self.numbers),
+            numbers,
+            {},
+            note,
+            asdict(self.settings),
+        )
         if note or not numbers:
             return finding
         return finding.told(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
-        """Every number of every place, in the order of the layers; by default the means of what `measure` gave."""
-        sites = sorted((Site.parse(name.rpartition("/")[0]), x) for name, x in self.sums.items() if name.endswith("/values"))
+        """Every number of every place, in the order of the layers; by default the means of what
+        `measure` gave.
+        """
+        sites = sorted(
+            (Site.parse(name.rpartition("/")[0]), x)
+            for name, x in self.sums.items()
+            if name.endswith("/values")
+        )
         for site, sums in sites:
             for name, heads in zip(self.numbers, sums.tolist()):
                 for head, (n, first, second) in enumerate(heads):
@@ -238,7 +288,9 @@ class Diagnostic(ABC):
                         where = (site.stack, site.layer, head if self.level == "head" else None)
                         yield Number(*where, name, mean, low, high, int(n))
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         """More than numbers of places, by title: which tokens, which channels."""
         return {}
 
@@ -252,7 +304,9 @@ class Diagnostic(ABC):
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """The picture: by default a map of layers × heads of the first number, or curves along the layers (altair)."""
+        """The picture: by default a map of layers × heads of the first number, or curves along the
+        layers (altair).
+        """
         from .pictures import head_map, layer_curves
 
         return head_map(finding) if cls.level == "head" else layer_curves(finding)

@@ -17,7 +17,11 @@ Place = tuple[str, int, int | None]
 def place_name(place: Place) -> str:
     """A place in words: `layer 3, head 5 of encoder`."""
     stack, layer, head = place
-    return f"layer {layer}" + ("" if head is None else f", head {head}") + ("" if stack == "self" else f" of {stack}")
+    return (
+        f"layer {layer}"
+        + ("" if head is None else f", head {head}")
+        + ("" if stack == "self" else f" of {stack}")
+    )
 
 
 def place_label(place: Place) -> str:
@@ -28,7 +32,9 @@ def place_label(place: Place) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """One number of one head or layer: the mean over inputs and its 95 % interval (None of a single input, or of weights)."""
+    """One number of one head or layer: the mean over inputs and its 95 % interval (None of a single
+    input, or of weights).
+    """
 
     stack: str
     layer: int
@@ -77,13 +83,17 @@ class Finding:
         """One number of all places."""
         if name not in self.words:
             raise unknown(f"number of {self.name}", name, self.words)
-        return {n.place: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
+        return {
+            n.place: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)
+        }
 
     def value(self, name: str, stack: str, layer: int, head: int | None = None) -> float:
         """One number of one place."""
         found = self.values(name)
         if (stack, layer, head) not in found:
-            raise unknown(f"{name} of {self.name}", place_label((stack, layer, head)), map(place_label, found))
+            raise unknown(
+                f"{name} of {self.name}", place_label((stack, layer, head)), map(place_label, found)
+            )
         return found[stack, layer, head]
 
     def by_place(self) -> dict[Place, dict[str, float | None]]:
@@ -97,17 +107,22 @@ class Finding:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a place: stack, layer, head, and every number with its interval: `rate`, `rate_low`, `rate_high`.
+        """One record a place: stack, layer, head, and every number with its interval: `rate`,
+        `rate_low`, `rate_high`.
 
         A number without an interval in any place, such as one of weights, has no such columns.
         """
         bounded = {n.name for n in self.numbers if n.low is not None}
         columns = [
-            key for name in self.words for key in ((name, f"{name}_low", f"{name}_high") if name in bounded else (name,))
+            key
+            for name in self.words
+            for key in ((name, f"{name}_low", f"{name}_high") if name in bounded else (name,))
         ]
         rows: dict[Place, dict[str, Any]] = {}
         for n in self.numbers:
-            start = {"stack": n.stack, "layer": n.layer} | ({} if n.head is None else {"head": n.head})
+            start = {"stack": n.stack, "layer": n.layer} | (
+                {} if n.head is None else {"head": n.head}
+            )
             row = rows.setdefault(n.place, {**start, **dict.fromkeys(columns)})
             row[n.name] = n.mean
             if n.name in bounded:
@@ -121,24 +136,34 @@ class Finding:
             sums.setdefault((n.stack, n.layer), {}).setdefault(n.name, []).append(n.mean)
         rows = []
         for (stack, layer), found in sums.items():
-            means = {name: sum(found[name]) / len(found[name]) if name in found else None for name in self.words}
+            means = {
+                name: sum(found[name]) / len(found[name]) if name in found else None
+                for name in self.words
+            }
             rows.append({"stack": stack, "layer": layer, **means})
         return rows
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
         return {
-            "name": self.name, "title": self.title, "sentence": self.sentence, "note": self.note, "words": dict(self.words),
-            "settings": dict(self.settings), "tables": {title: list(rows) for title, rows in self.tables.items()},
+            "name": self.name,
+            "title": self.title,
+            "sentence": self.sentence,
+            "note": self.note,
+            "words": dict(self.words),
+            "settings": dict(self.settings),
+            "tables": {title: list(rows) for title, rows in self.tables.items()},
             "numbers": [asdict(number) for number in self.numbers],
-        }  # fmt: skip
+        }
 
     def plot(self) -> Any:
         """The diagnostic's picture (an altair chart)."""
         from . import chart_of
 
         if not self.applies:
-            raise EigenlensError(f"there is nothing to draw of {self.name}: {self.note or 'nothing was measured'}")
+            raise EigenlensError(
+                f"there is nothing to draw of {self.name}: {self.note or 'nothing was measured'}"
+            )
         return chart_of(self)
 
     def __repr__(self) -> str:

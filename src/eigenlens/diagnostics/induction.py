@@ -26,11 +26,12 @@ SCORES = ("stripe", "prefix", "duplicate", "previous")
 class InductionSettings:
     """The probe, and for each score what a head must reach to be named.
 
-    The defaults are ten times what uniform causal attention scores on the default probe (0.0139, 0.0138, 0.0138 and 0.0423,
-    `uniform_scores(50, 2)`): far above chance, and far below a head that does nothing else. Where a model
-    reads less, the block shrinks and chance rises (`uniform_scores(8, 2)`: 0.088, 0.083 and 0.159): raise the thresholds there.
-    Not `repeated`, the tokens come only once: a control, in which the same places are looked at and there is nothing to
-    find.
+    The defaults are ten times what uniform causal attention scores on the default probe (0.0139,
+    0.0138, 0.0138 and 0.0423, `uniform_scores(50, 2)`): far above chance, and far below a head that
+    does nothing else. Where a model reads less, the block shrinks and chance rises
+    (`uniform_scores(8, 2)`: 0.088, 0.083 and 0.159): raise the thresholds there. Not `repeated`,
+    the tokens come only once: a control, in which the same places are looked at and there is
+    nothing to find.
     """
 
     block: int = 50
@@ -49,29 +50,34 @@ class InductionSettings:
         if not 0 <= self.seed < 2**63:
             raise EigenlensError(f"a seed is a whole number from 0 to 2⁶³ − 1, not {self.seed}")
         if self.repeats < 2 or self.inputs < 1:
-            raise EigenlensError(f"{self.inputs} inputs of a block {self.repeats} times: at least 1 input, 2 times")
+            raise EigenlensError(
+                f"{self.inputs} inputs of a block {self.repeats} times: at least 1 input, 2 times"
+            )
         for name in SCORES:
             if not 0 < getattr(self, name) <= 1:
                 raise EigenlensError(
-                    f"the {name} score is a share of attention: its threshold is in (0, 1], not {getattr(self, name)}"
+                    f"the {name} score is a share of attention: its threshold is in (0, 1], not"
+                    f" {getattr(self, name)}"
                 )
 
 
 class Induction(Diagnostic):
     """Random tokens x₀ … x_{n−1}, again and again: what do the repeats look at?
 
-    With A the pattern over these tokens, i the places of the repeats (all but the first block), and j the places before i:
+    With A the pattern over these tokens, i the places of the repeats (all but the first block), and
+    j the places before i:
 
         stripe     mean A[i, i−n+1] over i = n−1 … : the diagonal n − 1 places back, all of it
         prefix     mean Σ A[i, j+1] over x_j = x_i: behind any earlier occurrence of the token
         duplicate  mean Σ A[i, j] over x_j = x_i: earlier occurrences themselves
         previous   mean A[i, i−1], over all places but the first
 
-    The stripe is what TransformerLens averages, `A.diagonal(offset=1 − n)`. Its first entry, A[n−1, 0], is of the last token
-    of the first block, which never came before: it says how far back a head looks, not what it looks for. Of two blocks of
-    tokens that all differ, (n + 1) stripe = n prefix + A[n−1, 0]; heads are named by the prefix. A head that always looks
-    n − 1 places back has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways only what
-    lies before counts too.
+    The stripe is what TransformerLens averages, `A.diagonal(offset=1 − n)`. Its first entry, A[n−1,
+    0], is of the last token of the first block, which never came before: it says how far back a
+    head looks, not what it looks for. Of two blocks of tokens that all differ, (n + 1) stripe = n
+    prefix + A[n−1, 0]; heads are named by the prefix. A head that always looks n − 1 places back
+    has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways
+    only what lies before counts too.
     """
 
     name = "induction"
@@ -79,7 +85,10 @@ class Induction(Diagnostic):
     sees = "probe"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
-        "stripe": "attention one place less than a block back, all of that diagonal, as TransformerLens counts it",
+        "stripe": (
+            "attention one place less than a block back, all of that diagonal, as TransformerLens"
+            " counts it"
+        ),
         "prefix": "attention to what followed earlier occurrences of the token",
         "duplicate": "attention to earlier occurrences of the token",
         "previous": "attention to the token before",
@@ -106,23 +115,30 @@ class Induction(Diagnostic):
         layout = self._layout(model)
         if isinstance(layout, str):
             return ()
-        batch = probe_batch(layout, self.settings.inputs, self.settings.seed, self.settings.repeated)
+        batch = probe_batch(
+            layout, self.settings.inputs, self.settings.seed, self.settings.repeated
+        )
         return ({name: ids.to(model.device) for name, ids in batch.items()},)
 
     def measure(self, seen: Seen) -> Tensor | None:
         """(B, 4, H) of self-attention over the probe's tokens."""
         if self.layout is None:
-            raise EigenlensError("the diagnostic induction is told its model by `begin` before it measures")
+            raise EigenlensError(
+                "the diagnostic induction is told its model by `begin` before it measures"
+            )
         T = seen.call.q.shape[2]
         if seen.call.kind != "self" or seen.ids is None or seen.call.k.shape[2] != T:
             return None
         n, tokens = self.layout.block, self.layout.block * self.layout.repeats
         special = torch.tensor(sorted(self.layout.special), device=seen.ids.device)
-        first = int(torch.isin(seen.ids[0], special).long().cumprod(0).sum())  # the special tokens that come before
+        # the special tokens that come before
+        first = int(torch.isin(seen.ids[0], special).long().cumprod(0).sum())
         if first + tokens > T:
             return None
         body = slice(first, first + tokens)
-        return scores(seen.pattern[:, :, body, body], seen.ids[:, body] if self.settings.repeated else None, n)
+        return scores(
+            seen.pattern[:, :, body, body], seen.ids[:, body] if self.settings.repeated else None, n
+        )
 
     def sentence(self, finding: Finding) -> str:
         prefix, previous = finding.values("prefix"), finding.values("previous")
@@ -131,10 +147,19 @@ class Induction(Diagnostic):
         heads = numbered(len(prefix), "head")
         if found:
             told = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
-            told += f"looking at what followed when the current token came before ({_listed(found, prefix)})"
+            told += (
+                "looking at what followed when the current token came before"
+                f" ({_listed(found, prefix)})"
+            )
         else:
-            told = f"None of {heads} does induction: what followed earlier occurrences of a token gets at most "
-            told += f"{prefix[best]:.3f} of the attention ({place_label(best)}), where {self.settings.prefix:g} would count"
+            told = (
+                f"None of {heads} does induction: what followed earlier occurrences of a token gets"
+                " at most "
+            )
+            told += (
+                f"{prefix[best]:.3f} of the attention ({place_label(best)}), where"
+                f" {self.settings.prefix:g} would count"
+            )
         if not self.settings.repeated:
             told = f"Tokens that come only once, a control: {told[0].lower()}{told[1:]}"
         if not others:
@@ -145,47 +170,67 @@ class Induction(Diagnostic):
     def above(self, finding: Finding, name: str) -> list[Place]:
         """The heads that reach the threshold of a score, the largest first."""
         values, least = finding.values(name), getattr(self.settings, name)
-        return sorted((place for place in values if values[place] >= least), key=lambda place: -values[place])
+        return sorted(
+            (place for place in values if values[place] >= least), key=lambda place: -values[place]
+        )
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         """The heads above a threshold, with what they are above."""
         kinds = {name: set(self.above(finding, name)) for name in SCORES}
-        named = [place for place in finding.values("stripe") if any(place in found for found in kinds.values())]
+        named = [
+            place
+            for place in finding.values("stripe")
+            if any(place in found for found in kinds.values())
+        ]
         rows = {(row["stack"], row["layer"], row["head"]): row for row in finding.rows()}
-        above = {place: ", ".join(name for name in SCORES if place in kinds[name]) for place in named}
+        above = {
+            place: ", ".join(name for name in SCORES if place in kinds[name]) for place in named
+        }
         columns = ("stack", "layer", "head", *finding.words)
         return {
             "Heads above a threshold": [
-                {**{key: rows[place][key] for key in columns}, "above": above[place]} for place in named
+                {**{key: rows[place][key] for key in columns}, "above": above[place]}
+                for place in named
             ]
         }
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """Two maps beside each other: induction, and attention to the token before, of which it is made."""
+        """Two maps beside each other: induction, and attention to the token before, of which it is
+        made.
+        """
         import altair as alt
 
         from .pictures import head_map
 
         maps = [head_map(finding, name) for name in ("stripe", "previous")]
-        maps = [made.properties(title=name) for made, name in zip(maps, ("stripe (induction)", "previous token"))]
+        maps = [
+            made.properties(title=name)
+            for made, name in zip(maps, ("stripe (induction)", "previous token"))
+        ]
         return alt.hconcat(*maps, title=finding.title)
 
 
 def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
-    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T) over blocks of n tokens with `ids` (B, T): (B, 4, H).
+    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T) over blocks of n tokens with
+    `ids` (B, T): (B, 4, H).
 
     Without ids the same place of an earlier block stands for an earlier occurrence.
     """
     T = A.shape[2]
     if ids is None:
         ids = (torch.arange(T, device=A.device) % n)[None]
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)  # (B or 1, T, T): the token at j came again at i
+    # (B or 1, T, T): the token at j came again at i
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
     behind = torch.zeros_like(same)
     behind[:, :, 1:] = same[:, :, :-1]  # j + 1 ≤ i: never a later token
-    stripe, previous = A.diagonal(1 - n, 2, 3), A.diagonal(-1, 2, 3)  # the stripe begins at i = n − 1
+    # the stripe begins at i = n − 1
+    stripe, previous = A.diagonal(1 - n, 2, 3), A.diagonal(-1, 2, 3)
     masses = [
-        torch.einsum("bhts,bts->bht", A[:, :, n:], mask[:, n:].expand(len(A), -1, -1).to(A.dtype)) for mask in (behind, same)
+        torch.einsum("bhts,bts->bht", A[:, :, n:], mask[:, n:].expand(len(A), -1, -1).to(A.dtype))
+        for mask in (behind, same)
     ]
     return torch.stack([x.mean(-1, dtype=torch.float64) for x in (stripe, *masses, previous)], 1)
 

@@ -1,4 +1,6 @@
-"""Inputs that show induction: a block of random tokens that comes again, and what uniform attention would score on it."""
+"""Inputs that show induction: a block of random tokens that comes again, and what uniform attention
+would score on it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ from ..sources.windows import special_tokens
 TEXT = ("encoder", "decoder", "encoder-decoder")
 """Kinds of models that read tokens."""
 LEAST = 8
-"""Tokens of the shortest block: on a shorter one uniform attention scores so much that thresholds say nothing."""
+"""Tokens of the shortest block: on a shorter one uniform attention scores so much that thresholds
+say nothing.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A block of `block` tokens, `repeats` times, between the special tokens `before` and `after`."""
+    """A block of `block` tokens, `repeats` times, between the special tokens `before` and
+    `after`.
+    """
 
     block: int
     repeats: int
@@ -32,7 +38,8 @@ class Layout:
 
 
 def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
-    """How the probe fits a model: the block shrinks to what the model can read, and to tokens that differ.
+    """How the probe fits a model: the block shrinks to what the model can read, and to tokens that
+    differ.
 
     A string says why there is none.
     """
@@ -48,20 +55,44 @@ def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
     if model.tokenizer is not None:
         vocabulary = min(vocabulary, len(model.tokenizer))
         special |= set(model.tokenizer.all_special_ids)
-        unused |= set(getattr(model.tokenizer, "added_tokens_decoder", {}))  # roles, masks, sentinels
+        # roles, masks, sentinels
+        unused |= set(getattr(model.tokenizer, "added_tokens_decoder", {}))
         # rows that nobody trained
-        unused |= {i for text, i in model.tokenizer.get_vocab().items() if text.startswith(("[unused", "<unused"))}
-    start = getattr(model.config, "decoder_start_token_id", 0) or 0 if model.kind == "encoder-decoder" else None
+        unused |= {
+            i
+            for text, i in model.tokenizer.get_vocab().items()
+            if text.startswith(("[unused", "<unused"))
+        }
+    start = (
+        getattr(model.config, "decoder_start_token_id", 0) or 0
+        if model.kind == "encoder-decoder"
+        else None
+    )
     if start is not None:
         special.add(start)
     around = max(len(before) + len(after), 1 if start is not None else 0)
     room = block if model.max_length is None else min(block, (model.max_length - around) // repeats)
     if room < LEAST:
-        return f"the model reads {model.max_length} tokens: no room for {LEAST} tokens {repeats} times"
-    ordinary = torch.tensor([i for i in range(vocabulary) if i not in special and i not in unused], dtype=torch.long)
+        return (
+            f"the model reads {model.max_length} tokens: no room for {LEAST} tokens {repeats} times"
+        )
+    ordinary = torch.tensor(
+        [i for i in range(vocabulary) if i not in special and i not in unused], dtype=torch.long
+    )
     if len(ordinary) < LEAST:
-        return f"of the {vocabulary} token ids {len(ordinary)} are ordinary ones, too few for a block of {LEAST} that differ"
-    return Layout(min(room, len(ordinary)), repeats, tuple(before), tuple(after), start, frozenset(special), ordinary)
+        return (
+            f"of the {vocabulary} token ids {len(ordinary)} are ordinary ones, too few for a block"
+            f" of {LEAST} that differ"
+        )
+    return Layout(
+        min(room, len(ordinary)),
+        repeats,
+        tuple(before),
+        tuple(after),
+        start,
+        frozenset(special),
+        ordinary,
+    )
 
 
 def _config_ids(config: Any) -> list[int | None]:
@@ -73,9 +104,11 @@ def _config_ids(config: Any) -> list[int | None]:
 
 
 def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -> dict[str, Tensor]:
-    """The inputs: ids (inputs, before + repeats · block + after), of an encoder-decoder the same behind the start token too.
+    """The inputs: ids (inputs, before + repeats · block + after), of an encoder-decoder the same
+    behind the start token too.
 
-    The tokens of a block differ from each other where there are enough ids. Not `repeated`, as many tokens come only once.
+    The tokens of a block differ from each other where there are enough ids. Not `repeated`, as many
+    tokens come only once.
     """
     draw = torch.Generator().manual_seed(seed)
     n = layout.block if repeated else layout.block * layout.repeats
@@ -84,7 +117,8 @@ def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -
         chosen = torch.stack([torch.randperm(V, generator=draw)[:n] for _ in range(inputs)])
     else:
         chosen = torch.randint(V, (inputs, n), generator=draw)
-    body = layout.ordinary[chosen].repeat(1, layout.repeats if repeated else 1)  # (inputs, repeats · block)
+    # (inputs, repeats · block)
+    body = layout.ordinary[chosen].repeat(1, layout.repeats if repeated else 1)
 
     def around(before: Sequence[int], after: Sequence[int]) -> Tensor:
         ends = (torch.tensor(ids, dtype=torch.long).expand(inputs, -1) for ids in (before, after))
@@ -101,8 +135,8 @@ def uniform_scores(block: int, repeats: int, before: int = 0) -> dict[str, float
     """What a head scores that attends alike to all tokens up to its own: exact, by place.
 
     The place t of the tokens (from 0) sees `before + t + 1` keys. Of block 50 twice: stripe
-    `Σ_{t=49}^{99} 1/(t+1) / 51 = 0.01388`, prefix and duplicate `Σ_{t=50}^{99} 1/(t+1) / 50 = 0.01376`, previous
-    `Σ_{t=1}^{99} 1/(t+1) / 99 = 0.04230`.
+    `Σ_{t=49}^{99} 1/(t+1) / 51 = 0.01388`, prefix and duplicate `Σ_{t=50}^{99} 1/(t+1) / 50 =
+    0.01376`, previous `Σ_{t=1}^{99} 1/(t+1) / 99 = 0.04230`.
     """
     along, later = range(block - 1, repeats * block), range(block, repeats * block)
     sees = {t: before + t + 1 for t in range(repeats * block)}

@@ -16,7 +16,9 @@ from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, place_name
 
 BINS = (-30.0, 2.0, 128)
-"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies outside is in the first and the last."""
+"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies outside is in the first
+and the last.
+"""
 NORMALISED = ("softmax", "doubly normalised")
 ROUNDING = 1e-6
 """Of a threshold: a weight that is below it by less is rounding."""
@@ -32,18 +34,23 @@ class KeySettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.tau < 1:
-            raise EigenlensError(f"a key is explained away below a weight between 0 and 1, not tau = {self.tau}")
+            raise EigenlensError(
+                f"a key is explained away below a weight between 0 and 1, not tau = {self.tau}"
+            )
 
 
 class Keys(Diagnostic):
-    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`: the weight of key j among S, 1 on average where there is no mask.
+    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`: the weight of key j among S, 1 on average where
+    there is no mask.
 
-    Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are seen by more queries than
-    late ones: hence S times the mean. Normalised over queries before keys, every column sums to at least 1/S, which is a
-    weight of 1/T; that pattern is made of the same scores where no mask is causal, of the dear inputs of a call only.
+    Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are
+    seen by more queries than late ones: hence S times the mean. Normalised over queries before
+    keys, every column sums to at least 1/S, which is a weight of 1/T; that pattern is made of the
+    same scores where no mask is causal, of the dear inputs of a call only.
 
-    Kept besides: the least weight over all inputs, for each stack a histogram of log₁₀ w, (2, bins), and the share below tau
-    under softmax of those inputs that are normalised twice, (H, 2), so that the two can be compared.
+    Kept besides: the least weight over all inputs, for each stack a histogram of log₁₀ w, (2,
+    bins), and the share below tau under softmax of those inputs that are normalised twice, (H, 2),
+    so that the two can be compared.
     """
 
     name = "keys"
@@ -68,7 +75,10 @@ class Keys(Diagnostic):
         values = weights.new_full((len(weights), 6, weights.shape[1]), torch.nan)
         queries = seen.allowed.any(3).sum(2)  # (B or 1, H or 1)
         values[:, :3] = self._shares(weights, real, queries)
-        least = torch.stack([_least(weights, real).amin(0), weights.new_full(weights.shape[1:2], torch.inf)])  # (2, H)
+        # (2, H)
+        least = torch.stack(
+            [_least(weights, real).amin(0), weights.new_full(weights.shape[1:2], torch.inf)]
+        )
         spread = torch.stack([histogram(weights[real]), weights.new_zeros(BINS[2])])
         dear = seen.dear_inputs
         allowed = seen.allowed if len(seen.allowed) == 1 else seen.allowed[dear]
@@ -79,30 +89,60 @@ class Keys(Diagnostic):
             least[1], spread[1] = _least(weights, real).amin(0), histogram(weights[real])
             beside = values[dear, 0]  # (b, H)
             there = ~beside.isnan()
-            self.add(f"{seen.site}/beside", torch.stack([there.sum(0), beside.nan_to_num().sum(0)], 1))
+            self.add(
+                f"{seen.site}/beside", torch.stack([there.sum(0), beside.nan_to_num().sum(0)], 1)
+            )
         self.count(seen.site, values)
         self.peak(f"{seen.site}/least", -least)
         self.add(f"{seen.call.site.stack}/histogram", spread)
 
     def _shares(self, weights: Tensor, real: Tensor, queries: Tensor) -> Tensor:
-        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H); NaN of an input of fewer than 2 keys."""
+        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H); NaN of an input
+        of fewer than 2 keys.
+        """
         S = real.sum(2)  # (B, H)
-        shares = [below(weights, real, t) for t in (self.settings.tau, 1 / queries.clamp_min(1)[..., None])]
-        found = torch.stack([*(x.sum(2, dtype=torch.float64) / S.clamp_min(1) for x in shares), _least(weights, real)], 1)
+        shares = [
+            below(weights, real, t)
+            for t in (self.settings.tau, 1 / queries.clamp_min(1)[..., None])
+        ]
+        found = torch.stack(
+            [
+                *(x.sum(2, dtype=torch.float64) / S.clamp_min(1) for x in shares),
+                _least(weights, real),
+            ],
+            1,
+        )
         return found.masked_fill((S < 2)[:, None], torch.nan)
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         rows = []
         for stack in finding.stacks:
-            least = torch.stack([-x for name, x in self.peaks.items() if _stack(name, "/least") == stack]).amin((0, 2))
+            least = torch.stack(
+                [-x for name, x in self.peaks.items() if _stack(name, "/least") == stack]
+            ).amin((0, 2))
             for at, normalised in enumerate(NORMALISED):
-                some = [finding.values(name, stack) for name in list(self.numbers)[3 * at : 3 * at + 2]]
+                some = [
+                    finding.values(name, stack) for name in list(self.numbers)[3 * at : 3 * at + 2]
+                ]
                 if some[0]:
                     below, uniform = (sum(values.values()) / len(values) for values in some)
                     name = list(self.numbers)[3 * at]
-                    inputs = max(n.number for n in finding.numbers if n.name == name and n.stack == stack)
-                    rows.append({"stack": stack, "normalised": normalised, "heads": len(some[0]), "inputs": inputs,
-                                 "below tau": below, "below 1/T": uniform, "least weight": float(least[at])})  # fmt: skip
+                    inputs = max(
+                        n.number for n in finding.numbers if n.name == name and n.stack == stack
+                    )
+                    rows.append(
+                        {
+                            "stack": stack,
+                            "normalised": normalised,
+                            "heads": len(some[0]),
+                            "inputs": inputs,
+                            "below tau": below,
+                            "below 1/T": uniform,
+                            "least weight": float(least[at]),
+                        }
+                    )
         return {"Keys explained away, over heads and inputs": rows}
 
     def sentence(self, finding: Finding) -> str:
@@ -110,13 +150,17 @@ class Keys(Diagnostic):
         mean, most = sum(below.values()) / len(below), max(below, key=lambda place: below[place])
         less = f"less than {self.settings.tau:g} of an even share of attention"
         if not below[most] > 0:
-            return f"No key gets {less}" + (f" in any of {len(below)} heads." if len(below) > 1 else " in the only head.")
+            return f"No key gets {less}" + (
+                f" in any of {len(below)} heads." if len(below) > 1 else " in the only head."
+            )
         beside = self._beside(finding)
         if len(below) == 1:
-            return f"In the only head, {place_name(most)}, {mean:.1%} of the keys get {less}{beside}."
+            return (
+                f"In the only head, {place_name(most)}, {mean:.1%} of the keys get {less}{beside}."
+            )
         return (
-            f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in {place_name(most)}, with "
-            f"{below[most]:.0%}."
+            f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in"
+            f" {place_name(most)}, with {below[most]:.0%}."
         )
 
     def _beside(self, finding: Finding) -> str:
@@ -124,30 +168,39 @@ class Keys(Diagnostic):
         balanced = finding.values("balanced_below")
         if not balanced:
             return ""
-        sums = [self.sums[f"{Site(stack, layer)}/beside"][head] for stack, layer, head in balanced]  # (2,) each
+        # (2,) each
+        sums = [self.sums[f"{Site(stack, layer)}/beside"][head] for stack, layer, head in balanced]
         same = [float(shares / inputs) for inputs, shares in sums]
         heads = (
-            "" if len(balanced) == len(finding.values("below")) else f" in the {len(balanced)} heads where no mask is causal"
+            ""
+            if len(balanced) == len(finding.values("below"))
+            else f" in the {len(balanced)} heads where no mask is causal"
         )
         return (
-            f"; normalised over queries first it would be {sum(balanced.values()) / len(balanced):.1%} and not "
-            f"{sum(same) / len(same):.1%}{heads}, on the inputs where both were measured"
+            "; normalised over queries first it would be"
+            f" {sum(balanced.values()) / len(balanced):.1%} and not"
+            f" {sum(same) / len(same):.1%}{heads}, on the inputs where both were measured"
         )
 
 
 def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
-    """Weights (B, H, S) from what keys get on average (B, H, S), and by how many queries they are seen; 0 of padding."""
+    """Weights (B, H, S) from what keys get on average (B, H, S), and by how many queries they are
+    seen; 0 of padding.
+    """
     return received * (seen_by > 0).sum(2, keepdim=True)
 
 
 def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding; a few heads at a time."""
+    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding; a few heads
+    at a time.
+    """
     B, H, T, _ = call.q.shape
     S = call.k.shape[2]
     size = max(1, PAIRS // (B * T * S))
     seen_by = call.valid().sum(2).expand(B, H, S)
     parts = [
-        balanced(call.of_heads(range(h, min(h + size, H))).scores()).sum(2, dtype=torch.float64) for h in range(0, H, size)
+        balanced(call.of_heads(range(h, min(h + size, H))).scores()).sum(2, dtype=torch.float64)
+        for h in range(0, H, size)
     ]
     return key_weights(torch.cat(parts, 1) / seen_by.clamp_min(1), seen_by), seen_by > 0
 
@@ -166,9 +219,12 @@ def histogram(weights: Tensor) -> Tensor:
 def _rectangular(allowed: Tensor) -> Tensor:
     """Of which inputs every query that is no padding sees every key that is none, (B or 1,) bool.
 
-    The call's own `mask_shape` says it of all inputs at once, so that it would matter which of them stand in a batch.
+    The call's own `mask_shape` says it of all inputs at once, so that it would matter which of them
+    stand in a batch.
     """
-    return (allowed == (allowed.any(3, keepdim=True) & allowed.any(2, keepdim=True))).flatten(1).all(1)
+    return (
+        (allowed == (allowed.any(3, keepdim=True) & allowed.any(2, keepdim=True))).flatten(1).all(1)
+    )
 
 
 def _least(weights: Tensor, real: Tensor) -> Tensor:

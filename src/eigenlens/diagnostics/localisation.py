@@ -2,11 +2,13 @@
 
     distance = Σ_ij A_ij d_ij / Σ_ij A_ij,   ρ = P(A_ij > 1/n_i) near and far,   d_ij = |i − j|
 
-n_i is the number of keys that query i sees: 1/n_i is what uniform attention gives each. Tokens of a text are as far apart as
-their places, patches of a picture as in their grid, rounded to whole patches.
+n_i is the number of keys that query i sees: 1/n_i is what uniform attention gives each. Tokens of a
+text are as far apart as their places, patches of a picture as in their grid, rounded to whole
+patches.
 
-The paper's profile ρ_t = P(A_{T,t} > 1/T), of the last query and over all distances, is not given: ρ stands here for two
-classes of distance, over all queries; what is kept over all distances is the attention itself.
+The paper's profile ρ_t = P(A_{T,t} > 1/T), of the last query and over all distances, is not given:
+ρ stands here for two classes of distance, over all queries; what is kept over all distances is the
+attention itself.
 """
 
 from __future__ import annotations
@@ -41,12 +43,16 @@ class NearSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.near < FARTHEST:
-            raise EigenlensError(f"near is a distance of at least 0 and below {FARTHEST}, not {self.near}")
+            raise EigenlensError(
+                f"near is a distance of at least 0 and below {FARTHEST}, not {self.near}"
+            )
 
 
 @dataclass(frozen=True)
 class Grid:
-    """`rows` × `columns` tokens with a place, behind `before` tokens that have none; a text is one row."""
+    """`rows` × `columns` tokens with a place, behind `before` tokens that have none; a text is one
+    row.
+    """
 
     rows: int
     columns: int
@@ -56,25 +62,35 @@ class Grid:
         """The pairs up to a rounded distance, as places in n · n, n = rows · columns."""
         place = torch.arange(self.rows * self.columns)
         row, column = place // self.columns, place % self.columns
-        distance = torch.hypot((row[:, None] - row).double(), (column[:, None] - column).double()).round()
+        distance = torch.hypot(
+            (row[:, None] - row).double(), (column[:, None] - column).double()
+        ).round()
         return (distance <= limit).flatten().nonzero()[:, 0]
 
     def by_distance(self, A: Tensor) -> Tensor:
-        """Sums of A (…, n, n) by rounded distance, (…, bins) float64: first by gap in columns, then by gap in rows."""
-        A = A.unflatten(-1, (self.rows, self.columns)).unflatten(-3, (self.rows, self.columns))  # (…, r, c, r′, c′)
+        """Sums of A (…, n, n) by rounded distance, (…, bins) float64: first by gap in columns, then
+        by gap in rows.
+        """
+        # (…, r, c, r′, c′)
+        A = A.unflatten(-1, (self.rows, self.columns)).unflatten(-3, (self.rows, self.columns))
         across = _by_gap(A.transpose(-3, -2))  # (…, r, r′, gaps)
         both = _by_gap(across.movedim(-1, -3)).double()  # (…, gaps in columns, gaps in rows)
-        row, column = torch.arange(self.rows, device=A.device), torch.arange(self.columns, device=A.device)
+        row, column = (
+            torch.arange(self.rows, device=A.device),
+            torch.arange(self.columns, device=A.device),
+        )
         bins = torch.hypot(column[:, None].double(), row.double()).round().long()
         number = round(math.hypot(self.rows - 1, self.columns - 1)) + 1
-        return both.new_zeros(*both.shape[:-2], number).index_add_(-1, bins.flatten(), both.flatten(-2))
+        return both.new_zeros(*both.shape[:-2], number).index_add_(
+            -1, bins.flatten(), both.flatten(-2)
+        )
 
 
 def _by_gap(A: Tensor) -> Tensor:
     """Sums of (…, n, n) by |j − i|, (…, n).
 
-    Memory of rows of length n, read in rows of n + 1, has the diagonal j − i = k ≥ 0 in column k and j − i = −k < 0 in column
-    n + 1 − k. The upper triangle alone tells the two apart.
+    Memory of rows of length n, read in rows of n + 1, has the diagonal j − i = k ≥ 0 in column k
+    and j − i = −k < 0 in column n + 1 − k. The upper triangle alone tells the two apart.
     """
     n = A.shape[-1]
     upper, whole = (_in_rows_of(n + 1, x.flatten(-2)) for x in (A.triu(), A))  # (…, n + 1)
@@ -83,7 +99,9 @@ def _by_gap(A: Tensor) -> Tensor:
 
 
 def _in_rows_of(width: int, flat: Tensor) -> Tensor:
-    """The column sums, (…, width), of memory (…, (width − 1)²): as many rows as are whole, and one number that is left."""
+    """The column sums, (…, width), of memory (…, (width − 1)²): as many rows as are whole, and one
+    number that is left.
+    """
     sums = flat[..., :-1].unflatten(-1, (width - 2, width)).sum(-2)
     sums[..., 0] += flat[..., -1]
     return sums
@@ -95,13 +113,16 @@ def _near_pairs(grid: Grid, near: int) -> Tensor:
 
 
 class Localisation(Diagnostic):
-    """Mean attended distance, entropy of the mean profile over distances, and how often near and far pairs get more than 1/n.
+    """Mean attended distance, entropy of the mean profile over distances, and how often near and
+    far pairs get more than 1/n.
 
-    Distance and entropy are set beside those of uniform attention under the same mask. Self-attention only. Padding does
-    not count, on either side. In pictures the tokens before the patches have no place: pairs with them are left out.
+    Distance and entropy are set beside those of uniform attention under the same mask.
+    Self-attention only. Padding does not count, on either side. In pictures the tokens before the
+    patches have no place: pairs with them are left out.
 
-    Kept besides the numbers: for each head the attention by distance, and the uniform one, (2, H, bins).
-    Cost: a few passes over the patterns, more for patches, whose pairs are first put in order of rows.
+    Kept besides the numbers: for each head the attention by distance, and the uniform one, (2, H,
+    bins). Cost: a few passes over the patterns, more for patches, whose pairs are first put in
+    order of rows.
     """
 
     name = "localisation"
@@ -123,11 +144,17 @@ class Localisation(Diagnostic):
 
     def begin(self, subject: Subject) -> str:
         self._vision = subject.model.kind == "vision"
-        return "" if any(site["kind"] == "self" for site in subject.sites.values()) else "the model has no self-attention"
+        return (
+            ""
+            if any(site["kind"] == "self" for site in subject.sites.values())
+            else "the model has no self-attention"
+        )
 
     @contextmanager
     def attached(self, subject: Subject) -> Iterator[None]:
-        """Pictures may be of any size: their grid of patches is read from what the model is given."""
+        """Pictures may be of any size: their grid of patches is read from what the model is
+        given.
+        """
         config = subject.model.config
         side = getattr(getattr(config, "vision_config", config), "patch_size", None)
         if not isinstance(side, int):
@@ -135,8 +162,13 @@ class Localisation(Diagnostic):
             return
 
         def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4), None)
-            self._patches = (0, 0) if given is None else (given.shape[2] // side, given.shape[3] // side)
+            given = next(
+                (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4),
+                None,
+            )
+            self._patches = (
+                (0, 0) if given is None else (given.shape[2] // side, given.shape[3] // side)
+            )
 
         hook = subject.module.register_forward_pre_hook(look, with_kwargs=True)
         try:
@@ -147,10 +179,13 @@ class Localisation(Diagnostic):
 
     def _grid(self, stack: str, tokens: int) -> Grid | None:
         """Of a call of so many tokens; None where they are not the patches of the whole picture."""
-        if not self._vision and "vision" not in stack:  # CLIP has a stack for texts and one for pictures
+        # CLIP has a stack for texts and one for pictures
+        if not self._vision and "vision" not in stack:
             return Grid(1, tokens)
         rows, columns = self._patches if any(self._patches) else (math.isqrt(tokens),) * 2
-        return Grid(rows, columns, tokens - rows * columns) if 0 < rows * columns <= tokens else None
+        return (
+            Grid(rows, columns, tokens - rows * columns) if 0 < rows * columns <= tokens else None
+        )
 
     def measure(self, seen: Seen) -> Tensor | None:
         found = self._look(seen)
@@ -164,14 +199,17 @@ class Localisation(Diagnostic):
             self.add(f"{seen.site}/profile", found[1])
 
     def _look(self, seen: Seen) -> tuple[Tensor, Tensor] | None:
-        """Values (B, numbers, H), entropy not among them, and the profiles (2, H, bins) summed over inputs."""
+        """Values (B, numbers, H), entropy not among them, and the profiles (2, H, bins) summed over
+        inputs.
+        """
         _, H, T, S = seen.pattern.shape
         grid = self._grid(seen.call.site.stack, T) if seen.call.kind == "self" and T == S else None
         if grid is None:
             return None
         A = seen.pattern[..., grid.before :, grid.before :]  # (B, H, n, n)
         allowed = seen.allowed[..., grid.before :, :]
-        level = 1 / allowed.sum(3, keepdim=True).to(A.dtype)  # (b, h, n, 1): 1/n_i, infinite of padding
+        # (b, h, n, 1): 1/n_i, infinite of padding
+        level = 1 / allowed.sum(3, keepdim=True).to(A.dtype)
         allowed = allowed[..., grid.before :]
         uniform = grid.by_distance(allowed * level.nan_to_num(posinf=0.0))  # (b, h, bins)
         pairs = self._near_and_all(grid, allowed.to(A.dtype))  # (b, h, 2)
@@ -183,13 +221,15 @@ class Localisation(Diagnostic):
             aboves.append(self._near_and_all(grid, over.to(A.dtype)))
         weight, above = torch.cat(weights), torch.cat(aboves)  # (B, H, bins), (B, H, 2)
         at = torch.arange(weight.shape[-1], dtype=weight.dtype, device=weight.device)
-        expected = (uniform @ at / uniform.sum(-1)).expand(weight.shape[:2])  # nan of an input without tokens
+        # nan of an input without tokens
+        expected = (uniform @ at / uniform.sum(-1)).expand(weight.shape[:2])
         distance = weight @ at / weight.sum(-1)
         near = above[..., 0] / pairs[..., 0]  # nan where there are no such pairs
         far = (above[..., 1] - above[..., 0]) / (pairs[..., 1] - pairs[..., 0])
         none = torch.full_like(distance, torch.nan)
         values = torch.stack([distance / expected, distance, none, near.double(), far.double()], 1)
-        values = values.masked_fill(~(expected > 0)[:, None], torch.nan)  # one token has no other to look at
+        # one token has no other to look at
+        values = values.masked_fill(~(expected > 0)[:, None], torch.nan)
         choice = (expected > 0)[..., None]  # such inputs are not in the profiles either
         profile = torch.stack([(x * choice).sum(0) for x in (weight, uniform.expand_as(weight))])
         return values, profile.expand(2, H, -1)
@@ -197,10 +237,18 @@ class Localisation(Diagnostic):
     def _near_and_all(self, grid: Grid, chosen: Tensor) -> Tensor:
         """How many of the near pairs, and of all, are chosen, (…, n, n) → (…, 2)."""
         flat = chosen.flatten(-2)
-        return torch.stack([flat[..., _near_pairs(grid, self.settings.near).to(flat.device)].sum(-1), flat.sum(-1)], -1)
+        return torch.stack(
+            [
+                flat[..., _near_pairs(grid, self.settings.near).to(flat.device)].sum(-1),
+                flat.sum(-1),
+            ],
+            -1,
+        )
 
     def add(self, name: str, x: Tensor) -> None:
-        """Profiles of inputs of other lengths have other numbers of distances: the shorter ends in zeros."""
+        """Profiles of inputs of other lengths have other numbers of distances: the shorter ends in
+        zeros.
+        """
         known = self.sums.get(name)
         if known is not None and name.endswith("/profile"):
             bins = max(known.shape[-1], x.shape[-1])
@@ -209,12 +257,18 @@ class Localisation(Diagnostic):
 
     def found(self) -> Iterator[Number]:
         yield from super().found()
-        for site in sorted(Site.parse(name.removesuffix("/profile")) for name in self.sums if name.endswith("/profile")):
+        for site in sorted(
+            Site.parse(name.removesuffix("/profile"))
+            for name in self.sums
+            if name.endswith("/profile")
+        ):
             inputs = self.sums[f"{site}/values"][0, :, 0].tolist()  # of each head
             for head, (weight, uniform) in enumerate(self.sums[f"{site}/profile"].unbind(1)):
                 if weight.sum() > 0 and (most := float(_entropy(uniform))) > 0:
                     entropy = float(_entropy(weight)) / most
-                    yield Number(site.stack, site.layer, head, "entropy", entropy, number=int(inputs[head]))
+                    yield Number(
+                        site.stack, site.layer, head, "entropy", entropy, number=int(inputs[head])
+                    )
 
     def sentence(self, finding: Finding) -> str:
         relative = finding.values("relative")
@@ -225,11 +279,14 @@ class Localisation(Diagnostic):
         mean = sum(relative.values()) / len(relative)
         half = sum(value < 0.5 for value in relative.values())
         if len(relative) == 1:
-            return f"The only head, {place_name(near)}, looks {mean:.0%} as far as uniform attention would."
+            return (
+                f"The only head, {place_name(near)}, looks {mean:.0%} as far as uniform attention"
+                " would."
+            )
         return (
-            f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)} less than half as far; the "
-            f"nearest is {place_name(near)}, which looks {relative[near]:.0%} as far, the farthest {place_name(far)}, "
-            f"{relative[far]:.0%}."
+            f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)}"
+            f" less than half as far; the nearest is {place_name(near)}, which looks"
+            f" {relative[near]:.0%} as far, the farthest {place_name(far)}, {relative[far]:.0%}."
         )
 
 

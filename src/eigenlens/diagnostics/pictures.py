@@ -39,7 +39,14 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
 
     chosen = names or tuple(finding.words)
     rows = [
-        {"number": finding.words[n.name], "stack": n.stack, "layer": n.layer, "mean": n.mean, "low": n.low, "high": n.high}
+        {
+            "number": finding.words[n.name],
+            "stack": n.stack,
+            "layer": n.layer,
+            "mean": n.mean,
+            "low": n.low,
+            "high": n.high,
+        }
         for n in finding.numbers
         if n.name in chosen
     ]
@@ -54,7 +61,8 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
         tooltip=["number:N", "stack:N", "layer:Q", alt.Tooltip("mean:Q", format=".4g")],
     )
     titles = [finding.words[name] for name in chosen]
-    marks = [band, line] if any(row["low"] is not None for row in rows) else [line]  # of weights there are no intervals
+    # of weights there are no intervals
+    marks = [band, line] if any(row["low"] is not None for row in rows) else [line]
     return (
         alt.layer(*marks, data=alt.Data(values=rows))
         .properties(width=230, height=150)

@@ -2,7 +2,8 @@
 
     W_QK = W_Q W_Kᵀ,   score of tokens i and j = x_i W_QK x_jᵀ, but for biases and the scale
 
-A mean off zero with a small variance is said to make a head look near. Eigenvalues come from the D × D matrix `W_KᵀW_Q`.
+A mean off zero with a small variance is said to make a head look near. Eigenvalues come from the D
+× D matrix `W_KᵀW_Q`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _KEPT = ("mean", "variance", "trace", "trace_of_square", "square", "complex", "p
 
 
 class QueryKey(Constants):
-    """Mean, variance and size of the eigenvalues λ of W_QK over all d = C of them, of which C − D are zero.
+    """Mean, variance and size of the eigenvalues λ of W_QK over all d = C of them, of which C − D
+    are zero.
 
-    `mean = tr W/d`; `variance` is the mean of |λ − mean|²; `concentration = |mean|/√variance`. A head that shares its keys
-    with others is taken with those keys. With rotary positions there is a matrix `W_Q R W_Kᵀ` for each distance: the numbers
-    are of the weights before the rotation, R = I. The gain of the norm before the projections is not in it. A norm behind
-    the projections leaves no such matrix, and cross-attention only one where both streams have the same width.
+    `mean = tr W/d`; `variance` is the mean of |λ − mean|²; `concentration = |mean|/√variance`. A
+    head that shares its keys with others is taken with those keys. With rotary positions there is a
+    matrix `W_Q R W_Kᵀ` for each distance: the numbers are of the weights before the rotation, R =
+    I. The gain of the norm before the projections is not in it. A norm behind the projections
+    leaves no such matrix, and cross-attention only one where both streams have the same width.
 
     Kept: the numbers and the D eigenvalues of each head, which are constants of the model.
     """
@@ -67,17 +70,30 @@ class QueryKey(Constants):
         path = subject.sites[site]["name"]
         module = subject.module.get_submodule(path)
         if norm := projection_norm(module):
-            raise EigenlensError(f"{path} has a norm behind its projections ({norm}), so its heads have no query-key matrix")
+            raise EigenlensError(
+                f"{path} has a norm behind its projections ({norm}), so its heads have no query-key"
+                " matrix"
+            )
         weights = subject.weights(site)
         w_q = weights.query.double()  # (H, C, D)
         w_k = weights.key.double().repeat_interleave(weights.group, 0)
         if w_q.shape != w_k.shape:
             widths = f"{w_q.shape[1]} and {w_k.shape[1]}"
-            raise EigenlensError(f"the queries and keys of {path} read streams of widths {widths}: W_QK is not square")
+            raise EigenlensError(
+                f"the queries and keys of {path} read streams of widths {widths}: W_QK is not"
+                " square"
+            )
         found = spectrum(w_q, w_k)
         size = found.eigenvalues.abs().amax(1, keepdim=True)
         off = (found.eigenvalues.imag.abs() > 1e-9 * size).double().mean(1)
-        of_heads = (found.mean, found.variance, found.trace, found.trace_of_square, found.square, off)
+        of_heads = (
+            found.mean,
+            found.variance,
+            found.trace,
+            found.trace_of_square,
+            found.square,
+            off,
+        )
         self.keep(
             site,
             numbers=torch.stack([*of_heads, localisation_penalty(w_q, w_k)], 1),  # (H, 7)
@@ -93,35 +109,64 @@ class QueryKey(Constants):
                     if name != "concentration":
                         yield Number(site.stack, site.layer, head, name, of[name])
                     elif of["variance"] > 0:
-                        yield Number(site.stack, site.layer, head, name, abs(of["mean"]) / math.sqrt(of["variance"]))
+                        yield Number(
+                            site.stack,
+                            site.layer,
+                            head,
+                            name,
+                            abs(of["mean"]) / math.sqrt(of["variance"]),
+                        )
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         eigenvalues = dict(self.of("eigenvalues"))
         rows = []
         for which, place in _extremes(finding).items():
             stack, layer, head = place
             assert head is not None
             for real, imaginary in eigenvalues[Site(stack, layer)][head].tolist():
-                rows.append({
-                    "which": which, "stack": stack, "layer": layer, "head": head, "real": real, "imaginary": imaginary,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "which": which,
+                        "stack": stack,
+                        "layer": layer,
+                        "head": head,
+                        "real": real,
+                        "imaginary": imaginary,
+                    }
+                )
         return {"Eigenvalues of the most and the least concentrated head": rows} if rows else {}
 
     def sentence(self, finding: Finding) -> str:
         means, of = finding.values("mean"), finding.values("concentration")
         above = sum(value > 0 for value in means.values())
-        told = f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean above 0"
+        told = (
+            f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean"
+            " above 0"
+        )
         if len(means) == 1:
-            told = f"The eigenvalues of the only head's query-key matrix have a mean {'' if above else 'not '}above 0"
+            told = (
+                "The eigenvalues of the only head's query-key matrix have a mean"
+                f" {'' if above else 'not '}above 0"
+            )
         if ends := _extremes(finding):
             (most, least), spread = ends.values(), "of their deviation"
             if most == least:
-                told += f"; beside their spread the mean of {place_name(most)} is {of[most]:.3g} {spread}"
+                told += (
+                    f"; beside their spread the mean of {place_name(most)} is {of[most]:.3g}"
+                    f" {spread}"
+                )
             else:
-                told += f"; the mean is largest beside their spread in {place_name(most)}, at {of[most]:.3g} {spread}, and "
+                told += (
+                    f"; the mean is largest beside their spread in {place_name(most)}, at"
+                    f" {of[most]:.3g} {spread}, and "
+                )
                 told += f"smallest in {place_name(least)}, at {of[least]:.2g}"
         turned = any(bool(x.any()) for _, x in self.of("rotary"))
-        return f"{told}{' (of the weights before the rotary positions turn them)' if turned else ''}."
+        return (
+            f"{told}{' (of the weights before the rotary positions turn them)' if turned else ''}."
+        )
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
@@ -133,18 +178,38 @@ class QueryKey(Constants):
         for which in dict.fromkeys(row["which"] for row in rows):
             some = [row for row in rows if row["which"] == which]
             where = place_name((some[0]["stack"], some[0]["layer"], some[0]["head"]))
-            points = alt.Chart(alt.Data(values=some)).mark_circle(size=28, opacity=0.7, color="#20466e").encode(
-                x=alt.X("real:Q", title="real part"), y=alt.Y("imaginary:Q", title="imaginary part"),
-                tooltip=[alt.Tooltip("real:Q", format=".4g"), alt.Tooltip("imaginary:Q", format=".4g")],
-            )  # fmt: skip
-            panels.append(points.properties(width=210, height=170, title=[f"Eigenvalues of the {which} head:", where]))
-        return alt.vconcat(maps, alt.hconcat(*panels)).resolve_scale(color="independent") if panels else maps
+            points = (
+                alt.Chart(alt.Data(values=some))
+                .mark_circle(size=28, opacity=0.7, color="#20466e")
+                .encode(
+                    x=alt.X("real:Q", title="real part"),
+                    y=alt.Y("imaginary:Q", title="imaginary part"),
+                    tooltip=[
+                        alt.Tooltip("real:Q", format=".4g"),
+                        alt.Tooltip("imaginary:Q", format=".4g"),
+                    ],
+                )
+            )
+            panels.append(
+                points.properties(
+                    width=210, height=170, title=[f"Eigenvalues of the {which} head:", where]
+                )
+            )
+        return (
+            alt.vconcat(maps, alt.hconcat(*panels)).resolve_scale(color="independent")
+            if panels
+            else maps
+        )
 
 
 def _extremes(finding: Finding) -> dict[str, Place]:
     """The most and the least concentrated head."""
     of = finding.values("concentration")
-    return {MOST: max(of, key=lambda place: of[place]), LEAST: min(of, key=lambda place: of[place])} if of else {}
+    return (
+        {MOST: max(of, key=lambda place: of[place]), LEAST: min(of, key=lambda place: of[place])}
+        if of
+        else {}
+    )
 
 
 def _rotary(module: nn.Module, like: torch.Tensor) -> bool:

@@ -2,7 +2,8 @@
 
     c_{t,h} = ‖z_{t,h} W_O^h‖₁ / Σ_h' ‖z_{t,h'} W_O^h'‖₁
 
-z is what a head gives, W_O^h its rows of the output projection; the median over tokens, then over inputs.
+z is what a head gives, W_O^h its rows of the output projection; the median over tokens, then over
+inputs.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ _NUMBERS = 2**24  # of z W_O that are held at once
 
 
 class Relevance(Diagnostic):
-    """Median and mean over inputs of the median of c over tokens; heads that all count alike have 1/H.
+    """Median and mean over inputs of the median of c over tokens; heads that all count alike have
+    1/H.
 
-    The terms of all heads are as large as H outputs: only the dear inputs of a call are measured. Kept besides the mean: a
-    histogram of the medians of inputs, (H, 1000), whose median is the median over inputs to 0.0005. Self- and cross-attention,
-    where the output projection is known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they
-    count alike.
+    The terms of all heads are as large as H outputs: only the dear inputs of a call are measured.
+    Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median is the
+    median over inputs to 0.0005. Self- and cross-attention, where the output projection is known.
+    The evenness of a layer is the entropy of its heads' medians over log H: 1 where they count
+    alike.
     """
 
     name = "relevance"
@@ -62,11 +65,15 @@ class Relevance(Diagnostic):
         call, dear = seen.call, seen.dear_inputs
         if seen.site not in self._outputs or not len(dear):
             return None
-        v = call.v[dear].repeat_interleave(call.group, 1) if call.group > 1 else call.v[dear]  # (b, H, S, E)
+        # (b, H, S, E)
+        v = call.v[dear].repeat_interleave(call.group, 1) if call.group > 1 else call.v[dear]
         z = seen.pattern[dear] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
         w_o = self._outputs[seen.site].to(z)
         several = max(1, _NUMBERS // max(len(z) * z.shape[2] * w_o.shape[2], 1))
-        sizes = [(z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3) for h in range(0, z.shape[1], several)]
+        sizes = [
+            (z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3)
+            for h in range(0, z.shape[1], several)
+        ]
         return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[dear])[:, None]
 
     @torch.no_grad()
@@ -83,21 +90,39 @@ class Relevance(Diagnostic):
         self.add(f"{seen.site}/histogram", counts.scatter_add_(1, at.T, there.double().T))
 
     def found(self) -> Iterator[Number]:
-        names = sorted(name.removesuffix("/histogram") for name in self.sums if name.endswith("/histogram"))
+        names = sorted(
+            name.removesuffix("/histogram") for name in self.sums if name.endswith("/histogram")
+        )
         for site in sorted(Site.parse(name) for name in names):
             medians = self._medians(str(site))
             for head, median in enumerate(medians):
                 if median is not None:
-                    yield Number(site.stack, site.layer, head, "median", median, number=self._number(str(site), head))
+                    yield Number(
+                        site.stack,
+                        site.layer,
+                        head,
+                        "median",
+                        median,
+                        number=self._number(str(site), head),
+                    )
             for head, (n, first, second) in enumerate(self.sums[f"{site}/values"][0].tolist()):
                 if n:
-                    yield Number(site.stack, site.layer, head, "mean", *mean_interval(n, first, second), int(n))
+                    yield Number(
+                        site.stack,
+                        site.layer,
+                        head,
+                        "mean",
+                        *mean_interval(n, first, second),
+                        int(n),
+                    )
 
     def _number(self, site: str, head: int) -> int:
         return int(self.sums[f"{site}/values"][0, head, 0])
 
     def _medians(self, site: str) -> list[float | None]:
-        """The middle of the bin of the middle input; of an even number of inputs the mean of the middle two."""
+        """The middle of the bin of the middle input; of an even number of inputs the mean of the
+        middle two.
+        """
         found: list[float | None] = []
         for counts in self.sums[f"{site}/histogram"].cumsum(1):  # (H, bins)
             n = float(counts[-1])
@@ -105,16 +130,27 @@ class Relevance(Diagnostic):
             found.append(sum((k + 0.5) / BINS for k in middle) / 2 if n else None)
         return found
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         layers: dict[tuple[str, int], list[float]] = {}
         for (stack, layer, _), value in finding.values("median").items():
             layers.setdefault((stack, layer), []).append(value)
         rows = []
         for (stack, layer), each in layers.items():
-            even = float(evenness(torch.tensor(each, dtype=torch.float64))) if len(each) > 1 else None
-            rows.append({
-                "stack": stack, "layer": layer, "heads": len(each), "evenness": even, "least": min(each), "most": max(each),
-            })  # fmt: skip
+            even = (
+                float(evenness(torch.tensor(each, dtype=torch.float64))) if len(each) > 1 else None
+            )
+            rows.append(
+                {
+                    "stack": stack,
+                    "layer": layer,
+                    "heads": len(each),
+                    "evenness": even,
+                    "least": min(each),
+                    "most": max(each),
+                }
+            )
         return {"How alike the heads of a layer count (evenness 1: all alike)": rows}
 
     def sentence(self, finding: Finding) -> str:
@@ -122,10 +158,16 @@ class Relevance(Diagnostic):
         known = [row for row in rows if row["evenness"] is not None]
         of = finding.values("median")
         most = max(of, key=lambda place: of[place])
-        told = f"The head that counts most is {place_name(most)}, with {of[most]:.0%} of what its layer gives"
+        told = (
+            f"The head that counts most is {place_name(most)}, with {of[most]:.0%} of what its"
+            " layer gives"
+        )
         if not known:
             return f"{told}."
         mean = sum(row["evenness"] for row in known) / len(known)
         least = min(known, key=lambda row: row["evenness"])
         where = place_name((least["stack"], least["layer"], None))
-        return f"{told}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean of all layers {mean:.2f})."
+        return (
+            f"{told}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean of"
+            f" all layers {mean:.2f})."
+        )

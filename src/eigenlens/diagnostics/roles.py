@@ -11,7 +11,9 @@ from .finding import Finding, Place
 
 @dataclass(frozen=True)
 class Role:
-    """A head has the role where a number of a diagnostic reaches `least`, or the diagnostic's own setting of that name."""
+    """A head has the role where a number of a diagnostic reaches `least`, or the diagnostic's own
+    setting of that name.
+    """
 
     name: str
     diagnostic: str
@@ -30,15 +32,39 @@ class Role:
         least = self.least if self.least is not None else float(finding.settings[self.number])
         shown = finding.values(self.shown or self.number)
         return {
-            place: shown[place] for place, value in finding.values(self.number).items() if value >= least and place in shown
+            place: shown[place]
+            for place, value in finding.values(self.number).items()
+            if value >= least and place in shown
         }
 
 
 ROLES = (
-    Role("sink", "sinks", "rate", "Rests on the first token, which gets {value:.0%} of its attention.", "strength", 0.5),
-    Role("previous token", "induction", "previous", "Looks at the token before ({value:.0%} on random tokens)."),
-    Role("induction", "induction", "prefix", "An induction head: {value:.0%} on what followed the token earlier."),
-    Role("duplicate token", "induction", "duplicate", "Looks at earlier occurrences of the token ({value:.0%})."),
+    Role(
+        "sink",
+        "sinks",
+        "rate",
+        "Rests on the first token, which gets {value:.0%} of its attention.",
+        "strength",
+        0.5,
+    ),
+    Role(
+        "previous token",
+        "induction",
+        "previous",
+        "Looks at the token before ({value:.0%} on random tokens).",
+    ),
+    Role(
+        "induction",
+        "induction",
+        "prefix",
+        "An induction head: {value:.0%} on what followed the token earlier.",
+    ),
+    Role(
+        "duplicate token",
+        "induction",
+        "duplicate",
+        "Looks at earlier occurrences of the token ({value:.0%}).",
+    ),
 )
 """A sink head is one in which the first token is a sink of at least half of the inputs."""
 

@@ -19,25 +19,30 @@ from .token_counts import TokenCounts
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """`epsilon`: a key that gets more than this from the queries that see it, on average, is a sink."""
+    """`epsilon`: a key that gets more than this from the queries that see it, on average, is a
+    sink.
+    """
 
     epsilon: float = 0.3
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < 1:
-            raise EigenlensError(f"a sink gets a share of attention between 0 and 1, not epsilon = {self.epsilon}")
+            raise EigenlensError(
+                f"a sink gets a share of attention between 0 and 1, not epsilon = {self.epsilon}"
+            )
 
 
 class Sinks(TokenCounts, Diagnostic):
-    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see it.
+    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see
+    it.
 
-    Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is no padding. Late keys
-    under a causal mask are seen by few queries, themselves among them: only those that are seen by half as many queries as
-    the most seen key can be sinks elsewhere. An input of one token has none. Uniform causal attention over 64 tokens has
-    `α₁ = H₆₄/64 = .0741`.
+    Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is
+    no padding. Late keys under a causal mask are seen by few queries, themselves among them: only
+    those that are seen by half as many queries as the most seen key can be sinks elsewhere. An
+    input of one token has none. Uniform causal attention over 64 tokens has `α₁ = H₆₄/64 = .0741`.
 
-    Kept besides the numbers: how many sinks there are at the front and elsewhere, over heads and inputs, and for each
-    stack the counts by token id, (2, vocabulary).
+    Kept besides the numbers: how many sinks there are at the front and elsewhere, over heads and
+    inputs, and for each stack the counts by token id, (2, vocabulary).
     """
 
     name = "sinks"
@@ -58,7 +63,10 @@ class Sinks(TokenCounts, Diagnostic):
         first = alpha.gather(2, _first(real).expand(*alpha.shape[:2], 1))[..., 0]  # (B, H)
         most = alpha.masked_fill(~counted, -torch.inf).amax(2)
         epsilon = self.settings.epsilon
-        values = torch.stack([(first > epsilon).double(), first, (most > epsilon).double(), most], 1)  # (B, 4, H)
+        # (B, 4, H)
+        values = torch.stack(
+            [(first > epsilon).double(), first, (most > epsilon).double(), most], 1
+        )
         alone = (real.sum(2) < 2)[:, None].expand_as(values)  # no key to choose
         return values.masked_fill(alone, torch.nan)
 
@@ -68,7 +76,9 @@ class Sinks(TokenCounts, Diagnostic):
         super().update(seen)
         several = (seen.seen_by > 0).sum(2, keepdim=True) > 1
         sink = (seen.received > self.settings.epsilon) & self._counted(seen) & several  # (B, H, S)
-        front = torch.zeros_like(sink).scatter_(2, _first(seen.seen_by > 0).expand(*sink.shape[:2], 1), value=True)
+        front = torch.zeros_like(sink).scatter_(
+            2, _first(seen.seen_by > 0).expand(*sink.shape[:2], 1), value=True
+        )
         by_place = torch.stack([(sink & front).sum(1), (sink & ~front).sum(1)])  # (2, B, S)
         self.add(f"{seen.site}/places", by_place.sum((1, 2)))
         if seen.ids is not None and seen.vocabulary is not None and bool(sink.any()):
@@ -79,23 +89,38 @@ class Sinks(TokenCounts, Diagnostic):
 
     @staticmethod
     def _counted(seen: Seen) -> Tensor:
-        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under a window that is fewer."""
+        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under
+        a window that is fewer.
+        """
         return (seen.seen_by > 0) & (2 * seen.seen_by >= seen.seen_by.amax(2, keepdim=True))
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         places = []
         for stack in finding.stacks:
             front, elsewhere = self._places(stack)
             total = front + elsewhere
-            places.append({
-                "stack": stack, "sinks": int(total), "at the first token": front / total if total else None,
-                "elsewhere": elsewhere / total if total else None,
-            })  # fmt: skip
+            places.append(
+                {
+                    "stack": stack,
+                    "sinks": int(total),
+                    "at the first token": front / total if total else None,
+                    "elsewhere": elsewhere / total if total else None,
+                }
+            )
         words = self.token_rows(tokens)
-        return {"Where the sinks are, over heads and inputs": places, **({"Tokens that are sinks": words} if words else {})}
+        return {
+            "Where the sinks are, over heads and inputs": places,
+            **({"Tokens that are sinks": words} if words else {}),
+        }
 
     def _places(self, stack: str) -> list[float]:
-        sums = [x for name, x in self.sums.items() if name.endswith("/places") and Site.parse(name[:-7]).stack == stack]
+        sums = [
+            x
+            for name, x in self.sums.items()
+            if name.endswith("/places") and Site.parse(name[:-7]).stack == stack
+        ]
         return torch.stack(sums).sum(0).tolist()
 
     def sentence(self, finding: Finding) -> str:
@@ -104,10 +129,10 @@ class Sinks(TokenCounts, Diagnostic):
         heads = sum(value >= 0.5 for value in rates.values())
         strongest = max(strengths, key=lambda place: strengths[place])
         return (
-            f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token takes more than "
-            f"{self.settings.epsilon:.0%} of the "
-            f"attention in at least half of the inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); "
-            f"most in {place_name(strongest)}, with {strengths[strongest]:.0%}."
+            f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
+            f" takes more than {self.settings.epsilon:.0%} of the attention in at least half of the"
+            f" inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); most in"
+            f" {place_name(strongest)}, with {strengths[strongest]:.0%}."
         )
 
 

@@ -1,4 +1,6 @@
-"""Over-smoothing: how alike the tokens grow from block to block, and what a bound says of it (arXiv 2202.08625)."""
+"""Over-smoothing: how alike the tokens grow from block to block, and what a bound says of it (arXiv
+2202.08625).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from .subject import Subject
 ROUNDING = 1e-6
 EQUAL = 8
 """Tokens that are this many units of rounding from their mean, beside their size, are equal."""
-OTHER = "no bound: it is for blocks known to be post-norm, of one attention and an MLP without a gate"
+OTHER = (
+    "no bound: it is for blocks known to be post-norm, of one attention and an MLP without a gate"
+)
 MASKED = "no bound: it is for inputs without padding or a mask"
 NOT_COMPUTED = "no bound was computed"
 
@@ -35,13 +39,15 @@ class Likeness(NamedTuple):
 
 
 class Smoothing(Diagnostic):
-    """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and behind every block.
+    """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and
+    behind every block.
 
-    `maps` is the cosine of the block's attention map, mean over heads, with that of the block before. For post-norm blocks
-    `v` bounds `ratio = d_M behind / before`, if every token sees every other and none is padding (`smoothing_bound.py`); at n³
-    a head it is computed of the dear inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound.
-    Only tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal but for rounding no
-    ratio.
+    `maps` is the cosine of the block's attention map, mean over heads, with that of the block
+    before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
+    other and none is padding (`smoothing_bound.py`); at n³ a head it is computed of the dear inputs
+    of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only tokens
+    that are no padding count; an input of one token has no pairs, one whose tokens are equal but
+    for rounding no ratio.
     """
 
     name = "smoothing"
@@ -67,7 +73,8 @@ class Smoothing(Diagnostic):
         self.blocks: dict[str, PostNorm] = {}
         self.refused: dict[str, str] = {}  # why a block has no bound
         self._tape: Tape = {}
-        self._map: tuple[Site, Tensor] | None = None  # (B, T, T): of the block before, in the same pass
+        # (B, T, T): of the block before, in the same pass
+        self._map: tuple[Site, Tensor] | None = None
         self._tokens: tuple[Tensor, Likeness] | None = None  # what a block gave
 
     def begin(self, subject: Subject) -> str:
@@ -88,7 +95,8 @@ class Smoothing(Diagnostic):
     @contextmanager
     def attached(self, subject: Subject) -> Iterator[None]:
         with ExitStack() as hooks:
-            norms = {id(block.norms[0]): block for block in self.blocks.values()}  # ALBERT has one block at all sites
+            # ALBERT has one block at all sites
+            norms = {id(block.norms[0]): block for block in self.blocks.values()}
             for block in norms.values():
                 hooks.enter_context(block.watched(self._tape))
             yield
@@ -99,17 +107,32 @@ class Smoothing(Diagnostic):
         X, Y = seen.inputs, seen.outputs
         valid = seen.valid
         alike, apart, size = self._of_tokens(X, valid)
-        after = valid if Y.shape[:2] == X.shape[:2] else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        after = (
+            valid
+            if Y.shape[:2] == X.shape[:2]
+            else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        )
         alike_behind, apart_behind, _ = behind = _likeness(Y, after)
         self._tokens = Y, behind
         tiny, eps = torch.finfo(apart.dtype).tiny, torch.finfo(X.dtype).eps
-        ratio = torch.where(apart > EQUAL * eps * size, apart_behind / apart.clamp_min(tiny), torch.nan)
+        ratio = torch.where(
+            apart > EQUAL * eps * size, apart_behind / apart.clamp_min(tiny), torch.nan
+        )
         bounds = torch.full((4, len(X)), torch.nan, dtype=torch.float64, device=X.device)
         if (found := self._bounds(seen)) is not None:
             bounds[:, seen.dear_inputs] = found
         there = ~(ratio.isnan() | bounds[3].isnan())
         bounded = torch.where(there, (ratio <= bounds[3] * (1 + ROUNDING)).double(), torch.nan)
-        numbers = (alike_behind, alike, ratio, apart_behind, apart, self._maps(seen), *bounds, bounded)
+        numbers = (
+            alike_behind,
+            alike,
+            ratio,
+            apart_behind,
+            apart,
+            self._maps(seen),
+            *bounds,
+            bounded,
+        )
         values = torch.stack(numbers, 1)[..., None]  # (B, numbers, 1)
         return values.masked_fill((valid.sum(1) < 1)[:, None, None], torch.nan)
 
@@ -117,34 +140,50 @@ class Smoothing(Diagnostic):
         """Of what goes into a block: known, if it is what the block before gave."""
         if self._tokens is not None:
             known = self._tokens[0]
-            if (X.data_ptr(), X.shape, X.stride(), X.dtype) == (known.data_ptr(), known.shape, known.stride(), known.dtype):
+            if (X.data_ptr(), X.shape, X.stride(), X.dtype) == (
+                known.data_ptr(),
+                known.shape,
+                known.stride(),
+                known.dtype,
+            ):
                 return self._tokens[1]
         return _likeness(X, valid)
 
     def _maps(self, seen: SeenLayer) -> Tensor:
         """The cosine (B,) with the map of the block before; nan of the first block."""
         site, before = Site.parse(seen.site), self._map
-        nothing = torch.full((len(seen.inputs),), torch.nan, dtype=torch.float64, device=seen.inputs.device)
+        nothing = torch.full(
+            (len(seen.inputs),), torch.nan, dtype=torch.float64, device=seen.inputs.device
+        )
         if seen.seen is None:
             self._map = None
             return nothing
         p = seen.seen.pattern.mean(1)  # (B, T, S)
         self._map = site, p
-        if before is None or before[0] != Site(site.stack, site.layer - 1) or before[1].shape != p.shape:
+        if (
+            before is None
+            or before[0] != Site(site.stack, site.layer - 1)
+            or before[1].shape != p.shape
+        ):
             return nothing
         return map_cosine(before[1], p)
 
     def _bounds(self, seen: SeenLayer) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the dear inputs, (4, b); None where there are none."""
+        """σ₁σ₂, √λ, v and the sharper bound of the dear inputs, (4, b); None where there are
+        none.
+        """
         block, call, dear = self.blocks.get(seen.site), seen.seen, seen.dear_inputs.tolist()
         if block is None or call is None or len(self._tape) < 2 or not dear:
             return None
         T = seen.inputs.shape[1]
-        given = self._tape[1][1].to(seen.outputs.dtype)  # (batch, T, C): the study may show only some inputs of it
+        # (batch, T, C): the study may show only some inputs of it
+        given = self._tape[1][1].to(seen.outputs.dtype)
         full = call.allowed.all(3).all(2).all(1).expand(len(seen.inputs)) & seen.valid.all(1)
         full &= call.pattern.shape[2:] == (T, T)
         self.add(f"{seen.site}/masked", (~full[dear]).sum()[None])
-        bounds = torch.full((4, len(dear)), torch.nan, dtype=torch.float64, device=seen.inputs.device)
+        bounds = torch.full(
+            (4, len(dear)), torch.nan, dtype=torch.float64, device=seen.inputs.device
+        )
         rows, places = [], []
         for place, i in enumerate(dear):
             same = (r for r in range(len(given)) if torch.equal(given[r], seen.outputs[i]))
@@ -156,41 +195,67 @@ class Smoothing(Diagnostic):
             bounds[:, places] = torch.stack(block.of(some, rows, self._tape))
         return bounds
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         rows = []
         v, sharp, bounded = (finding.values(name) for name in ("v", "sharp", "bounded"))
         for place, ratio in finding.values("ratio").items():
             told = self._without([str(Site(*place[:2]))])
             if place in v:
-                told = "says nothing, being above 1" if sharp[place] >= 1 else "tokens must come together"
-            rows.append({
-                "stack": place[0], "layer": place[1], "ratio": ratio, "v": v.get(place), "sharper": sharp.get(place),
-                "kept": bounded.get(place), "bound": told,
-            })  # fmt: skip
+                told = (
+                    "says nothing, being above 1"
+                    if sharp[place] >= 1
+                    else "tokens must come together"
+                )
+            rows.append(
+                {
+                    "stack": place[0],
+                    "layer": place[1],
+                    "ratio": ratio,
+                    "v": v.get(place),
+                    "sharper": sharp.get(place),
+                    "kept": bounded.get(place),
+                    "bound": told,
+                }
+            )
         return {"What the bound says of each block": rows} if rows else {}
 
     def _without(self, sites: Iterable[str]) -> str:
         """Why sites have no bound, in words."""
         post = [site for site in sites if f"{site}/post" in self.peaks]
-        masked = any(f"{site}/masked" in self.sums and bool(self.sums[f"{site}/masked"] > 0) for site in post)
+        masked = any(
+            f"{site}/masked" in self.sums and bool(self.sums[f"{site}/masked"] > 0) for site in post
+        )
         return OTHER if not post else MASKED if masked else NOT_COMPUTED
 
     def sentence(self, finding: Finding) -> str:
-        before, behind, v, bounded = (finding.values(n) for n in ("similarity_before", "similarity", "v", "bounded"))
+        before, behind, v, bounded = (
+            finding.values(n) for n in ("similarity_before", "similarity", "v", "bounded")
+        )
         parts = []
         for stack in finding.stacks:
             layers = sorted(place[1] for place in behind if place[0] == stack)
             if layers and (stack, layers[0], None) in before:
                 ends = before[stack, layers[0], None], behind[stack, layers[-1], None]
-                parts.append(f"from {ends[0]:.2f} to {ends[1]:.2f}" + ("" if len(finding.stacks) == 1 else f" in {stack}"))
+                parts.append(
+                    f"from {ends[0]:.2f} to {ends[1]:.2f}"
+                    + ("" if len(finding.stacks) == 1 else f" in {stack}")
+                )
         if not parts:
             return "No input has two tokens that could be compared."
-        told = f"From the first block to the last the mean cosine of two tokens goes {', '.join(parts)}"
+        told = (
+            "From the first block to the last the mean cosine of two tokens goes"
+            f" {', '.join(parts)}"
+        )
         if not v:
             return f"{told}; {self._without(str(Site(*place[:2])) for place in behind)}."
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[place] < 1 for place in v)
-        bound = f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in {says} of {len(v)} blocks"
+        bound = (
+            f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in"
+            f" {says} of {len(v)} blocks"
+        )
         return f"{told}; {bound}."
 
     @classmethod
@@ -201,12 +266,16 @@ class Smoothing(Diagnostic):
 
 
 def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,): how far the tokens are from one vector for all."""
+    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,): how far the tokens are from one vector for
+    all.
+    """
     return residual(X, valid).flatten(1).norm(dim=1)
 
 
 def map_cosine(p: Tensor, q: Tensor) -> Tensor:
-    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,); nan of a map of zeros."""
+    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,);
+    nan of a map of zeros.
+    """
     p, q = p.flatten(1).double(), q.flatten(1).double()
     return (p * q).sum(1) / (p.norm(dim=1) * q.norm(dim=1))
 

@@ -1,17 +1,23 @@
 """The bound on how far apart a post-norm block leaves its tokens (arXiv 2202.08625).
 
-    d_M(H_{l+1}) ≤ v · d_M(H_l),   v = (1 + s²)(1 + √λ · h · s) / (σ₁ σ₂),   d_M(H) = ‖(I − 11ᵀ/n) H‖_F
+    d_M(H_{l+1}) ≤ v · d_M(H_l),   v = (1 + s²)(1 + √λ · h · s) / (σ₁ σ₂),   d_M(H) = ‖(I − 11ᵀ/n)
+    H‖_F
 
-for `H' = N₁(H + Σ_h Â_h H W_VO,h)`, `H_{l+1} = N₂(H' + ReLU(H' W₁) W₂)`, h heads. s is the largest singular value of the
-`W_VO,h`, `W₁` and `W₂`, λ the largest eigenvalue of `Âᵀ(I − 11ᵀ/n)Â` of any head, σ the smallest standard deviation of a token
-at each norm. Each factor is a Lipschitz constant:
+for `H' = N₁(H + Σ_h Â_h H W_VO,h)`, `H_{l+1} = N₂(H' + ReLU(H' W₁) W₂)`, h heads. s is the largest
+singular value of the `W_VO,h`, `W₁` and `W₂`, λ the largest eigenvalue of `Âᵀ(I − 11ᵀ/n)Â` of any
+head, σ the smallest standard deviation of a token at each norm. Each factor is a Lipschitz
+constant:
 
-- rows of  sum to one, so `(I − 11ᵀ/n)ÂH = (I − 11ᵀ/n)Â(H − 1mᵀ)` with m the mean token: √λ a head, and s for its weights;
-- a ReLU moves no pair of tokens apart; an activation of slope up to `slope` (GELU: 1.13) multiplies s² by it;
-- a norm sends a token to `√C` times its direction, which is the projection onto a ball of radius `√C σ`, over σ.
+- rows of  sum to one, so `(I − 11ᵀ/n)ÂH = (I − 11ᵀ/n)Â(H − 1mᵀ)` with m the mean token: √λ a head,
+  and s for its weights;
+- a ReLU moves no pair of tokens apart; an activation of slope up to `slope` (GELU: 1.13) multiplies
+  s² by it;
+- a norm sends a token to `√C` times its direction, which is the projection onto a ball of radius
+  `√C σ`, over σ.
 
-The last holds for norms without a gain. Trained norms have one: the largest gain of each multiplies v (`gained`). Two more of
-the inequalities can be had sharper, `s₁ s₂` of the two maps for s² and `Σ_h √λ_h s_h` for √λ·h·s (`sharp`).
+The last holds for norms without a gain. Trained norms have one: the largest gain of each multiplies
+v (`gained`). Two more of the inequalities can be had sharper, `s₁ s₂` of the two maps for s² and
+`Σ_h √λ_h s_h` for √λ·h·s (`sharp`).
 """
 
 from __future__ import annotations
@@ -51,26 +57,43 @@ def bound(s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0)
 
 
 class PostNorm:
-    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`; an `EigenlensError` of one that is built otherwise.
+    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`; an `EigenlensError` of one that is built
+    otherwise.
 
-    Its weights are read once: the singular values of both maps of the MLP and of `W_V W_O` of each head, C³ for each map.
+    Its weights are read once: the singular values of both maps of the MLP and of `W_V W_O` of each
+    head, C³ for each map.
     """
 
     def __init__(self, block: Block, heads: int, kv_heads: int) -> None:
         kinds = [[branch.kind for branch in stage.branches] for stage in block.stages]
-        skips = all(branch.skip and branch.before is None for stage in block.stages for branch in stage.branches)
-        self.norms = [stage.after for stage in block.stages if isinstance(stage.after, nn.LayerNorm)]
+        skips = all(
+            branch.skip and branch.before is None
+            for stage in block.stages
+            for branch in stage.branches
+        )
+        self.norms = [
+            stage.after for stage in block.stages if isinstance(stage.after, nn.LayerNorm)
+        ]
         if kinds != [["attention"], ["mlp"]] or not skips or len(self.norms) != 2:
-            raise EigenlensError(f"the bound is for post-norm blocks with skips, and {block.path} is not one")
+            raise EigenlensError(
+                f"the bound is for post-norm blocks with skips, and {block.path} is not one"
+            )
         attend, mlp = (stage.branches[0].linear for stage in block.stages)
         assert isinstance(attend, Attend) and isinstance(mlp, Mlp)
         if mlp.gate is not None or mlp.fused:
-            raise EigenlensError(f"the bound is for an MLP of two maps, and that of {block.path} has a gate")
+            raise EigenlensError(
+                f"the bound is for an MLP of two maps, and that of {block.path} has a gate"
+            )
         self.slope = steepest(mlp.act)
         weights = head_weights(attend.module, heads, kv_heads, attend.output)
-        products = [_largest_of_product(weights.value[h // weights.group], weights.output[h]) for h in range(heads)]
+        products = [
+            _largest_of_product(weights.value[h // weights.group], weights.output[h])
+            for h in range(heads)
+        ]
         self.each = torch.stack(products)  # (H,): s of each head
-        self.wide, self.narrow = (float(_largest(linear_map(part)[0])) for part in (mlp.wide, mlp.narrow))
+        self.wide, self.narrow = (
+            float(_largest(linear_map(part)[0])) for part in (mlp.wide, mlp.narrow)
+        )
         self.s = max(float(self.each.max()), self.wide, self.narrow)
         self.gain = 1.0
         for norm in self.norms:
@@ -78,7 +101,9 @@ class PostNorm:
 
     @contextmanager
     def watched(self, tape: Tape) -> Iterator[None]:
-        """Keep on the `tape`, which the blocks of a model share, what reaches the two norms and what they give."""
+        """Keep on the `tape`, which the blocks of a model share, what reaches the two norms and
+        what they give.
+        """
 
         def note(at: int, x: Tensor, y: Tensor) -> None:
             if at == 0:
@@ -87,13 +112,16 @@ class PostNorm:
 
         with ExitStack() as hooks:
             for at, norm in enumerate(self.norms):
-                hooks.callback(norm.register_forward_hook(lambda _, x, y, at=at: note(at, x[0], y)).remove)
+                hooks.callback(
+                    norm.register_forward_hook(lambda _, x, y, at=at: note(at, x[0], y)).remove
+                )
             yield
 
     def of(self, P: Tensor, rows: list[int], tape: Tape) -> Bounds:
         """The bounds of inputs with patterns P (b, H, T, T), which are these `rows` of the tape."""
         deviations = [
-            (tape[at][0][rows].double().var(2, correction=0) + norm.eps).sqrt().amin(1) for at, norm in enumerate(self.norms)
+            (tape[at][0][rows].double().var(2, correction=0) + norm.eps).sqrt().amin(1)
+            for at, norm in enumerate(self.norms)
         ]  # (b,): the smallest σ of a token at each norm
         sigma = deviations[0] * deviations[1]
         P = P.double()
@@ -104,22 +132,32 @@ class PostNorm:
 
 
 def steepest(act: Callable[[Tensor], Tensor]) -> float:
-    """The largest slope of an activation, rounded up to hundredths: 1 of a ReLU, 1.13 of a GELU, 1.1 of a SiLU."""
+    """The largest slope of an activation, rounded up to hundredths: 1 of a ReLU, 1.13 of a GELU,
+    1.1 of a SiLU.
+    """
     middle = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
     with torch.enable_grad():
-        x = torch.cat([middle, torch.tensor([-1e3, -1e2, 1e2, 1e3], dtype=torch.float64)]).requires_grad_()
+        x = torch.cat(
+            [middle, torch.tensor([-1e3, -1e2, 1e2, 1e3], dtype=torch.float64)]
+        ).requires_grad_()
         try:
             (slopes,) = torch.autograd.grad(act(x).sum(), x)
         except (RuntimeError, TypeError) as error:
-            raise EigenlensError(f"the slope of the activation {act} is not known: {error}") from error
+            raise EigenlensError(
+                f"the slope of the activation {act} is not known: {error}"
+            ) from error
     near, far = float(slopes[:-4].abs().max()), float(slopes[-4:].abs().max())
     if not far <= near:
-        raise EigenlensError(f"the bound is for activations of bounded slope, and {act} grows steeper without end")
+        raise EigenlensError(
+            f"the bound is for activations of bounded slope, and {act} grows steeper without end"
+        )
     return math.ceil(100 * near - 1e-9) / 100
 
 
 def _largest(A: Tensor) -> Tensor:
-    """The largest singular value of (…, M, N), from the smaller Gram matrix: all that is asked for, at a tenth of the cost."""
+    """The largest singular value of (…, M, N), from the smaller Gram matrix: all that is asked for,
+    at a tenth of the cost.
+    """
     A = A.double()
     gram = A @ A.mT if A.shape[-2] <= A.shape[-1] else A.mT @ A
     return torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0).sqrt()
@@ -131,7 +169,9 @@ def _largest_of_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _largest_of_pattern(A: Tensor) -> Tensor:
-    """The largest singular value of (b, H, T, T); beyond `EXACT` tokens from 8 vectors and 12 powers of AᵀA, from below."""
+    """The largest singular value of (b, H, T, T); beyond `EXACT` tokens from 8 vectors and 12
+    powers of AᵀA, from below.
+    """
     T = A.shape[-1]
     if T <= EXACT:
         return _largest(A)

@@ -1,4 +1,6 @@
-"""Massive activations: a few channels of a few tokens that dwarf the rest of the stream (arXiv 2603.05498)."""
+"""Massive activations: a few channels of a few tokens that dwarf the rest of the stream (arXiv
+2603.05498).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ from .token_counts import TOP, TokenCounts
 
 @dataclass(frozen=True)
 class SpikeSettings:
-    """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|` of its input at that block.
+    """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|` of its input at
+    that block.
 
-    A block steps up or down if the largest magnitude, mean over inputs, moves there by at least `jump` times the largest
-    that any block of the stack gives.
+    A block steps up or down if the largest magnitude, mean over inputs, moves there by at least
+    `jump` times the largest that any block of the stack gives.
     """
 
     size: float = 100.0
@@ -32,17 +35,24 @@ class SpikeSettings:
 
     def __post_init__(self) -> None:
         if not (0 <= self.size < math.inf and 1 <= self.ratio < math.inf):
-            raise EigenlensError(f"massive is above size ≥ 0 and ratio ≥ 1, not {self.size} and {self.ratio}")
+            raise EigenlensError(
+                f"massive is above size ≥ 0 and ratio ≥ 1, not {self.size} and {self.ratio}"
+            )
         if not 0 < self.jump <= 1:
-            raise EigenlensError(f"a jump is a share of the largest activation, above 0 and at most 1, not {self.jump}")
+            raise EigenlensError(
+                "a jump is a share of the largest activation, above 0 and at most 1, not"
+                f" {self.jump}"
+            )
 
 
 class Spikes(TokenCounts, Diagnostic):
-    """`H_{i+1} = H_i + F_i`: the three largest channels of `|H_{i+1}|` over tokens, their median, and the largest `|F_i|`.
+    """`H_{i+1} = H_i + F_i`: the three largest channels of `|H_{i+1}|` over tokens, their median,
+    and the largest `|F_i|`.
 
-    A channel's magnitude is its largest over the tokens that are no padding. The median is the lower one of all channels
-    and tokens. Of a block that merges tokens there is no step. Kept besides: the largest numbers over all inputs, in how
-    many inputs each channel is the largest or massive (2, C), and the token ids that carry a massive activation.
+    A channel's magnitude is its largest over the tokens that are no padding. The median is the
+    lower one of all channels and tokens. Of a block that merges tokens there is no step. Kept
+    besides: the largest numbers over all inputs, in how many inputs each channel is the largest or
+    massive (2, C), and the token ids that carry a massive activation.
     """
 
     name = "spikes"
@@ -66,7 +76,11 @@ class Spikes(TokenCounts, Diagnostic):
     def update(self, seen: Seen | SeenLayer) -> None:
         assert isinstance(seen, SeenLayer)
         X, Y = seen.inputs, seen.outputs.abs()
-        kept = seen.valid if Y.shape[:2] == seen.valid.shape else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        kept = (
+            seen.valid
+            if Y.shape[:2] == seen.valid.shape
+            else torch.ones(Y.shape[:2], dtype=torch.bool, device=Y.device)
+        )
         Y = _kept(Y, kept)
         channels, token = Y.max(1)  # (B, C): its largest magnitude, and where that is
         three = channels.topk(min(3, channels.shape[1]), 1).values  # (B, 3)
@@ -91,33 +105,54 @@ class Spikes(TokenCounts, Diagnostic):
             self.peak(f"{seen.site}/peak", largest.amax(0))
         one = torch.zeros_like(massive).scatter_(1, most, value=True) & there[:, None]
         self.add(f"{seen.site}/channels", torch.stack([one.sum(0), massive.sum(0)]))
-        if seen.ids is not None and seen.vocabulary is not None and bool(massive.any()) and seen.ids.shape == kept.shape:
+        if (
+            seen.ids is not None
+            and seen.vocabulary is not None
+            and bool(massive.any())
+            and seen.ids.shape == kept.shape
+        ):
             counts = torch.zeros(2, seen.vocabulary, dtype=torch.float64, device=Y.device)
             some = massive.any(1)
-            carries = ((Y[some] > self.settings.size) & (Y[some] >= bound[some, None])).any(2)  # (b, T)
+            # (b, T)
+            carries = ((Y[some] > self.settings.size) & (Y[some] >= bound[some, None])).any(2)
             front = kept[some].to(torch.int8).argmax(1, keepdim=True)
             later = (torch.arange(Y.shape[1], device=Y.device) != front)[carries].long()
-            counts.index_put_((later, seen.ids.to(Y.device)[some][carries]), counts.new_ones(()), accumulate=True)
+            counts.index_put_(
+                (later, seen.ids.to(Y.device)[some][carries]), counts.new_ones(()), accumulate=True
+            )
             self.add(f"{Site.parse(seen.site).stack}/tokens", counts)
 
     def channels(self, stack: str) -> list[dict[str, Any]]:
-        """Every channel that is the largest or massive in some input and layer, the most frequently massive first."""
-        sites = [(Site.parse(name.removesuffix("/channels")), x) for name, x in self.sums.items() if name.endswith("/channels")]
+        """Every channel that is the largest or massive in some input and layer, the most frequently
+        massive first.
+        """
+        sites = [
+            (Site.parse(name.removesuffix("/channels")), x)
+            for name, x in self.sums.items()
+            if name.endswith("/channels")
+        ]
         own = [x for site, x in sites if site.stack == stack]
         rows = []
         for C in {x.shape[1] for x in own}:  # stages of a model may differ in width
             counts = torch.stack([x for x in own if x.shape[1] == C])  # (L, 2, C)
             total = counts.sum(0)
             rows += [
-                {"stack": stack, "channel": c, "massive in layers": int((counts[:, 1, c] > 0).sum()),
-                 "massive": int(total[1, c]), "largest in layers": int((counts[:, 0, c] > 0).sum()),
-                 "largest": int(total[0, c])}
+                {
+                    "stack": stack,
+                    "channel": c,
+                    "massive in layers": int((counts[:, 1, c] > 0).sum()),
+                    "massive": int(total[1, c]),
+                    "largest in layers": int((counts[:, 0, c] > 0).sum()),
+                    "largest": int(total[0, c]),
+                }
                 for c in total.sum(0).nonzero()[:, 0].tolist()
-            ]  # fmt: skip
+            ]
         return sorted(rows, key=lambda row: (-row["massive"], -row["largest"]))
 
     def steps(self, finding: Finding) -> list[dict[str, Any]]:
-        """The blocks where the largest magnitude moves by at least `jump` times the largest of the stack."""
+        """The blocks where the largest magnitude moves by at least `jump` times the largest of the
+        stack.
+        """
         rows = []
         for stack in finding.stacks:
             behind, before = (finding.values(name, stack) for name in ("largest", "before"))
@@ -125,22 +160,38 @@ class Spikes(TokenCounts, Diagnostic):
             for place, value in behind.items():
                 moved = value - before[place]
                 if abs(moved) >= self.settings.jump * top > 0:
-                    rows.append({
-                        "stack": stack, "layer": place[1], "steps": "up" if moved > 0 else "down", "from": before[place],
-                        "to": value, "criterion": f"moves by {self.settings.jump:g} of the largest, {top:.4g}",
-                    })  # fmt: skip
+                    rows.append(
+                        {
+                            "stack": stack,
+                            "layer": place[1],
+                            "steps": "up" if moved > 0 else "down",
+                            "from": before[place],
+                            "to": value,
+                            "criterion": (
+                                f"moves by {self.settings.jump:g} of the largest, {top:.4g}"
+                            ),
+                        }
+                    )
         return rows
 
-    def tables(self, finding: Finding, tokens: Mapping[int, str]) -> dict[str, list[dict[str, Any]]]:
+    def tables(
+        self, finding: Finding, tokens: Mapping[int, str]
+    ) -> dict[str, list[dict[str, Any]]]:
         sites = sorted(
-            (Site.parse(name.removesuffix("/peak")), x.tolist()) for name, x in self.peaks.items() if name.endswith("/peak")
+            (Site.parse(name.removesuffix("/peak")), x.tolist())
+            for name, x in self.peaks.items()
+            if name.endswith("/peak")
         )
         names = ("largest", "second", "third", "step")
-        peaks = [{"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites]
+        peaks = [
+            {"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites
+        ]
         words = self.token_rows(tokens)
         found = {
             "Blocks where activations step up or down": self.steps(finding),
-            "Channels, over layers and inputs": [row for stack in finding.stacks for row in self.channels(stack)[:TOP]],
+            "Channels, over layers and inputs": [
+                row for stack in finding.stacks for row in self.channels(stack)[:TOP]
+            ],
             "Tokens that carry massive activations": words,
             "Largest over all inputs": peaks,
         }
@@ -153,20 +204,26 @@ class Spikes(TokenCounts, Diagnostic):
         ratio = f", {ratios[top]:,.0f} times the median" if top in ratios else ""
         if not spiking:
             return (
-                f"No activation is massive (above {self.settings.size:g} and {self.settings.ratio:g} times the median): the "
-                f"largest is {largest[top]:.3g}{ratio}, behind {place_name(top)}."
+                f"No activation is massive (above {self.settings.size:g} and"
+                f" {self.settings.ratio:g} times the median): the largest is"
+                f" {largest[top]:.3g}{ratio}, behind {place_name(top)}."
             )
         first = finding.values("first")
         front = sum(first[place] for place in spiking) / len(spiking)
         channel = self.channels(top[0])[0]["channel"]
         steps = [row for row in self.steps(finding) if row["stack"] == top[0]]
-        ways = {way: [str(row["layer"]) for row in steps if row["steps"] == way] for way in ("up", "down")}
-        told = " and ".join(f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers)
+        ways = {
+            way: [str(row["layer"]) for row in steps if row["steps"] == way]
+            for way in ("up", "down")
+        }
+        told = " and ".join(
+            f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers
+        )
         moves = f"; they step {told}" if told else ""
         return (
-            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive activations, on "
-            f"average up to {largest[top]:,.0f}{ratio}, most often in channel {channel}, and in {front:.0%} of the inputs "
-            f"at the first token{moves}."
+            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive"
+            f" activations, on average up to {largest[top]:,.0f}{ratio}, most often in channel"
+            f" {channel}, and in {front:.0%} of the inputs at the first token{moves}."
         )
 
     @classmethod
@@ -188,7 +245,9 @@ def _largest(x: Tensor, kept: Tensor) -> Tensor:
 
 
 def _median(Y: Tensor, kept: Tensor) -> Tensor:
-    """The lower median over channels and tokens that are kept, (B, T, C) → (B,); 0 where there is none."""
+    """The lower median over channels and tokens that are kept, (B, T, C) → (B,); 0 where there is
+    none.
+    """
     if bool(kept.all()):
         return Y.flatten(1).median(1).values
     return Y.masked_fill(~kept[..., None], torch.nan).flatten(1).nanmedian(1).values.nan_to_num(0.0)

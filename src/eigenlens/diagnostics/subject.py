@@ -20,8 +20,8 @@ from ..sources.models import Model
 class Subject:
     """A loaded model and the sites that attend in it.
 
-    `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in the backbone), `kind`,
-    `heads` and `kv_heads`, as a study's record has them.
+    `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in
+    the backbone), `kind`, `heads` and `kv_heads`, as a study's record has them.
     """
 
     model: Model
@@ -51,11 +51,18 @@ class Subject:
     @cached_property
     def _outputs(self) -> dict[int, nn.Module | None]:
         """Where the output projection of an attention stands, by the identity of its module."""
-        ways = [branch.linear for block in self.blocks for stage in block.stages for branch in stage.branches]
+        ways = [
+            branch.linear
+            for block in self.blocks
+            for stage in block.stages
+            for branch in stage.branches
+        ]
         return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
 
     def weights(self, site: str) -> HeadWeights:
-        """Projections of the site's attention by head; an `EigenlensError` where they are out of reach."""
+        """Projections of the site's attention by head; an `EigenlensError` where they are out of
+        reach.
+        """
         entry = self.sites[site]
         module = self.module.get_submodule(entry["name"])
         if id(module) not in self._outputs:

@@ -1,4 +1,6 @@
-"""Which tokens something happens at: counts by token id, at the front of an input and elsewhere, for every stack."""
+"""Which tokens something happens at: counts by token id, at the front of an input and elsewhere,
+for every stack.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,27 @@ TOP = 20
 
 
 class TokenCounts:
-    """What a diagnostic adds that keeps sums `STACK/tokens` (2, vocabulary): at the front, elsewhere."""
+    """What a diagnostic adds that keeps sums `STACK/tokens` (2, vocabulary): at the front,
+    elsewhere.
+    """
 
     sums: dict[str, Tensor]
 
     def _top(self) -> Iterator[tuple[str, int, list[float], float]]:
-        """Stack, token id, counts at the front and elsewhere, share of the stack's; the most frequent first."""
+        """Stack, token id, counts at the front and elsewhere, share of the stack's; the most
+        frequent first.
+        """
         for name, counts in self.sums.items():
             if name.endswith("/tokens"):
                 total = counts.sum(0)
                 for i in total.argsort(descending=True, stable=True)[:TOP].tolist():
                     if total[i] > 0:
-                        yield name.removesuffix("/tokens"), i, counts[:, i].tolist(), float(total[i] / total.sum())
+                        yield (
+                            name.removesuffix("/tokens"),
+                            i,
+                            counts[:, i].tolist(),
+                            float(total[i] / total.sum()),
+                        )
 
     def token_ids(self) -> list[int]:
         """The ids that the table names."""
@@ -32,7 +43,13 @@ class TokenCounts:
     def token_rows(self, tokens: Mapping[int, str]) -> list[dict[str, Any]]:
         """One record a token: stack, token, id, at the front, elsewhere, share."""
         return [
-            {"stack": stack, "token": tokens.get(i, f"id {i}"), "id": i, "at the front": int(at[0]), "elsewhere": int(at[1]),
-             "share": share}
+            {
+                "stack": stack,
+                "token": tokens.get(i, f"id {i}"),
+                "id": i,
+                "at the front": int(at[0]),
+                "elsewhere": int(at[1]),
+                "share": share,
+            }
             for stack, i, at, share in self._top()
-        ]  # fmt: skip
+        ]

@@ -1,9 +1,11 @@
-"""The anatomy of a transformer: blocks made of stages, stages made of branches, the same for every family.
+"""The anatomy of a transformer: blocks made of stages, stages made of branches, the same for every
+family.
 
     stage:   x ← N_after( x + Σ_branch N_within(f(N_before(x))) · scale )
 
-Most blocks have two stages of one branch each (attention, then MLP); parallel blocks have one stage of two branches.
-Pre-norm families have N_before, post-norm ones N_after, sandwich ones N_within; what a family lacks is the identity.
+Most blocks have two stages of one branch each (attention, then MLP); parallel blocks have one stage
+of two branches. Pre-norm families have N_before, post-norm ones N_after, sandwich ones N_within;
+what a family lacks is the identity.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from ..errors import EigenlensError
 from ..switches import Switches
 
 Given = dict[str, Any]
-"""The arguments of a block's forward by name; what it must hand on besides the stream is put there too."""
+"""The arguments of a block's forward by name; what it must hand on besides the stream is put there
+too.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Attend:
-    """An attention as linear maps: the module that makes the attention call, and its output projection if elsewhere."""
+    """An attention as linear maps: the module that makes the attention call, and its output
+    projection if elsewhere.
+    """
 
     module: nn.Module
     output: nn.Module | None = None
@@ -67,7 +73,9 @@ class Stage:
         return any(branch.kind == "attention" for branch in self.branches)
 
     def keeps_input(self, switches: Switches) -> bool:
-        """Whether x itself is in the sum: a branch that runs has its skip, or no branch runs at all."""
+        """Whether x itself is in the sum: a branch that runs has its skip, or no branch runs at
+        all.
+        """
         running = [branch for branch in self.branches if switches.runs(branch.kind)]
         return not running or any(branch.skip and switches.skips(branch.kind) for branch in running)
 
@@ -106,7 +114,9 @@ def run_stage(stage: Stage, x: Tensor, given: Given, switches: Switches) -> Tens
     """`N_after(x + Σ branches)`, (B, T, C) → (B, T, C)."""
     parts = [x] if stage.keeps_input(switches) else []
     for branch in stage.branches:
-        if not switches.runs(branch.kind) or (branch.kind == "cross" and given.get("encoder_hidden_states") is None):
+        if not switches.runs(branch.kind) or (
+            branch.kind == "cross" and given.get("encoder_hidden_states") is None
+        ):
             continue
         y = branch.run(_normed(branch.before, x, switches), given)
         y = _normed(branch.within, y, switches)
@@ -125,7 +135,9 @@ def _normed(norm: nn.Module | None, x: Tensor, switches: Switches) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The blocks of an encoder or a decoder in the order of their modules, and the norm behind the last one."""
+    """The blocks of an encoder or a decoder in the order of their modules, and the norm behind the
+    last one.
+    """
 
     name: str
     blocks: tuple[Block, ...]
@@ -133,7 +145,9 @@ class Stack:
 
 
 def anatomy(model: nn.Module) -> tuple[Stack, ...]:
-    """The stacks of a model whose family is known; an error that names the unknown block otherwise."""
+    """The stacks of a model whose family is known; an error that names the unknown block
+    otherwise.
+    """
     from .families import final_norm, read
 
     found: dict[str, list[Block]] = {}
@@ -145,20 +159,31 @@ def anatomy(model: nn.Module) -> tuple[Stack, ...]:
         if block is not None:
             found.setdefault(stack_of(path, front), []).append(block)
     if not found:
-        raise EigenlensError(f"the blocks of {type(model).__name__} are not known ({_unknown(model)}); {KNOWN}")
-    return tuple(Stack(name, tuple(blocks), final_norm(model, blocks)) for name, blocks in found.items())
+        raise EigenlensError(
+            f"the blocks of {type(model).__name__} are not known ({_unknown(model)}); {KNOWN}"
+        )
+    return tuple(
+        Stack(name, tuple(blocks), final_norm(model, blocks)) for name, blocks in found.items()
+    )
 
 
 KNOWN = (
-    "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi, GPT-NeoX, ModernBERT, OPT, "
-    "BART, Whisper, T5 and families built like them, and of eigenlens's own lab. Metrics along depth need no such knowledge"
+    "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi,"
+    " GPT-NeoX, ModernBERT, OPT, BART, Whisper, T5 and families built like them, and of eigenlens's"
+    " own lab. Metrics along depth need no such knowledge"
 )
 
 
 def _unknown(model: nn.Module) -> str:
     """What stands where blocks were looked for: `FunnelLayer with self_attn, ffn`."""
-    numbered = [module for path, module in model.named_modules() if path.rpartition(".")[2].isdigit()]
-    items = [module for module in numbered if any(module.children()) and not isinstance(module, nn.ModuleList)]
+    numbered = [
+        module for path, module in model.named_modules() if path.rpartition(".")[2].isdigit()
+    ]
+    items = [
+        module
+        for module in numbered
+        if any(module.children()) and not isinstance(module, nn.ModuleList)
+    ]
     if not items:
         return "it has no numbered layers"
     names: Sequence[str] = [name for name, _ in items[0].named_children()]

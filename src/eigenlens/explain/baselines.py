@@ -1,7 +1,8 @@
 """Simpler answers to the same question, to compare with: attention, rollout, gradients, chance.
 
-Each gives the source tokens a score, (B, T). `w_i` is what the target reads of output token i (`Observed.reads`). In an
-encoder-decoder the last attention is the last cross-attention, whose keys are the source tokens.
+Each gives the source tokens a score, (B, T). `w_i` is what the target reads of output token i
+(`Observed.reads`). In an encoder-decoder the last attention is the last cross-attention, whose keys
+are the source tokens.
 """
 
 from __future__ import annotations
@@ -32,16 +33,22 @@ def grad_cam(observed: Observed) -> Tensor:
     rows = torch.einsum("bi,bhij->bhj", w, step.weights)
     slopes = torch.einsum("bi,bhij->bhj", w, step.gradient)
     seen = _seen(observed, slopes)  # (B, S)
-    gain = (slopes * seen[:, None]).sum(-1, keepdim=True) / seen.sum(-1)[:, None, None].clamp_min(1)  # (B, H, 1)
+    # (B, H, 1)
+    gain = (slopes * seen[:, None]).sum(-1, keepdim=True) / seen.sum(-1)[:, None, None].clamp_min(1)
     return _masked(observed, (gain * rows).mean(1).clamp_min(0))
 
 
 def rollout(observed: Observed) -> Tensor:
-    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged; a cross-attention mixes in half of the source's rollout."""
+    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged; a cross-attention mixes in half of the
+    source's rollout.
+    """
     steps = steps_of(observed)
     reads, length = read_weights(observed, steps), sizes(steps)
     like = steps[0].weights
-    F = {(name, name): torch.eye(T, dtype=like.dtype, device=like.device).expand(len(like), T, T) for name, T in length.items()}
+    F = {
+        (name, name): torch.eye(T, dtype=like.dtype, device=like.device).expand(len(like), T, T)
+        for name, T in length.items()
+    }
     for step in steps:
         A, s, q = step.weights.mean(1), step.queries, step.keys
         mixed = {p: A @ F[q, p] for p in length if (q, p) in F}
@@ -59,11 +66,16 @@ def gradient_input(observed: Observed) -> Tensor:
 
 
 def random_scores(observed: Observed, seed: int = 0) -> Tensor:
-    """Uniform numbers, the same for every run of a seed: the control. An input draws for its own tokens alone."""
+    """Uniform numbers, the same for every run of a seed: the control.
+
+    An input draws for its own tokens alone.
+    """
     seen = _seen(observed, observed.score)  # (B, S)
     scores = torch.zeros(seen.shape, dtype=seen.dtype)
     for row, real in zip(scores, seen.bool().cpu()):
-        row[real] = torch.rand(int(real.sum()), generator=torch.Generator().manual_seed(seed), dtype=seen.dtype)
+        row[real] = torch.rand(
+            int(real.sum()), generator=torch.Generator().manual_seed(seed), dtype=seen.dtype
+        )
     return scores.to(seen.device)
 
 
@@ -71,7 +83,9 @@ def _last(observed: Observed) -> tuple[Step, Tensor]:
     """The last attention through which the target reads the source, and w (B, T) of its queries."""
     steps = steps_of(observed)
     source, weights = source_name(steps), read_weights(observed, steps)
-    step = next(step for step in reversed(steps) if step.keys == source and step.queries in readers(steps))
+    step = next(
+        step for step in reversed(steps) if step.keys == source and step.queries in readers(steps)
+    )
     w = weights[step.queries]
     return step, w / w.sum(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
 

@@ -1,8 +1,10 @@
-"""What becomes of a target when tokens are really taken away, the most relevant first or the least relevant first.
+"""What becomes of a target when tokens are really taken away, the most relevant first or the least
+relevant first.
 
-A text loses token ids and closes up, so that positions shift. A picture loses patches behind the embedding, and those that
-are left keep their positions. A method that finds the tokens that decide has a curve that falls soon when the most
-relevant go first (positive, small area) and late when the least relevant go first (negative, large area).
+A text loses token ids and closes up, so that positions shift. A picture loses patches behind the
+embedding, and those that are left keep their positions. A method that finds the tokens that decide
+has a curve that falls soon when the most relevant go first (positive, small area) and late when the
+least relevant go first (negative, large area).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ ORDERS: tuple[Order, ...] = ("positive", "negative")
 
 @dataclass(frozen=True, eq=False)
 class Deletion:
-    """Scores (N, F) of the target for N inputs when F fractions of their tokens are gone, by one method in one order."""
+    """Scores (N, F) of the target for N inputs when F fractions of their tokens are gone, by one
+    method in one order.
+    """
 
     method: str
     order: Order
@@ -42,7 +46,13 @@ class Deletion:
     def rows(self) -> list[dict[str, Any]]:
         """One row an input and fraction: method, order, input, fraction, score."""
         return [
-            {"method": self.method, "order": self.order, "input": i, "fraction": fraction, "score": score}
+            {
+                "method": self.method,
+                "order": self.order,
+                "input": i,
+                "fraction": fraction,
+                "score": score,
+            }
             for i, curve in enumerate(self.scores.tolist())
             for fraction, score in zip(self.fractions, curve)
         ]
@@ -58,7 +68,10 @@ class Deletion:
         """The mean score over the inputs, by the fraction taken away (an altair chart)."""
         import altair as alt
 
-        points = [{"fraction": f, "score": s} for f, s in zip(self.fractions, self.scores.mean(0).tolist())]
+        points = [
+            {"fraction": f, "score": s}
+            for f, s in zip(self.fractions, self.scores.mean(0).tolist())
+        ]
         return (
             alt.Chart(alt.Data(values=points))
             .mark_line(point=True)
@@ -70,7 +83,9 @@ class Deletion:
         )
 
     def _repr_html_(self) -> str:
-        return html_view(f"Deletion by {self.method}, {self.order}", self.sentence, self.plot(), self.rows())
+        return html_view(
+            f"Deletion by {self.method}, {self.order}", self.sentence, self.plot(), self.rows()
+        )
 
 
 @torch.no_grad()
@@ -85,10 +100,11 @@ def deletion_curves(
 ) -> list[Deletion]:
     """The curves of every method, in both orders: two results a method, positive first.
 
-    `scores` (B, T) by method, of the source tokens. `keep` (B, T) bool are tokens that always stay; by default special
-    tokens, the class token of a picture, and the token at which the target is read (the last one of a decoder). Of the n
-    others `round(f·n)` are taken away, but of patches that a head averages the last one stays; of equal scores the earlier
-    token is the more relevant one. Inputs that come out the same are run once, and those of one length together, so that
+    `scores` (B, T) by method, of the source tokens. `keep` (B, T) bool are tokens that always stay;
+    by default special tokens, the class token of a picture, and the token at which the target is
+    read (the last one of a decoder). Of the n others `round(f·n)` are taken away, but of patches
+    that a head averages the last one stays; of equal scores the earlier token is the more relevant
+    one. Inputs that come out the same are run once, and those of one length together, so that
     nothing is padded.
     """
     _check(scores, fractions)
@@ -99,19 +115,27 @@ def deletion_curves(
         for row, order, place, kept in _kept(given, removal, fractions, least):
             wanted.setdefault((row, kept), []).append((name, order, row, place))
     found = {
-        (name, order): torch.zeros(removal.inputs, len(fractions), dtype=torch.float64) for name in scores for order in ORDERS
+        (name, order): torch.zeros(removal.inputs, len(fractions), dtype=torch.float64)
+        for name in scores
+        for order in ORDERS
     }
     for chosen, values in removal.scores(list(wanted), batch_size):
         for key, value in zip(chosen, values.tolist()):
             for name, order, row, place in wanted[key]:
                 found[name, order][row, place] = value
-    return [Deletion(name, order, tuple(map(float, fractions)), found[name, order]) for name in scores for order in ORDERS]
+    return [
+        Deletion(name, order, tuple(map(float, fractions)), found[name, order])
+        for name in scores
+        for order in ORDERS
+    ]
 
 
 def _kept(
     scores: Tensor, removal: Removal, fractions: Sequence[float], least: int
 ) -> Iterator[tuple[int, Order, int, tuple[int, ...]]]:
-    """(input, order, place of the fraction, positions that stay) of one method; `least` is how many of the free ones must."""
+    """(input, order, place of the fraction, positions that stay) of one method; `least` is how many
+    of the free ones must.
+    """
     for row, (always, free) in enumerate(zip(removal.always, removal.free)):
         values = scores[row].tolist()
         falling = sorted(free, key=lambda i: (-values[i], i))
@@ -124,8 +148,21 @@ def _kept(
 
 def _check(scores: Mapping[str, Tensor], fractions: Sequence[float]) -> None:
     if not scores:
-        raise EigenlensError("no scores were given, so there is no order in which to take tokens away")
-    if list(fractions) != sorted(set(fractions)) or len(fractions) < 2 or fractions[0] < 0 or fractions[-1] > 1:
-        raise EigenlensError(f"fractions rise from 0 to at most 1, and there are at least two, not {list(fractions)}")
-    if wrong := next((name for name, x in scores.items() if not bool(torch.isfinite(x).all())), None):
-        raise EigenlensError(f"the scores of {wrong!r} are not all finite numbers, so they give no order")
+        raise EigenlensError(
+            "no scores were given, so there is no order in which to take tokens away"
+        )
+    if (
+        list(fractions) != sorted(set(fractions))
+        or len(fractions) < 2
+        or fractions[0] < 0
+        or fractions[-1] > 1
+    ):
+        raise EigenlensError(
+            f"fractions rise from 0 to at most 1, and there are at least two, not {list(fractions)}"
+        )
+    if wrong := next(
+        (name for name, x in scores.items() if not bool(torch.isfinite(x).all())), None
+    ):
+        raise EigenlensError(
+            f"the scores of {wrong!r} are not all finite numbers, so they give no order"
+        )

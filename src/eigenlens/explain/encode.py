@@ -16,12 +16,16 @@ from ..sources.models import Model
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForAudioClassification")
 
 
-def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[int] | None = None) -> Batch:
-    """What a model is given for one text or several: `input_ids` and `attention_mask` (B, T), padded on the right.
+def encode(
+    model: Model, text: str | Sequence[str], *, decoder: str | Sequence[int] | None = None
+) -> Batch:
+    """What a model is given for one text or several: `input_ids` and `attention_mask` (B, T),
+    padded on the right.
 
-    For a vision model each is the path of a picture: `pixel_values` (B, 3, h, w) of its middle square. For a speech model
-    each is the path of a .wav file, of which the first 30 seconds count: `input_features`. An encoder-decoder also gets
-    `decoder_input_ids` (B, D): its start token, and behind it `decoder`, a text or token ids that were already said.
+    For a vision model each is the path of a picture: `pixel_values` (B, 3, h, w) of its middle
+    square. For a speech model each is the path of a .wav file, of which the first 30 seconds count:
+    `input_features`. An encoder-decoder also gets `decoder_input_ids` (B, D): its start token, and
+    behind it `decoder`, a text or token ids that were already said.
 
     >>> encode(model, ["A short text.", "Another one, which is longer."])["input_ids"].shape
     torch.Size([2, 9])
@@ -32,7 +36,10 @@ def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[i
     if not texts or any(not item.strip() for item in texts):
         raise EigenlensError("the text is empty; there are no tokens to explain")
     if model.kind == "module":
-        raise EigenlensError(f"{model.name} is a plain module: eigenlens does not know its inputs, so give a batch of tensors")
+        raise EigenlensError(
+            f"{model.name} is a plain module: eigenlens does not know its inputs, so give a batch"
+            " of tensors"
+        )
     if model.kind == "vision":
         _check_files(model, texts, "picture", images.SUFFIXES)
         return images.whole(model, texts)
@@ -45,7 +52,10 @@ def encode(model: Model, text: str | Sequence[str], *, decoder: str | Sequence[i
         said = torch.tensor([*_start(model), *_said(model, decoder)], device=model.device)
         batch["decoder_input_ids"] = said.expand(len(texts), -1).contiguous()
     elif decoder is not None:
-        raise EigenlensError(f"{model.name} has no decoder beside an encoder, so there is nothing to put behind its start")
+        raise EigenlensError(
+            f"{model.name} has no decoder beside an encoder, so there is nothing to put behind its"
+            " start"
+        )
     return batch
 
 
@@ -55,17 +65,26 @@ def check_text(text: str, what: str = "the text") -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise EigenlensError(
-            f"{what} is no text in UTF-8: character {error.start} is {text[error.start]!a}; give it in UTF-8"
+            f"{what} is no text in UTF-8: character {error.start} is {text[error.start]!a}; give it"
+            " in UTF-8"
         ) from error
 
 
 def one_at_a_time(model: Model) -> bool:
-    """Whether a model takes one input at a time: a decoder with a classifier's head finds the last token by its padding."""
-    return model.kind == "decoder" and _classifies(model) and getattr(model.config, "pad_token_id", None) is None
+    """Whether a model takes one input at a time: a decoder with a classifier's head finds the last
+    token by its padding.
+    """
+    return (
+        model.kind == "decoder"
+        and _classifies(model)
+        and getattr(model.config, "pad_token_id", None) is None
+    )
 
 
 def _classifies(model: Model) -> bool:
-    """A classifier of whole inputs or of their tokens, which feeds its own decoder if it has one."""
+    """A classifier of whole inputs or of their tokens, which feeds its own decoder if it has
+    one.
+    """
     return type(model.module).__name__.endswith(CLASSIFIERS)
 
 
@@ -77,7 +96,8 @@ def _ids(model: Model, text: str) -> list[int]:
         raise EigenlensError(f"the text {text[:40]!r} has no tokens for {model.name}")
     if model.max_length is not None and len(ids) > model.max_length:
         raise EigenlensError(
-            f"the text has {len(ids):,} tokens, and {model.name} takes at most {model.max_length:,}; give a shorter one"
+            f"the text has {len(ids):,} tokens, and {model.name} takes at most"
+            f" {model.max_length:,}; give a shorter one"
         )
     return ids
 
@@ -86,7 +106,12 @@ def _padded(model: Model, rows: Sequence[Sequence[int]]) -> Batch:
     """Token ids on the model's device, padded on the right and masked."""
     longest = max(map(len, rows))
     pad = next(
-        (int(i) for name in ("pad_token_id", "eos_token_id") if (i := getattr(model.tokenizer, name, None)) is not None), 0
+        (
+            int(i)
+            for name in ("pad_token_id", "eos_token_id")
+            if (i := getattr(model.tokenizer, name, None)) is not None
+        ),
+        0,
     )
     ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=model.device)
     lengths = torch.tensor([len(row) for row in rows], device=model.device)
@@ -97,7 +122,9 @@ def _padded(model: Model, rows: Sequence[Sequence[int]]) -> Batch:
 def _start(model: Model) -> list[int]:
     """What the decoder begins with; Whisper is also told to leave out time stamps."""
     start = getattr(model.config, "decoder_start_token_id", None)
-    silent = getattr(getattr(model.module, "generation_config", None), "no_timestamps_token_id", None)
+    silent = getattr(
+        getattr(model.module, "generation_config", None), "no_timestamps_token_id", None
+    )
     return [int(start or 0), *([] if silent is None or model.kind != "audio" else [int(silent)])]
 
 
@@ -116,5 +143,6 @@ def _check_files(model: Model, names: Sequence[str], what: str, suffixes: set[st
     for name in names:
         if not Path(name).is_file():
             raise EigenlensError(
-                f"{model.name} takes the path of a {what} ({', '.join(sorted(suffixes))}), and {name[:60]!r} is no such file"
+                f"{model.name} takes the path of a {what} ({', '.join(sorted(suffixes))}), and"
+                f" {name[:60]!r} is no such file"
             )

@@ -1,12 +1,16 @@
-"""The frozen linear graph: a transformer at one input, with everything that is not linear held fixed.
+"""The frozen linear graph: a transformer at one input, with everything that is not linear held
+fixed.
 
-With patterns P, the statistics of norms and the gates of MLPs frozen at their values for an input X, every part is affine:
+With patterns P, the statistics of norms and the gates of MLPs frozen at their values for an input
+X, every part is affine:
 
     attention  y ↦ Σ_h P_h y W_V,h W_O,h              + P b_V W_O + b_O
     norm       y ↦ (y − ȳ) · g / σ                     + b            (RMS norms without the mean)
-    MLP        y ↦ (r ⊙ (y W_1)) W_2, r = φ(z)/z       + (r ⊙ b_1) W_2 + b_2,   or r = φ(gate) for a gated one
+    MLP        y ↦ (r ⊙ (y W_1)) W_2, r = φ(z)/z       + (r ⊙ b_1) W_2 + b_2,   or r = φ(gate) for a
+    gated one
 
-The graph reproduces the model's output at X exactly and is linear everywhere. It is not the Jacobian.
+The graph reproduces the model's output at X exactly and is linear everywhere. It is not the
+Jacobian.
 """
 
 from __future__ import annotations
@@ -98,7 +102,9 @@ class FrozenStage:
 
 @dataclass(frozen=True, eq=False)
 class FrozenStack:
-    """All stages of an encoder or decoder for one batch, from the stream `inputs` (B, T, C) to `output` (B, T, C)."""
+    """All stages of an encoder or decoder for one batch, from the stream `inputs` (B, T, C) to
+    `output` (B, T, C).
+    """
 
     name: str
     inputs: Tensor
@@ -112,7 +118,9 @@ class FrozenStack:
             yield from block
 
     def branches(self, kind: str) -> list[FrozenBranch]:
-        return [branch for stage in self.stages() for branch in stage.branches if branch.kind == kind]
+        return [
+            branch for stage in self.stages() for branch in stage.branches if branch.kind == kind
+        ]
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -126,11 +134,15 @@ class FrozenStack:
         return self.ended(y, bias)
 
     def ended(self, y: Tensor, bias: bool = False) -> Tensor:
-        """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear part alone unless asked."""
+        """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear
+        part alone unless asked.
+        """
         return y if self.final is None else self.final(y, bias)
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """`Tᵀ·g` on directions (…, B, T, C) of the output: what each asks of every token and channel of the input."""
+        """`Tᵀ·g` on directions (…, B, T, C) of the output: what each asks of every token and
+        channel of the input.
+        """
         g = g if self.final is None else self.final.adjoint(g)
         for stage in reversed(list(self.stages())):
             g = stage.adjoint(g)
@@ -139,21 +151,31 @@ class FrozenStack:
 
 @torch.no_grad()
 def freeze(
-    model: nn.Module, batch: Mapping[str, Any], forward: Callable[[Mapping[str, Any]], Any] | None = None
+    model: nn.Module,
+    batch: Mapping[str, Any],
+    forward: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> tuple[FrozenStack, ...]:
-    """Run `model` on a batch once and freeze it there; one graph for every stack (encoder, decoder).
+    """Run `model` on a batch once and freeze it there; one graph for every stack (encoder,
+    decoder).
 
-    `forward(batch)` runs the model; by default `model(**batch)`. The output of a graph is the stream behind the stack's
-    last norm, as a model without a head gives it. Memory: patterns `B·H·T²` and gates `B·T·4C` a layer.
+    `forward(batch)` runs the model; by default `model(**batch)`. The output of a graph is the
+    stream behind the stack's last norm, as a model without a head gives it. Memory: patterns
+    `B·H·T²` and gates `B·T·4C` a layer.
     """
     never_drops(model, "frozen")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
-        raise EigenlensError("half precision is too coarse for a frozen graph; give the model in float32: model.float()")
+        raise EigenlensError(
+            "half precision is too coarse for a frozen graph; give the model in float32:"
+            " model.float()"
+        )
     stacks = anatomy(model)
-    by_module = {id(block.module): (stack.name, block) for stack in stacks for block in stack.blocks}
+    by_module = {
+        id(block.module): (stack.name, block) for stack in stacks for block in stack.blocks
+    }
     calls: list[AttentionCall] = []
     frozen: dict[str, list[tuple[FrozenStage, ...]]] = {stack.name: [] for stack in stacks}
-    ends: dict[str, list[Any]] = {stack.name: [None, None, None] for stack in stacks}  # input, output, valid
+    # input, output, valid
+    ends: dict[str, list[Any]] = {stack.name: [None, None, None] for stack in stacks}
     finals: dict[str, nn.Module] = {}
 
     def before(_module: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -200,12 +222,16 @@ def freeze(
             continue  # a decoder that did not run
         final = FrozenNorm.of(finals[stack.name], last) if stack.name in finals else None
         output = last if final is None else final(last)
-        found.append(FrozenStack(stack.name, first, output, tuple(frozen[stack.name]), final, valid))
+        found.append(
+            FrozenStack(stack.name, first, output, tuple(frozen[stack.name]), final, valid)
+        )
     return tuple(found)
 
 
 def _real(out: Any, valid: Tensor | None) -> Tensor:
-    """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves empty."""
+    """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves
+    empty.
+    """
     out = first_of(out)
     return out if valid is None else out[valid]
 
@@ -213,11 +239,15 @@ def _real(out: Any, valid: Tensor | None) -> Tensor:
 def _freeze_block(
     block: Block, x: Tensor, given: dict[str, Any], calls: Sequence[AttentionCall]
 ) -> tuple[tuple[FrozenStage, ...], Tensor]:
-    """The block's stages frozen along x, and what they give for it (which is the block's own output, to rounding)."""
+    """The block's stages frozen along x, and what they give for it (which is the block's own
+    output, to rounding).
+    """
     waiting = list(calls)
     stages = []
     for stage in block.stages:
-        total = x if (keeps := any(branch.skip for branch in stage.branches)) else torch.zeros_like(x)
+        total = (
+            x if (keeps := any(branch.skip for branch in stage.branches)) else torch.zeros_like(x)
+        )
         branches = []
         for branch in stage.branches:
             if branch.kind == "cross" and given.get("encoder_hidden_states") is None:
@@ -259,7 +289,9 @@ def _freeze_branch(
     return FrozenBranch(branch.kind, tuple(parts), bias), u
 
 
-def _freeze_attention(attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor) -> Part:
+def _freeze_attention(
+    attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor
+) -> Part:
     weights = head_weights(attend.module, call.heads, call.k.shape[1], attend.output)
     reads = given["encoder_hidden_states"] if kind == "cross" else u
     attention = FrozenAttention(call.pattern(), weights, call, reads)
@@ -270,4 +302,6 @@ def _take(waiting: list[AttentionCall], kind: str) -> AttentionCall:
     for index, call in enumerate(waiting):
         if call.kind == kind:
             return waiting.pop(index)
-    raise EigenlensError(f"a block made no {kind}-attention call that could be seen, so its pattern cannot be frozen")
+    raise EigenlensError(
+        f"a block made no {kind}-attention call that could be seen, so its pattern cannot be frozen"
+    )

@@ -1,6 +1,7 @@
 """The affine parts of a frozen graph: norm, attention, MLP, scale.
 
-Each is `part(y) = part.linear(y) + part.bias`, and `part.adjoint` is the transpose of `part.linear`: `⟨g, A y⟩ = ⟨Aᵀg, y⟩`.
+Each is `part(y) = part.linear(y) + part.bias`, and `part.adjoint` is the transpose of
+`part.linear`: `⟨g, A y⟩ = ⟨Aᵀg, y⟩`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from .head_weights import HeadWeights, linear_map
 
 
 class Part(ABC):
-    """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go through side by side."""
+    """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go
+    through side by side.
+    """
 
     bias: Tensor | None
 
@@ -35,7 +38,9 @@ class Part(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FrozenNorm(Part):
-    """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen stream."""
+    """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen
+    stream.
+    """
 
     factor: Tensor  # (B, T, C): gain / σ
     centred: bool
@@ -58,13 +63,21 @@ class FrozenNorm(Part):
 
 
 def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor | None]:
-    """Gain (C,), σ (B, T, 1) at x (B, T, C), whether the mean is taken away, and bias (C,), found by what `norm` does to x.
+    """Gain (C,), σ (B, T, 1) at x (B, T, C), whether the mean is taken away, and bias (C,), found
+    by what `norm` does to x.
 
     Some families store the gain less 1.
     """
     want = norm(x).detach()
     weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
-    eps = next((float(v) for name in ("eps", "variance_epsilon") if (v := getattr(norm, name, None)) is not None), 0.0)
+    eps = next(
+        (
+            float(v)
+            for name in ("eps", "variance_epsilon")
+            if (v := getattr(norm, name, None)) is not None
+        ),
+        0.0,
+    )
     gains = [torch.ones_like(x[0, 0])] if weight is None else [weight.detach(), 1 + weight.detach()]
     shift = None if bias is None else bias.detach()
     rounding = torch.finfo(x.dtype).eps
@@ -76,12 +89,17 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
             found = FrozenNorm(gain / sigma, centred, shift)
             if torch.allclose(found(x), want, rtol=rtol, atol=atol):
                 return gain, sigma, centred, shift
-    raise EigenlensError(f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be frozen")
+    raise EigenlensError(
+        f"the norm {type(norm).__name__} is neither a layer norm nor an RMS norm, so it cannot be"
+        " frozen"
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenAttention(Part):
-    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream `reads` (B, S, C)."""
+    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream
+    `reads` (B, S, C).
+    """
 
     pattern: Tensor
     weights: HeadWeights
@@ -94,9 +112,12 @@ class FrozenAttention(Part):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C): rows sum to one unless the model has sink logits."""
+        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C): rows sum to one unless the model has sink
+        logits.
+        """
         w = self.weights
-        constant = torch.einsum("he,hec->hc", w.value_bias.repeat_interleave(w.group, 0), w.output)  # (H, C)
+        # (H, C)
+        constant = torch.einsum("he,hec->hc", w.value_bias.repeat_interleave(w.group, 0), w.output)
         return self.pattern.sum(-1).transpose(1, 2) @ constant + w.output_bias
 
     def linear(self, y: Tensor) -> Tensor:
@@ -106,7 +127,8 @@ class FrozenAttention(Part):
         G, _, E = w.value.shape
         v = y.reshape(-1, B, S, C) @ w.value.transpose(0, 1).reshape(C, G * E)  # (K, B, S, G·E)
         K = len(v)
-        v = v.view(K, B, S, G, E).permute(1, 3, 2, 0, 4).reshape(B, G, S, K * E)  # streams side by side: one product a head
+        # streams side by side: one product a head
+        v = v.view(K, B, S, G, E).permute(1, 3, 2, 0, 4).reshape(B, G, S, K * E)
         z = self.pattern @ v.repeat_interleave(w.group, 1)  # (B, H, T, K·E)
         z = z.view(B, H, T, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, T, H * E)
         return (z @ w.output.reshape(H * E, -1)).view(*lead, B, T, -1)
@@ -119,7 +141,8 @@ class FrozenAttention(Part):
         z = g.reshape(-1, B, T, C) @ w.output.reshape(H * E, C).T  # (K, B, T, H·E)
         K = len(z)
         z = z.view(K, B, T, H, E).permute(1, 3, 2, 0, 4).reshape(B, G, -1, K * E)
-        v = self.pattern.reshape(B, G, -1, S).transpose(2, 3) @ z  # (B, G, S, K·E): adds up the heads that share values
+        # (B, G, S, K·E): adds up the heads that share values
+        v = self.pattern.reshape(B, G, -1, S).transpose(2, 3) @ z
         v = v.view(B, G, S, K, E).permute(3, 0, 2, 1, 4).reshape(K, B, S, G * E)
         return (v @ w.value.transpose(1, 2).reshape(G * E, -1)).view(*lead, B, S, -1)
 
@@ -130,19 +153,25 @@ class FrozenAttention(Part):
         return self.pattern @ v
 
     def read_back(self, g: Tensor) -> Tensor:
-        """`g W_O,hᵀ`, what a direction of the stream asks of each head: (M, B, T, C) → (M, B, H, T, E)."""
+        """`g W_O,hᵀ`, what a direction of the stream asks of each head: (M, B, T, C) → (M, B, H, T,
+        E).
+        """
         return torch.einsum("mbtc,hec->mbhte", g, self.weights.output)
 
     def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
         """One head for each stream: y (S, B, T, C), heads (S,) → (S, B, T, C)."""
         w = self.weights
         v = torch.einsum("sbtc,sce->sbte", y, w.value[heads // w.group])
-        return torch.einsum("sbtu,sbue,sec->sbtc", self.pattern.transpose(0, 1)[heads], v, w.output[heads])
+        return torch.einsum(
+            "sbtu,sbue,sec->sbtc", self.pattern.transpose(0, 1)[heads], v, w.output[heads]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenSource(Part):
-    """What does not depend on the stream at all: a cross-attention, which reads another stack's output."""
+    """What does not depend on the stream at all: a cross-attention, which reads another stack's
+    output.
+    """
 
     bias: Tensor  # (B, T, C)
 
@@ -174,9 +203,13 @@ class FrozenMlp(Part):
             gate = mlp.act(u @ inner.T + b0)
         else:
             z = u @ wide.T + b1
-            gate = mlp.act(z).div_(z).nan_to_num_(nan=0.0)  # 0/0: a unit that gives nothing whatever its gate
+            # 0/0: a unit that gives nothing whatever its gate
+            gate = mlp.act(z).div_(z).nan_to_num_(nan=0.0)
             if float(mlp.act(z.new_zeros(1))) != 0:
-                raise EigenlensError("the activation of this MLP is not zero at zero, so φ(z) = z · φ(z)/z cannot be frozen")
+                raise EigenlensError(
+                    "the activation of this MLP is not zero at zero, so φ(z) = z · φ(z)/z cannot be"
+                    " frozen"
+                )
         return cls(wide.T, gate, narrow.T, (gate * b1) @ narrow.T + b2)
 
     def linear(self, y: Tensor) -> Tensor:

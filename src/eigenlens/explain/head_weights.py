@@ -24,8 +24,8 @@ BY_HEAD = ("query_key_value",)
 class HeadWeights:
     """`q = x W_Q + b_Q`, likewise k and v, and `out = Σ_h z_h W_O,h + b_O`.
 
-    Shapes: `query (H, C, D)`, `key (G, C, D)`, `value (G, C, E)` with G key-value heads, `output (H, E, C)`; biases
-    `(H, D)`, `(G, D)`, `(G, E)`, `(C,)`, zero where the model has none.
+    Shapes: `query (H, C, D)`, `key (G, C, D)`, `value (G, C, E)` with G key-value heads, `output
+    (H, E, C)`; biases `(H, D)`, `(G, D)`, `(G, E)`, `(C,)`, zero where the model has none.
     """
 
     query: Tensor
@@ -51,22 +51,33 @@ class HeadWeights:
         return self.value[head // self.group] @ self.output[head]
 
 
-def head_weights(module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None) -> HeadWeights:
-    """The weights of the attention `module`, its `output` projection given where it stands elsewhere."""
-    q, k, v = _fused(module, heads, kv_heads) or tuple(linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE))
-    out, out_bias = linear_map(output if output is not None else _part(module, OUTPUT))  # (C, H·E), (C,)
+def head_weights(
+    module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None
+) -> HeadWeights:
+    """The weights of the attention `module`, its `output` projection given where it stands
+    elsewhere.
+    """
+    q, k, v = _fused(module, heads, kv_heads) or tuple(
+        linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE)
+    )
+    # (C, H·E), (C,)
+    out, out_bias = linear_map(output if output is not None else _part(module, OUTPUT))
     if len(v[0]) * heads != out.shape[1] * kv_heads or len(q[0]) * kv_heads != len(k[0]) * heads:
         sizes = f"queries {len(q[0])}, keys {len(k[0])}, values {len(v[0])}, output {out.shape[1]}"
         raise EigenlensError(
-            f"the projections of {type(module).__name__} do not fit {heads} query and {kv_heads} key-value heads ({sizes}), "
-            "so its heads' weights are out of reach"
+            f"the projections of {type(module).__name__} do not fit {heads} query and {kv_heads}"
+            f" key-value heads ({sizes}), so its heads' weights are out of reach"
         )
     return HeadWeights(
-        query=_split(q[0], heads), key=_split(k[0], kv_heads), value=_split(v[0], kv_heads),
+        query=_split(q[0], heads),
+        key=_split(k[0], kv_heads),
+        value=_split(v[0], kv_heads),
         output=out.T.reshape(heads, -1, len(out)),
-        query_bias=q[1].view(heads, -1), key_bias=k[1].view(kv_heads, -1), value_bias=v[1].view(kv_heads, -1),
+        query_bias=q[1].view(heads, -1),
+        key_bias=k[1].view(kv_heads, -1),
+        value_bias=v[1].view(kv_heads, -1),
         output_bias=out_bias,
-    )  # fmt: skip
+    )
 
 
 def _split(weight: Tensor, heads: int) -> Tensor:
@@ -79,43 +90,72 @@ def _part(module: nn.Module, names: Iterable[str]) -> nn.Module:
         if isinstance(found := getattr(module, name, None), nn.Module):
             return found
     names = ", ".join(names)
-    raise EigenlensError(f"{type(module).__name__} has none of the projections {names}, so its heads' weights are out of reach")
+    raise EigenlensError(
+        f"{type(module).__name__} has none of the projections {names}, so its heads' weights are"
+        " out of reach"
+    )
 
 
 def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight (out, in) and bias (out,) of a linear map; GPT-2's `Conv1D` stores the transpose."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
-        raise EigenlensError(f"{type(module).__name__} has no weight matrix, where a linear map was expected")
+        raise EigenlensError(
+            f"{type(module).__name__} has no weight matrix, where a linear map was expected"
+        )
     weight = weight.detach().T if type(module).__name__ == "Conv1D" else weight.detach()
     return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
 
 
 def _by_part(x: Tensor, group: int, kv_heads: int, D: int) -> Tensor:
-    """Rows ordered key-value heads × [their queries, key, value] → [queries, keys, values] × heads."""
+    """Rows ordered key-value heads × [their queries, key, value] → [queries, keys, values] ×
+    heads.
+    """
     x = x.unflatten(0, (kv_heads, group + 2, D))
-    return torch.cat([x[:, :group].flatten(0, 2), x[:, group].flatten(0, 1), x[:, group + 1].flatten(0, 1)])
+    return torch.cat(
+        [x[:, :group].flatten(0, 2), x[:, group].flatten(0, 1), x[:, group + 1].flatten(0, 1)]
+    )
 
 
-def _fused(module: nn.Module, heads: int, kv_heads: int) -> tuple[tuple[Tensor, Tensor], ...] | None:
+def _fused(
+    module: nn.Module, heads: int, kv_heads: int
+) -> tuple[tuple[Tensor, Tensor], ...] | None:
     for name in (*BY_PART, *BY_HEAD):
         found = getattr(module, name, None)
         if not isinstance(found, nn.Module):
             continue
         weight, bias = linear_map(found)
-        if isinstance(apart := getattr(module, "q_attn", None), nn.Module):  # GPT-2's cross-attention: keys and values only
+        # GPT-2's cross-attention: keys and values only
+        if isinstance(apart := getattr(module, "q_attn", None), nn.Module):
             return (linear_map(apart), *zip(weight.chunk(2), bias.chunk(2)))
-        sizes = getattr(module, "sizes", None) if name == "project" else None  # the lab's, whose values may have another width
+        # the lab's, whose values may have another width
+        sizes = getattr(module, "sizes", None) if name == "project" else None
         if sizes is None and len(weight) % (heads + 2 * kv_heads):
             raise EigenlensError(
-                f"{name} of {type(module).__name__} has {len(weight)} rows, which are not those of {heads} query and "
-                f"{kv_heads} key-value heads, so its heads' weights are out of reach"
+                f"{name} of {type(module).__name__} has {len(weight)} rows, which are not those of"
+                f" {heads} query and {kv_heads} key-value heads, so its heads' weights are out of"
+                " reach"
             )
         D = len(weight) // (heads + 2 * kv_heads)
-        if name in BY_HEAD or getattr(module, "multi_query", None) is False:  # GPTBigCode, which has c_attn both ways
-            weight, bias = (_by_part(part, heads // kv_heads, kv_heads, D) for part in (weight, bias))
-        return tuple(zip(*(part.split(sizes or (heads * D, kv_heads * D, kv_heads * D)) for part in (weight, bias))))
-    if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):  # torch.nn.MultiheadAttention
-        bias = module.in_proj_bias if isinstance(module.in_proj_bias, Tensor) else torch.zeros_like(joined[:, 0])
+        # GPTBigCode, which has c_attn both ways
+        if name in BY_HEAD or getattr(module, "multi_query", None) is False:
+            weight, bias = (
+                _by_part(part, heads // kv_heads, kv_heads, D) for part in (weight, bias)
+            )
+        return tuple(
+            zip(
+                *(
+                    part.split(sizes or (heads * D, kv_heads * D, kv_heads * D))
+                    for part in (weight, bias)
+                )
+            )
+        )
+    # torch.nn.MultiheadAttention
+    if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):
+        bias = (
+            module.in_proj_bias
+            if isinstance(module.in_proj_bias, Tensor)
+            else torch.zeros_like(joined[:, 0])
+        )
         return tuple(zip(joined.detach().chunk(3), bias.detach().chunk(3)))
     return None

@@ -1,4 +1,6 @@
-"""Tokens as words with a colour behind them: in a notebook, and cut to cells for whoever draws them elsewhere."""
+"""Tokens as words with a colour behind them: in a notebook, and cut to cells for whoever draws them
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FOR, AGAINST = "200, 64, 44", "44, 111, 179"
 
 @dataclass(frozen=True)
 class Cell:
-    """One token of a line: what is shown, its colour from −10 to 10, its score, and whether it is one of the strongest."""
+    """One token of a line: what is shown, its colour from −10 to 10, its score, and whether it is
+    one of the strongest.
+    """
 
     text: str
     level: int
@@ -30,7 +34,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One method: tokens in their order; of a picture those in front of the patches, and the patches row by row."""
+    """One method: tokens in their order; of a picture those in front of the patches, and the
+    patches row by row.
+    """
 
     method: str
     cells: list[Cell]
@@ -43,10 +49,14 @@ def lines(found: Explanation) -> list[Line]:
     for method in found.methods:
         strong = set(found.strongest(method))
         cells = [
-            Cell(_short(token), level, score, i in strong, visible(token))
-            if found.grid is None
-            else Cell(token, level, score, i in strong, token)  # a name of ours, such as `frame 12`
-            for i, (token, level, score) in enumerate(zip(found.tokens, found.levels(method), found.scores[method]))
+            (
+                Cell(_short(token), level, score, i in strong, visible(token))
+                if found.grid is None
+                else Cell(token, level, score, i in strong, token)
+            )  # a name of ours, such as `frame 12`
+            for i, (token, level, score) in enumerate(
+                zip(found.tokens, found.levels(method), found.scores[method])
+            )
         ]
         if found.grid is None:
             made.append(Line(method, cells, []))
@@ -71,11 +81,15 @@ def _pooled(row: list[Cell]) -> list[Cell]:
 
 
 def html(found: Explanation) -> str:
-    """An explanation in a notebook: what it says, a line for each method, the deletion curves, and every number."""
+    """An explanation in a notebook: what it says, a line for each method, the deletion curves, and
+    every number.
+    """
     body = "".join(_line(line) for line in lines(found))
     curves = picture_view(found.plot_deletion(), "deletion curves") if found.deletion else ""
     rows = [{**row, "token": visible(row["token"])} for row in found.rows()]
-    table = f"<details><summary>{numbered(len(rows), 'token')}</summary>{html_table(rows)}</details>"
+    table = (
+        f"<details><summary>{numbered(len(rows), 'token')}</summary>{html_table(rows)}</details>"
+    )
     said = f"<h4>{_escaped(found.name)}</h4><p>{_escaped(found.sentence)}</p>"
     return f"{said}{body}{curves}{table}"
 
@@ -83,19 +97,27 @@ def html(found: Explanation) -> str:
 def _line(line: Line) -> str:
     words = " ".join(_span(cell) for cell in line.cells)
     maps = "".join(
-        f"<div style='line-height: 0; white-space: nowrap'>{''.join(map(_patch, row))}</div>" for row in line.patches
+        f"<div style='line-height: 0; white-space: nowrap'>{''.join(map(_patch, row))}</div>"
+        for row in line.patches
     )
     return f"<div style='margin: .4em 0'><b>{_escaped(line.method)}</b><br>{words}{maps}</div>"
 
 
 def _style(cell: Cell) -> str:
     alpha = 0.06 * abs(cell.level)
-    return f"background: rgba({FOR if cell.level > 0 else AGAINST}, {alpha:.2f})" if cell.level else ""
+    return (
+        f"background: rgba({FOR if cell.level > 0 else AGAINST}, {alpha:.2f})" if cell.level else ""
+    )
 
 
 def _span(cell: Cell) -> str:
-    style = f"{_style(cell)}; border-radius: .2em; padding: 0 .15em" + ("; font-weight: bold" if cell.strong else "")
-    return f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}" style="{style}">{_escaped(cell.text)}</span>'
+    style = f"{_style(cell)}; border-radius: .2em; padding: 0 .15em" + (
+        "; font-weight: bold" if cell.strong else ""
+    )
+    return (
+        f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}"'
+        f' style="{style}">{_escaped(cell.text)}</span>'
+    )
 
 
 def _patch(cell: Cell) -> str:

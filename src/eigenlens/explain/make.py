@@ -1,4 +1,6 @@
-"""Explain what a model makes of an input: every method on its tokens, and what becomes of the target without them."""
+"""Explain what a model makes of an input: every method on its tokens, and what becomes of the
+target without them.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,36 @@ Wanted = int | str | tuple[int, int | str] | None
 
 @overload
 def explain(
-    model: str | Path | nn.Module | Model, text: str | Path, *, target: Wanted = ..., against: str | None = ...,
-    methods: str | Sequence[str] | None = ..., deletion: bool = ..., out: str | Path | None = ..., force: bool = ...,
-    gigabytes: float = ..., tokenizer: Any = ..., device: str = ..., report: Report = ...,
-) -> Explanation: ...  # fmt: skip
+    model: str | Path | nn.Module | Model,
+    text: str | Path,
+    *,
+    target: Wanted = ...,
+    against: str | None = ...,
+    methods: str | Sequence[str] | None = ...,
+    deletion: bool = ...,
+    out: str | Path | None = ...,
+    force: bool = ...,
+    gigabytes: float = ...,
+    tokenizer: Any = ...,
+    device: str = ...,
+    report: Report = ...,
+) -> Explanation: ...
 @overload
 def explain(
-    model: str | Path | nn.Module | Model, text: list[str] | tuple[str, ...], *, target: Wanted = ...,
-    against: str | Sequence[str] | None = ..., methods: str | Sequence[str] | None = ..., deletion: bool = ...,
-    out: str | Path | None = ..., force: bool = ..., gigabytes: float = ..., tokenizer: Any = ..., device: str = ...,
+    model: str | Path | nn.Module | Model,
+    text: list[str] | tuple[str, ...],
+    *,
+    target: Wanted = ...,
+    against: str | Sequence[str] | None = ...,
+    methods: str | Sequence[str] | None = ...,
+    deletion: bool = ...,
+    out: str | Path | None = ...,
+    force: bool = ...,
+    gigabytes: float = ...,
+    tokenizer: Any = ...,
+    device: str = ...,
     report: Report = ...,
-) -> tuple[Explanation, ...]: ...  # fmt: skip
+) -> tuple[Explanation, ...]: ...
 def explain(
     model: str | Path | nn.Module | Model,
     text: str | Path | list[str] | tuple[str, ...],
@@ -72,19 +93,23 @@ def explain(
     device: str | None = None,
     report: Report = silent,
 ) -> Explanation | tuple[Explanation, ...]:
-    """Which tokens of a text decide what a model makes of it: T scores by each of `methods` (default: all).
+    """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
+    (default: all).
 
-    A language model is asked for its next token, a classifier for its class (`target`; None is what it chooses itself), an
-    embedding model how alike the text is to `against`. For a vision model the text is the path of a picture, for a speech
-    model that of a .wav file. `deletion` then takes tokens away, most and least relevant first, and measures the target
-    again; where a model cannot run on fewer tokens, a note says so. Several texts go through the model together and give a
-    tuple. `out` is a folder for what was found; of several texts each has a folder in it. A text whose attention patterns
-    and their gradients, `2·L·H·T²` numbers, take more than `gigabytes` is refused. A module in training mode is explained
-    in evaluation mode, and is in training mode again afterwards.
+    A language model is asked for its next token, a classifier for its class (`target`; None is what
+    it chooses itself), an embedding model how alike the text is to `against`. For a vision model
+    the text is the path of a picture, for a speech model that of a .wav file. `deletion` then takes
+    tokens away, most and least relevant first, and measures the target again; where a model cannot
+    run on fewer tokens, a note says so. Several texts go through the model together and give a
+    tuple. `out` is a folder for what was found; of several texts each has a folder in it. A text
+    whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than `gigabytes` is
+    refused. A module in training mode is explained in evaluation mode, and is in training mode
+    again afterwards.
 
     >>> found = explain("smollm2", "The capital of France is")
     >>> found.scores["relevance"]                       # one number a token: T of them
-    >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")     # two explanations
+    >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")
+    two explanations
     """
     several = not isinstance(text, str | Path)
     texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
@@ -101,7 +126,13 @@ def explain(
             report("texts", begin, len(texts))
             some = slice(begin, begin + TOGETHER)
             found += _explained(
-                loaded, texts[some], target, None if others is None else others[some], names, deletion, gigabytes
+                loaded,
+                texts[some],
+                target,
+                None if others is None else others[some],
+                names,
+                deletion,
+                gigabytes,
             )
     report("texts", len(texts), len(texts))
     if folder is not None:
@@ -118,17 +149,24 @@ def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str
     given = [str(against)] if isinstance(against, str | Path) else [str(item) for item in against]
     if len(given) not in {1, number}:
         raise EigenlensError(
-            f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one for each text"
+            f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one"
+            " for each text"
         )
     return given * number if len(given) == 1 else given
 
 
 def _clear(folder: Path) -> None:
-    """Takes away what an earlier explanation left: its file and page here and in numbered folders, and nothing else."""
+    """Takes away what an earlier explanation left: its file and page here and in numbered folders,
+    and nothing else.
+    """
     if not folder.is_dir():
         return
     with disk_errors(folder):
-        numbers = [place for place in folder.iterdir() if place.name.isdecimal() and (place / "explanation.json").is_file()]
+        numbers = [
+            place
+            for place in folder.iterdir()
+            if place.name.isdecimal() and (place / "explanation.json").is_file()
+        ]
         for place in (folder, *numbers):
             for name in ("explanation.json", "explanation.html"):
                 (place / name).unlink(missing_ok=True)
@@ -149,9 +187,14 @@ def _known(methods: str | Sequence[str] | None) -> list[str] | None:
 
 
 def _explained(
-    model: Model, texts: list[str], target: Wanted, against: list[str] | None, methods: list[str] | None, deletion: bool,
+    model: Model,
+    texts: list[str],
+    target: Wanted,
+    against: list[str] | None,
+    methods: list[str] | None,
+    deletion: bool,
     gigabytes: float,
-) -> list[Explanation]:  # fmt: skip
+) -> list[Explanation]:
     """One batch of texts, or two halves of it where the whole takes too much memory."""
     start = time.perf_counter()
     batch = encode(model, texts)
@@ -161,7 +204,13 @@ def _explained(
             one
             for some in (slice(half), slice(half, None))
             for one in _explained(
-                model, texts[some], target, None if against is None else against[some], methods, deletion, gigabytes
+                model,
+                texts[some],
+                target,
+                None if against is None else against[some],
+                methods,
+                deletion,
+                gigabytes,
             )
         ]
     check_memory(model, batch, gigabytes)
@@ -184,17 +233,24 @@ def _explained(
         real = _real(batch, i, length)
         facts = {
             "model": {"name": model.name, "kind": model.kind, **model.facts},
-            "data": text, "against": None if against is None else against[i],
-            "length": int(real.sum()), "inputs": 1,
+            "data": text,
+            "against": None if against is None else against[i],
+            "length": int(real.sum()),
+            "inputs": 1,
             "target": {
-                "kind": asked.kind, "label": _label(asked, i), "unit": asked.unit,
+                "kind": asked.kind,
+                "label": _label(asked, i),
+                "unit": asked.unit,
                 "position": _read_at(model, asked, i, int(real.sum())),
             },
             "score": float(value[i]),
-            "grid": None if grid is None else list(grid), "picture": _picture(model, batch, i),
-            "notes": notes, "seconds": round(seconds, 3), "versions": _versions(),
+            "grid": None if grid is None else list(grid),
+            "picture": _picture(model, batch, i),
+            "notes": notes,
+            "seconds": round(seconds, 3),
+            "versions": _versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }  # fmt: skip
+        }
         found.append(
             Explanation(
                 facts,
@@ -202,13 +258,19 @@ def _explained(
                 frame[i][real].tolist(),
                 {name: [float(x) for x in score[i][real]] for name, score in scores.items()},
                 [
-                    {"method": curve.method, "order": curve.order, "fractions": [float(f) for f in curve.fractions],
-                     "scores": [float(x) for x in curve.scores[i]], "auc": float(curve.auc[i])}
+                    {
+                        "method": curve.method,
+                        "order": curve.order,
+                        "fractions": [float(f) for f in curve.fractions],
+                        "scores": [float(x) for x in curve.scores[i]],
+                        "auc": float(curve.auc[i]),
+                    }
                     for curve in curves
                 ],
             )
-        )  # fmt: skip
-    return [one if one.free else replace(one, deletion=[]) for one in found]  # nothing was taken away: no curves
+        )
+    # nothing was taken away: no curves
+    return [one if one.free else replace(one, deletion=[]) for one in found]
 
 
 def _one_for_all(against: list[str] | None) -> str | list[str] | None:
@@ -219,7 +281,9 @@ def _one_for_all(against: list[str] | None) -> str | list[str] | None:
 def _finite(numbers: dict[str, Tensor]) -> None:
     for name, x in numbers.items():
         if not bool(torch.isfinite(x).all()):
-            raise EigenlensError(f"{name} has scores that are no finite numbers: the model overflows on this input")
+            raise EigenlensError(
+                f"{name} has scores that are no finite numbers: the model overflows on this input"
+            )
 
 
 def _label(target: Target, row: int) -> str:
@@ -242,7 +306,9 @@ def _real(batch: Batch, row: int, length: int) -> Tensor:
 
 
 def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
-    """Rows and columns of the patches, one row of frames; None of text, and where patches were merged."""
+    """Rows and columns of the patches, one row of frames; None of text, and where patches were
+    merged.
+    """
     if "input_features" in batch:
         return 1, length
     if "pixel_values" not in batch:
@@ -261,10 +327,15 @@ def _picture(model: Model, batch: Batch, row: int) -> str | None:
     from PIL import Image
 
     pixels = batch["pixel_values"][row].float().cpu()  # (3, h, w)
-    mean, spread = (torch.tensor(getattr(model.processor, name, None) or [0.5] * 3)[:, None, None] for name in NORMALISED)
+    mean, spread = (
+        torch.tensor(getattr(model.processor, name, None) or [0.5] * 3)[:, None, None]
+        for name in NORMALISED
+    )
     bytes_ = ((pixels * spread + mean).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     file = io.BytesIO()
-    Image.fromarray(bytes_).resize((SIDE, SIDE * bytes_.shape[0] // bytes_.shape[1])).save(file, "JPEG", quality=80)
+    Image.fromarray(bytes_).resize((SIDE, SIDE * bytes_.shape[0] // bytes_.shape[1])).save(
+        file, "JPEG", quality=80
+    )
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
@@ -275,6 +346,8 @@ def _versions() -> dict[str, str]:
     from .. import __version__
 
     return {
-        "eigenlens": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "eigenlens": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
         "transformers": metadata.version("transformers"),
-    }  # fmt: skip
+    }

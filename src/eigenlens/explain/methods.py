@@ -29,7 +29,10 @@ def _of_source(observed: Observed, frozen: Frozen) -> tuple[Stream, Operator]:
     stream = source_stream(observed)
     stack = next((stack for stack in frozen or () if stack.name == stream.stack), None)
     if stack is None:
-        raise EigenlensError(f"the stack {stream.stack} of this model could not be frozen, so it has no linear operator")
+        raise EigenlensError(
+            f"the stack {stream.stack} of this model could not be frozen, so it has no linear"
+            " operator"
+        )
     return stream, Operator(stack)
 
 
@@ -45,11 +48,15 @@ def _norm(observed: Observed, frozen: Frozen) -> Tensor:
 
 def _toward(observed: Observed, frozen: Frozen) -> Tensor:
     stream, op = _of_source(observed, frozen)
-    return toward(op, stream.output_gradient if op.stack.final is None else stream.ended_gradient) * stream.valid
+    return (
+        toward(op, stream.output_gradient if op.stack.final is None else stream.ended_gradient)
+        * stream.valid
+    )
 
 
 METHODS: dict[str, Callable[[Observed, Frozen], Tensor]] = {
-    "relevance": lambda observed, _: relevance(observed, start=False),  # the I would outshine the rest
+    # the I would outshine the rest
+    "relevance": lambda observed, _: relevance(observed, start=False),
     "attention × gradient": lambda observed, _: baselines.attention_gradient(observed),
     "attention": lambda observed, _: baselines.attention(observed),
     "rollout": lambda observed, _: baselines.rollout(observed),
@@ -66,21 +73,28 @@ FREEZES = frozenset(name for name in METHODS if name.startswith("TensorLens"))
 
 
 class Attributions(dict[str, Tensor]):
-    """Scores (B, T) by method, the observation they are of, and notes on methods that were left out."""
+    """Scores (B, T) by method, the observation they are of, and notes on methods that were left
+    out.
+    """
 
-    def __init__(self, scores: Mapping[str, Tensor], observed: Observed, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, scores: Mapping[str, Tensor], observed: Observed, notes: Sequence[str] = ()
+    ) -> None:
         super().__init__(scores)
         self.observed = observed
         self.notes = tuple(notes)
 
 
 def attribute(
-    model: Model, batch: Mapping[str, Tensor], target: Target, methods: str | Sequence[str] | None = None
+    model: Model,
+    batch: Mapping[str, Tensor],
+    target: Target,
+    methods: str | Sequence[str] | None = None,
 ) -> Attributions:
     """Scores (B, T) of the source tokens by every method, or by those named; padding has 0.
 
-    The model is observed once, and frozen once where a TensorLens method is asked for. A model whose blocks are not known
-    cannot be frozen: its `notes` say so, and these methods are left out.
+    The model is observed once, and frozen once where a TensorLens method is asked for. A model
+    whose blocks are not known cannot be frozen: its `notes` say so, and these methods are left out.
 
     >>> attribute(model, batch, target_of(model, batch))["relevance"].shape      # (B, T)
     """
@@ -99,11 +113,17 @@ def attribute(
             except EigenlensError as error:
                 notes.append(f"the TensorLens methods were left out: {error}")
     with torch.no_grad():
-        scores = {name: METHODS[name](observed, frozen) for name in names if name not in FREEZES or frozen is not None}
+        scores = {
+            name: METHODS[name](observed, frozen)
+            for name in names
+            if name not in FREEZES or frozen is not None
+        }
     return Attributions(scores, observed, notes)
 
 
-def _frozen(model: Model, batch: Mapping[str, Tensor], observed: Observed) -> tuple[FrozenStack, ...]:
+def _frozen(
+    model: Model, batch: Mapping[str, Tensor], observed: Observed
+) -> tuple[FrozenStack, ...]:
     """The whole model frozen, so that its stacks have the names that were observed."""
     stacks = freeze(model.module, batch, forward_of(model, whole=True))
     source = source_stream(observed).stack

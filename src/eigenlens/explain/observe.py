@@ -1,4 +1,6 @@
-"""One forward and one backward pass: every attention pattern, the token streams, and how a target depends on both."""
+"""One forward and one backward pass: every attention pattern, the token streams, and how a target
+depends on both.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from .target import Target
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S); `stream` names the tokens that are its queries."""
+    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S); `stream` names the
+    tokens that are its queries.
+    """
 
     site: Site
     kind: Literal["self", "cross"]
@@ -32,9 +36,11 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The tokens of one stack before its first block and behind its last, (B, T, C), with the gradients of the score.
+    """The tokens of one stack before its first block and behind its last, (B, T, C), with the
+    gradients of the score.
 
-    `ended` is `outputs` behind the norm that follows the last block; where no norm follows, it is `outputs`.
+    `ended` is `outputs` behind the norm that follows the last block; where no norm follows, it is
+    `outputs`.
     """
 
     stack: str
@@ -49,7 +55,9 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What a target's score (B,) depends on: the patterns in the order the model runs them, and the streams."""
+    """What a target's score (B,) depends on: the patterns in the order the model runs them, and the
+    streams.
+    """
 
     score: Tensor
     patterns: tuple[Pattern, ...]
@@ -62,7 +70,8 @@ class Observed:
     def reads(self, stack: str | None = None) -> Tensor:
         """Which output tokens the target reads, (B, T): `‖∂score/∂y_i‖ / Σ_i ‖∂score/∂y_i‖`.
 
-        Without a `stack` it is the last one that ran. A target that reads no token of it has the same weight for all.
+        Without a `stack` it is the last one that ran. A target that reads no token of it has the
+        same weight for all.
         """
         stream = self.streams[-1] if stack is None else self.stream(stack)
         if stream is None:
@@ -70,23 +79,33 @@ class Observed:
         norms = stream.output_gradient.norm(dim=-1) * stream.valid  # (B, T)
         total = norms.sum(1, keepdim=True)
         alike = stream.valid / stream.valid.sum(1, keepdim=True).clamp_min(1)
-        return torch.where(total > 0, norms / total.clamp_min(torch.finfo(norms.dtype).tiny), alike.to(norms))
+        return torch.where(
+            total > 0, norms / total.clamp_min(torch.finfo(norms.dtype).tiny), alike.to(norms)
+        )
 
 
 @torch.inference_mode(False)  # there is no backward pass in inference mode
 def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observed:
     """Run a loaded model on a batch with gradients and see what the target's score depends on.
 
-    The score of one input depends on that input alone, so one backward pass of the sum gives the gradients of all.
-    Memory: patterns and their gradients, `2·B·H·T·S` numbers a layer, beside what a backward pass keeps.
+    The score of one input depends on that input alone, so one backward pass of the sum gives the
+    gradients of all. Memory: patterns and their gradients, `2·B·H·T·S` numbers a layer, beside what
+    a backward pass keeps.
 
     >>> seen = observe(model, batch, target_of(model, batch))
-    >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape      # (B, H, T, S), (B, T, C), (B, T)
+    >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape
+    (B, H, T, S), (B, T, C), (B, T)
     """
     never_drops(model.module, "explained")
     if any(p.is_inference() for p in model.module.parameters()):
-        raise EigenlensError(f"{model.name} was loaded in torch.inference_mode(), so it has no gradients; load it outside")
-    batch = {name: x.clone() if isinstance(x, Tensor) and x.is_inference() else x for name, x in batch.items()}
+        raise EigenlensError(
+            f"{model.name} was loaded in torch.inference_mode(), so it has no gradients; load it"
+            " outside"
+        )
+    batch = {
+        name: x.clone() if isinstance(x, Tensor) and x.is_inference() else x
+        for name, x in batch.items()
+    }
     watch = _Watch()
 
     def attend(call: AttentionCall) -> Tensor:
@@ -96,7 +115,10 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
         score = target.score(run(model, batch), batch)  # (B,)
         total = score.sum()
     if score.ndim != 1:
-        raise EigenlensError(f"the score of {target.label} has the shape {tuple(score.shape)}; one number an input is needed")
+        raise EigenlensError(
+            f"the score of {target.label} has the shape {tuple(score.shape)}; one number an input"
+            " is needed"
+        )
     if not score.requires_grad:
         raise EigenlensError(f"the score of {target.label} does not depend on the model's tokens")
     ends = watch.ends(model.module)
@@ -111,8 +133,12 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     streams = []
     for place, end in enumerate(ends):
         at = len(patterns) + 3 * place
-        inputs, outputs, ended, *slopes = map(end.batch_first, (*asked[at : at + 3], *known[at : at + 3]))
-        streams.append(Stream(end.stack, inputs, slopes[0], outputs, slopes[1], end.valid, ended, slopes[2]))
+        inputs, outputs, ended, *slopes = map(
+            end.batch_first, (*asked[at : at + 3], *known[at : at + 3])
+        )
+        streams.append(
+            Stream(end.stack, inputs, slopes[0], outputs, slopes[1], end.valid, ended, slopes[2])
+        )
     return Observed(score.detach(), patterns, tuple(streams))
 
 
@@ -134,7 +160,9 @@ class _End:
 
 @dataclass
 class _Watch:
-    """Notes the stream at every module that has parts, and the patterns; which modules are blocks is known afterwards."""
+    """Notes the stream at every module that has parts, and the patterns; which modules are blocks
+    is known afterwards.
+    """
 
     patterns: list[tuple[AttentionCall, Tensor]] = field(default_factory=list)
     entered: list[tuple[str, Tensor]] = field(default_factory=list)
@@ -166,7 +194,14 @@ class _Watch:
 
     def _enter(self, path: str) -> Any:
         def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            x = next((x for x in (kwargs.get("hidden_states"), *args, *kwargs.values()) if _is_stream(x)), None)
+            x = next(
+                (
+                    x
+                    for x in (kwargs.get("hidden_states"), *args, *kwargs.values())
+                    if _is_stream(x)
+                ),
+                None,
+            )
             if x is None:
                 return None
             kept = x if x.requires_grad else x.detach().requires_grad_()
@@ -192,21 +227,27 @@ class _Watch:
     def streams(self) -> list[str]:
         """The stream whose tokens are the queries of each call.
 
-        It has the name of the stack, `decoder` for `decoder.cross` too. Where a stack is made of several lists of blocks,
-        which may be streams of their own, it has the name of the list, and where tokens of one list differ in number,
-        that of another list with as many.
+        It has the name of the stack, `decoder` for `decoder.cross` too. Where a stack is made of
+        several lists of blocks, which may be streams of their own, it has the name of the list, and
+        where tokens of one list differ in number, that of another list with as many.
         """
         calls = [call for call, _ in self.patterns]
         lists: dict[str, set[str]] = {}
         for call in calls:
             lists.setdefault(_own(call.site.stack), set()).add(_list(call.name))
-        names = [stack if len(lists[stack := _own(call.site.stack)]) == 1 else _list(call.name) for call in calls]
+        names = [
+            stack if len(lists[stack := _own(call.site.stack)]) == 1 else _list(call.name)
+            for call in calls
+        ]
         tokens: dict[str, set[int]] = {}
         for call, name in zip(calls, names):
             tokens.setdefault(name, set()).add(call.q.shape[2])
         alike = {min(found): name for name, found in tokens.items() if len(found) == 1}
         mixed = {name for name, found in tokens.items() if len(found) > 1}
-        return [alike.get(T := call.q.shape[2], f"{name}.{T}") if name in mixed else name for call, name in zip(calls, names)]
+        return [
+            alike.get(T := call.q.shape[2], f"{name}.{T}") if name in mixed else name
+            for call, name in zip(calls, names)
+        ]
 
     def ends(self, module: nn.Module) -> list[_End]:
         """The ends of every stack of self-attention, in the order in which the stacks end."""
@@ -221,13 +262,21 @@ class _Watch:
             if first is None or place is None:
                 continue
             last = self.left[place][1]
-            turned = getattr(module.get_submodule(own[0].name), "batch_first", True) is False  # (T, B, C)
+            # (T, B, C)
+            turned = getattr(module.get_submodule(own[0].name), "batch_first", True) is False
             B, _, T, _ = own[0].q.shape
             if first.shape != last.shape or first.shape[:2] != ((T, B) if turned else (B, T)):
                 continue
-            ended = next((out for x, out in reversed(self.normed) if x is last and out.shape == last.shape), last)
+            ended = next(
+                (out for x, out in reversed(self.normed) if x is last and out.shape == last.shape),
+                last,
+            )
             valid = own[0].query_valid
-            valid = valid if valid is not None else torch.ones(B, T, dtype=torch.bool, device=first.device)
+            valid = (
+                valid
+                if valid is not None
+                else torch.ones(B, T, dtype=torch.bool, device=first.device)
+            )
             found.append((place, _End(stack, first, last, ended, valid, turned)))
         if not found:
             raise EigenlensError(
@@ -249,4 +298,6 @@ def _own(stack: str) -> str:
 def _list(path: str) -> str:
     """The list of blocks that a module is in: `encoder.layer.3.attention` → `encoder.layer`."""
     parts = path.split(".")
-    return ".".join(parts[: next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))])
+    return ".".join(
+        parts[: next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))]
+    )

@@ -1,17 +1,18 @@
 """The whole of a transformer at one input as one linear operator: `F(X) = T(X)·X + B`.
 
-T (n, d, n, d) is the ordered product of every block's frozen parts (attention, norms, MLP, skips), and `B = F_frozen(0)` what
-their biases come to. T is never built: columns `T·x` take one pass of the frozen graph, rows `Tᵀ·u` one pass backwards through
-the transposes of its parts. An encoder and a decoder have an operator each; what a decoder reads of the encoder is in its B.
-T is not the Jacobian, whose product with X does not give the output back.
+T (n, d, n, d) is the ordered product of every block's frozen parts (attention, norms, MLP, skips),
+and `B = F_frozen(0)` what their biases come to. T is never built: columns `T·x` take one pass of
+the frozen graph, rows `Tᵀ·u` one pass backwards through the transposes of its parts. An encoder and
+a decoder have an operator each; what a decoder reads of the encoder is in its B. T is not the
+Jacobian, whose product with X does not give the output back.
 
 Collapsed to maps of tokens, it tells how much of output token i comes from input token j:
 
     In+Out     a_ij = Σ_cd y_ic T_icjd x_jd          complete: Σ_j a_ij = ⟨y_i, y_i − B_i⟩
     norm       ‖T_i·j·‖_F
 
-Weighted over output tokens, or toward one direction of the output, a map takes a single pass backwards. Padding asks nothing
-and gives nothing.
+Weighted over output tokens, or toward one direction of the output, a map takes a single pass
+backwards. Padding asks nothing and gives nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ from .frozen import FrozenStack, freeze
 from .frozen_parts import FrozenMlp
 
 SIDE_BY_SIDE = 2**20
-"""Numbers of the widest layer that streams side by side may hold: 4 MB in float32. More are slower on a CPU (the cache)."""
+"""Numbers of the widest layer that streams side by side may hold: 4 MB in float32.
+
+More are slower on a CPU (the cache).
+"""
 
 
 class Operator:
     """`y = T·x + B` of one frozen stack, for a batch of B inputs of n tokens and d channels.
 
-    `inputs x (B, n, d)` is the stream into the first block, `output y (B, n, d)` the model's own behind its last norm, and
-    `bias (B, n, d)`. Tokens that are padding have zero in all three.
+    `inputs x (B, n, d)` is the stream into the first block, `output y (B, n, d)` the model's own
+    behind its last norm, and `bias (B, n, d)`. Tokens that are padding have zero in all three.
 
     >>> (op,) = operator(model, batch)
     >>> op.apply(op.inputs) + op.bias                           # the model's output
@@ -77,20 +81,26 @@ class Operator:
         return self.stack.adjoint(self._fits(u))
 
     def whole(self, most: int = 2**22) -> Tensor:
-        """T itself, (B, n, d, n, d): output token, its channel, input token, its channel. Refused beyond `most` numbers."""
+        """T itself, (B, n, d, n, d): output token, its channel, input token, its channel.
+
+        Refused beyond `most` numbers.
+        """
         B, n, d = self.shape
         size = B * (n * d) ** 2
         if size > most:
             megabytes = size * self.inputs.element_size() / 1e6
             raise EigenlensError(
-                f"the whole tensor of {B} × ({n} tokens · {d} channels)² has {size:,} numbers ({megabytes:,.0f} MB), more than "
-                f"{most:,}; take rows with adjoint and columns with apply, or allow it with most={size}"
+                f"the whole tensor of {B} × ({n} tokens · {d} channels)² has {size:,} numbers"
+                f" ({megabytes:,.0f} MB), more than {most:,}; take rows with adjoint and columns"
+                f" with apply, or allow it with most={size}"
             )
         rows = [self.adjoint(u) for _, u in self.units()]  # (k, B, n, d) each
         return torch.cat(rows).view(n, d, B, n, d).permute(2, 0, 1, 3, 4).contiguous()
 
     def units(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every channel of every token by itself, in chunks: flat indices (k,) of n·d, and directions (k, B, n, d)."""
+        """Every channel of every token by itself, in chunks: flat indices (k,) of n·d, and
+        directions (k, B, n, d).
+        """
         B, n, d = self.shape
         for at in torch.arange(n * d, device=self.inputs.device).split(self.streams):
             u = self.inputs.new_zeros(len(at), B, n * d)
@@ -101,7 +111,12 @@ class Operator:
     def streams(self) -> int:
         """How many streams go through side by side within `SIDE_BY_SIDE`."""
         B, n, d = self.shape
-        mlps = [part for branch in self.stack.branches("mlp") for part in branch.parts if isinstance(part, FrozenMlp)]
+        mlps = [
+            part
+            for branch in self.stack.branches("mlp")
+            for part in branch.parts
+            if isinstance(part, FrozenMlp)
+        ]
         return max(1, SIDE_BY_SIDE // (B * n * max([d, *(part.gate.shape[-1] for part in mlps)])))
 
     def _fits(self, x: Tensor) -> Tensor:
@@ -112,16 +127,22 @@ class Operator:
 
     def __repr__(self) -> str:
         B, n, d = self.shape
-        return f"Operator({self.stack.name}: {B} inputs, {n} tokens, {d} channels, {len(self.stack.blocks)} blocks)"
+        return (
+            f"Operator({self.stack.name}: {B} inputs, {n} tokens, {d} channels,"
+            f" {len(self.stack.blocks)} blocks)"
+        )
 
 
 def operator(
-    model: Model | nn.Module, batch: Mapping[str, Any], forward: Callable[[Mapping[str, Any]], Any] | None = None
+    model: Model | nn.Module,
+    batch: Mapping[str, Any],
+    forward: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> tuple[Operator, ...]:
     """Run a model once on a batch and give the operator of every stack (encoder, decoder).
 
-    `forward(batch)` runs the model; by default `model(**batch)`, of a loaded one its backbone. A model in float64 is
-    computed in float64 throughout, also where its own code goes down to float32.
+    `forward(batch)` runs the model; by default `model(**batch)`, of a loaded one its backbone. A
+    model in float64 is computed in float64 throughout, also where its own code goes down to
+    float32.
     """
     if isinstance(model, Model):
         module, forward = model.backbone, forward or forward_of(model)
@@ -149,12 +170,17 @@ def in_out_of(op: Operator, weights: Tensor) -> Tensor:
 
 
 def toward(op: Operator, u: Tensor) -> Tensor:
-    """`⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n); over j it sums to `⟨u, y − B⟩`."""
+    """`⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n); over j it sums to
+    `⟨u, y − B⟩`.
+    """
     return (op.adjoint(op.real(u.to(op.inputs))) * op.inputs).sum(-1)
 
 
 def norms(op: Operator) -> Tensor:
-    """`‖T_i·j·‖_F`, (B, n, n), exact: n·d streams backwards, in chunks. For small inputs; see `norms_of`."""
+    """`‖T_i·j·‖_F`, (B, n, n), exact: n·d streams backwards, in chunks.
+
+    For small inputs; see `norms_of`.
+    """
     B, n, d = op.shape
     squares = op.inputs.new_zeros(n, B, n)
     for at, u in op.units():
@@ -165,14 +191,19 @@ def norms(op: Operator) -> Tensor:
 def norms_of(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> Tensor:
     """`sqrt(Σ_i w_i² ‖T_i·j·‖²_F)` for weights (B, n) of the output tokens, estimated, (B, n).
 
-    The square is the mean of `‖(Tᵀ(w ⊙ g))_j‖²` over `probes` normal g (n, d), which is unbiased: `E[g gᵀ] = I`.
-    An input draws for its own tokens alone, so that the inputs beside it and padding change nothing.
+    The square is the mean of `‖(Tᵀ(w ⊙ g))_j‖²` over `probes` normal g (n, d), which is unbiased:
+    `E[g gᵀ] = I`. An input draws for its own tokens alone, so that the inputs beside it and padding
+    change nothing.
     """
     return norms_with_error(op, weights, probes, seed)[0]
 
 
-def norms_with_error(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """The estimate of `norms_of` and its standard error, (B, n) each: that of the mean square, over twice the root."""
+def norms_with_error(
+    op: Operator, weights: Tensor, probes: int = 16, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The estimate of `norms_of` and its standard error, (B, n) each: that of the mean square, over
+    twice the root.
+    """
     if probes < 2:
         raise EigenlensError(f"{probes} probes tell no standard error; give at least 2")
     w = op.real(_weights(op, weights)[..., None])  # (B, n, 1)
@@ -187,19 +218,26 @@ def norms_with_error(op: Operator, weights: Tensor, probes: int = 16, seed: int 
 
 
 def _draws(op: Operator, dtype: torch.dtype, seed: int) -> Iterator[Tensor]:
-    """Normal directions (B, n, d) without end, 0 for padding; every input has a generator of its own, seeded alike."""
+    """Normal directions (B, n, d) without end, 0 for padding; every input has a generator of its
+    own, seeded alike.
+    """
     B, n, d = op.shape
     real = torch.ones(B, n, dtype=torch.bool) if op.stack.valid is None else op.stack.valid.cpu()
-    generators = [torch.Generator().manual_seed(seed) for _ in range(B)]  # of the CPU, so that every device draws the same
+    # of the CPU, so that every device draws the same
+    generators = [torch.Generator().manual_seed(seed) for _ in range(B)]
     while True:
         g = torch.zeros(op.shape, dtype=dtype)
         for row, generator in enumerate(generators):
-            g[row, real[row]] = torch.randn(int(real[row].sum()), d, generator=generator, dtype=dtype)
+            g[row, real[row]] = torch.randn(
+                int(real[row].sum()), d, generator=generator, dtype=dtype
+            )
         yield g
 
 
 def _weights(op: Operator, weights: Tensor) -> Tensor:
     B, n, _ = op.shape
     if weights.shape != (B, n):
-        raise EigenlensError(f"weights of the output tokens are ({B}, {n}) here, not {tuple(weights.shape)}")
+        raise EigenlensError(
+            f"weights of the output tokens are ({B}, {n}) here, not {tuple(weights.shape)}"
+        )
     return weights.to(op.inputs)

@@ -1,13 +1,16 @@
-"""Relevance of tokens through all attentions of a model, by the rules for self-, cross- and co-attention.
+"""Relevance of tokens through all attentions of a model, by the rules for self-, cross- and
+co-attention.
 
-R^sq (B, T_s, T_q) says how much of what is now at token i of stream s comes from token j of stream q at the start. With
-`Ā = mean_h((∇A ⊙ A)⁺)` of each attention in turn, from R^ss = I and R^sq = 0:
+R^sq (B, T_s, T_q) says how much of what is now at token i of stream s comes from token j of stream
+q at the start. With `Ā = mean_h((∇A ⊙ A)⁺)` of each attention in turn, from R^ss = I and R^sq = 0:
 
     self    R^sq += Ā R^sq                      for every q, s itself among them
-    cross   R^sq += (R̄^ss)ᵀ Ā R̄^qq,            R^sp += Ā R^qp for every other p, s itself among them
+    cross   R^sq += (R̄^ss)ᵀ Ā R̄^qq,            R^sp += Ā R^qp for every other p, s itself among
+    them
             R̄ = R̂ / rowsum(R̂) + I, R̂ = R − I
 
-Where two streams attend to each other in one layer, both directions are computed from the old R and then added.
+Where two streams attend to each other in one layer, both directions are computed from the old R and
+then added.
 """
 
 from __future__ import annotations
@@ -35,13 +38,17 @@ def self_update(R: Maps, s: str, A: Tensor) -> Maps:
 
 
 def cross_update(R: Maps, s: str, q: str, A: Tensor) -> Maps:
-    """What a cross-attention adds whose queries are tokens of s and whose keys are those of q, Ā (B, T_s, T_q)."""
+    """What a cross-attention adds whose queries are tokens of s and whose keys are those of q, Ā
+    (B, T_s, T_q).
+    """
     added = {(s, p): A @ relevant for (own, p), relevant in R.items() if own == q and p != q}
     return {**added, (s, q): normalised(R[s, s]).transpose(1, 2) @ A @ normalised(R[q, q])}
 
 
 def normalised(R: Tensor) -> Tensor:
-    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T); a row of R̂ without any mass stays a row of I."""
+    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T); a row of R̂ without any mass stays a
+    row of I.
+    """
     hat = without_start(R)
     mass = hat.sum(-1, keepdim=True)
     share = torch.where(mass > 0, hat / torch.where(mass > 0, mass, 1), 0)
@@ -68,7 +75,11 @@ def propagate(steps: Sequence[Step]) -> Maps:
 
 def _update(R: Maps, step: Step) -> Maps:
     A = mean_positive(step.weights, step.gradient)
-    return self_update(R, step.queries, A) if step.is_self else cross_update(R, step.queries, step.keys, A)
+    return (
+        self_update(R, step.queries, A)
+        if step.is_self
+        else cross_update(R, step.queries, step.keys, A)
+    )
 
 
 def _turned(one: Step, other: Step) -> bool:
@@ -77,18 +88,22 @@ def _turned(one: Step, other: Step) -> bool:
 
 
 def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Tensor]:
-    """The relevance (B, T_q) of the tokens of every stream q: `Σ_s Σ_i w_si R^sq_ij`, w what the target reads.
+    """The relevance (B, T_q) of the tokens of every stream q: `Σ_s Σ_i w_si R^sq_ij`, w what the
+    target reads.
 
-    A target that reads one token, the last one of a decoder or a class token, has the row of this token. Without the `start`
-    it is `R − I` instead of R: what attention adds. The I gives a token the weight with which it is read itself, which
-    outshines all else: the rest has the size of gradients.
+    A target that reads one token, the last one of a decoder or a class token, has the row of this
+    token. Without the `start` it is `R − I` instead of R: what attention adds. The I gives a token
+    the weight with which it is read itself, which outshines all else: the rest has the size of
+    gradients.
     """
     steps = steps_of(observed)
     R, reads = propagate(steps), read_weights(observed, steps)
     found: dict[str, Tensor] = {}
     for (s, q), relevant in R.items():
         if s in reads:
-            row = (reads[s][:, None] @ (relevant if start or s != q else without_start(relevant)))[:, 0]
+            row = (reads[s][:, None] @ (relevant if start or s != q else without_start(relevant)))[
+                :, 0
+            ]
             found[q] = found[q] + row if q in found else row
     for q, scores in found.items():
         stream = observed.stream(q)
@@ -97,7 +112,8 @@ def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Ten
 
 
 def relevance(observed: Observed, start: bool = True) -> Tensor:
-    """The relevance of the source tokens, (B, T): those of the encoder of an encoder-decoder, else of the one stream.
+    """The relevance of the source tokens, (B, T): those of the encoder of an encoder-decoder, else
+    of the one stream.
 
     The decoder's own part, and the second stream of a model with two, are in `relevance_by_stream`.
     """

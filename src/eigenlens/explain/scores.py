@@ -1,4 +1,6 @@
-"""Scores (B,) of what a model gave: log-probability of a token, log-odds of a class, cosine, squared norm."""
+"""Scores (B,) of what a model gave: log-probability of a token, log-odds of a class, cosine,
+squared norm.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
 
 
 def logits_of(output: Any, plain: bool = False) -> Tensor | None:
-    """The logits (B, K) or (B, T, K) of a model's output; a `plain` module's tensor is taken for them; else None."""
+    """The logits (B, K) or (B, T, K) of a model's output; a `plain` module's tensor is taken for
+    them; else None.
+    """
     found = getattr(output, "logits", None)
     if found is None and plain and isinstance(output, Tensor):
         found = output
@@ -47,12 +51,15 @@ def hidden_of(output: Any) -> Tensor:
         values = output.values() if isinstance(output, Mapping) else output
         found = next((x for x in values if isinstance(x, Tensor)), None)
     if not isinstance(found, Tensor):
-        raise EigenlensError(f"the model gave no tensor that could be explained, but {type(output).__name__}")
+        raise EigenlensError(
+            f"the model gave no tensor that could be explained, but {type(output).__name__}"
+        )
     return found
 
 
 def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
-    """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V); None without a head.
+    """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V);
+    None without a head.
 
     A head of another kind is an error: what it gives would be taken for something else.
     """
@@ -64,20 +71,25 @@ def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor
         return None
     head, fits = type(model.module).__name__, False
     if logits is not None and logits.ndim == 2:
-        fits = logits.shape[1] == getattr(model.config, "num_labels", None) and not head.endswith(OTHER_HEADS)
+        fits = logits.shape[1] == getattr(model.config, "num_labels", None) and not head.endswith(
+            OTHER_HEADS
+        )
     elif logits is not None:
         tokens = batch.get("decoder_input_ids", batch.get("input_ids"))
         fits = model.kind != "vision" and (tokens is None or tokens.shape[1] == logits.shape[1])
     if not fits:
         raise EigenlensError(
-            f"{model.name} has a head that is not understood ({head} gives {', '.join(given) or 'logits'}); give a model with "
-            "a head over classes, labels of tokens or a vocabulary, or the model without its head"
+            f"{model.name} has a head that is not understood ({head} gives"
+            f" {', '.join(given) or 'logits'}); give a model with a head over classes, labels of"
+            " tokens or a vocabulary, or the model without its head"
         )
     return logits
 
 
 def class_token(model: Model, batch: Mapping[str, Tensor], hidden: Tensor) -> bool:
-    """Whether the first token (B, T, C) is the embedding of a picture: there are more tokens than patches."""
+    """Whether the first token (B, T, C) is the embedding of a picture: there are more tokens than
+    patches.
+    """
     pixels = batch.get("pixel_values")
     if model.kind != "vision" or pixels is None or hidden.ndim != 3:
         return False
@@ -102,7 +114,9 @@ def pooled(output: Any, batch: Mapping[str, Tensor], first: bool = False) -> Ten
 
 
 def last_token(batch: Mapping[str, Tensor], logits: Tensor) -> Tensor:
-    """The position of the last token that is no padding, (B,), on the side that the logits (B, T, V) belong to."""
+    """The position of the last token that is no padding, (B,), on the side that the logits (B, T,
+    V) belong to.
+    """
     B, T = logits.shape[:2]
     mask = batch.get("decoder_attention_mask" if "decoder_input_ids" in batch else "attention_mask")
     if mask is None or mask.shape != (B, T):
@@ -124,9 +138,11 @@ def token_score(chosen: Tensor) -> Score:
 
 
 def class_score(chosen: Tensor, position: Tensor | None = None, alone: bool = False) -> Score:
-    """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,), of the token at `position` (B,) if given.
+    """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,), of the token at
+    `position` (B,) if given.
 
-    With one class, or where each stands `alone` (several may hold, `p = sigmoid(z)`), it is the logit z_c.
+    With one class, or where each stands `alone` (several may hold, `p = sigmoid(z)`), it is the
+    logit z_c.
     """
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -146,7 +162,9 @@ def similarity_score(other: Tensor, first: bool = False) -> Score:
     """The cosine of the embedding with the fixed one in `other` (B, C)."""
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
-        return F.cosine_similarity(pooled(output, batch, first), other.to(hidden_of(output)), dim=-1)
+        return F.cosine_similarity(
+            pooled(output, batch, first), other.to(hidden_of(output)), dim=-1
+        )
 
     return score
 

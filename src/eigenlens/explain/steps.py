@@ -14,7 +14,9 @@ from .observe import Observed, Stream
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One attention: tokens of the stream `queries` read those of `keys`; A and ∂score/∂A are (B, H, T, S)."""
+    """One attention: tokens of the stream `queries` read those of `keys`; A and ∂score/∂A are (B,
+    H, T, S).
+    """
 
     queries: str
     keys: str
@@ -29,18 +31,23 @@ class Step:
 def steps_of(observed: Observed) -> list[Step]:
     """The attentions in the order the model runs them, by the names of their stacks.
 
-    A cross-attention reads from the other stream that has as many tokens as it has keys, the one that ran last before it.
-    What no stack of the model makes is a stream of its own, `decoder.memory`. Stacks of one length without any
-    cross-attention stand one behind the other, as one stream with the name of the last.
-    A self-attention that changes the number of tokens (a pooling head) is left out: `reads` tells what it reads.
+    A cross-attention reads from the other stream that has as many tokens as it has keys, the one
+    that ran last before it. What no stack of the model makes is a stream of its own,
+    `decoder.memory`. Stacks of one length without any cross-attention stand one behind the other,
+    as one stream with the name of the last. A self-attention that changes the number of tokens (a
+    pooling head) is left out: `reads` tells what it reads.
     """
     B = len(observed.score)
     if wrong := next((p for p in observed.patterns if len(p.weights) != B), None):
         raise EigenlensError(
-            f"the attention {wrong.site} has {len(wrong.weights)} patterns for {B} inputs: tokens that attend within windows "
-            "have no one map of relevance"
+            f"the attention {wrong.site} has {len(wrong.weights)} patterns for {B} inputs: tokens"
+            " that attend within windows have no one map of relevance"
         )
-    square = [p for p in observed.patterns if p.kind == "cross" or p.weights.shape[2] == p.weights.shape[3]]
+    square = [
+        p
+        for p in observed.patterns
+        if p.kind == "cross" or p.weights.shape[2] == p.weights.shape[3]
+    ]
     lengths = {p.stream: p.weights.shape[2] for p in square if p.kind == "self"}
     if not any(p.kind == "cross" for p in square) and len(set(lengths.values())) == 1:
         last = observed.streams[-1].stack
@@ -52,7 +59,10 @@ def steps_of(observed: Observed) -> list[Step]:
             continue
         own, S = p.stream, p.weights.shape[3]
         ran = [step.queries for step in reversed(steps)]
-        other = next((name for name in (*ran, *lengths) if name != own and lengths.get(name) == S), f"{own}.memory")
+        other = next(
+            (name for name in (*ran, *lengths) if name != own and lengths.get(name) == S),
+            f"{own}.memory",
+        )
         steps.append(Step(own, other, p.weights, p.gradient))
     return steps
 
@@ -67,8 +77,12 @@ def sizes(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def readers(steps: Sequence[Step]) -> list[str]:
-    """The streams at whose end the target reads: all but those that only hand their tokens to another stream."""
-    given = {step.keys for step in steps if not step.is_self} - {step.queries for step in steps if not step.is_self}
+    """The streams at whose end the target reads: all but those that only hand their tokens to
+    another stream.
+    """
+    given = {step.keys for step in steps if not step.is_self} - {
+        step.queries for step in steps if not step.is_self
+    }
     return [name for name in sizes(steps) if name not in given]
 
 
@@ -86,18 +100,32 @@ def source_stream(observed: Observed) -> Stream:
     name = source_name(steps)
     found = observed.stream(name)
     if found is None:
-        raise EigenlensError(f"the tokens of {name} come from outside the model, so nothing is known of them but relevance")
+        raise EigenlensError(
+            f"the tokens of {name} come from outside the model, so nothing is known of them but"
+            " relevance"
+        )
     return found
 
 
 def read_weights(observed: Observed, steps: Sequence[Step]) -> dict[str, Tensor]:
-    """How much the target reads each output token of the streams it reads, (B, T) each; they add up to 1 for every input."""
+    """How much the target reads each output token of the streams it reads, (B, T) each; they add up
+    to 1 for every input.
+    """
     names, length = readers(steps), sizes(steps)
     known = {name: stream for name in names if (stream := observed.stream(name)) is not None}
     if not known:
         B = len(observed.score)
-        return {name: observed.score.new_full((B, length[name]), 1 / length[name] / len(names)) for name in names}
-    total = {name: (s.output_gradient.norm(dim=-1) * s.valid).sum(1, keepdim=True) for name, s in known.items()}
+        return {
+            name: observed.score.new_full((B, length[name]), 1 / length[name] / len(names))
+            for name in names
+        }
+    total = {
+        name: (s.output_gradient.norm(dim=-1) * s.valid).sum(1, keepdim=True)
+        for name, s in known.items()
+    }
     whole = torch.stack(list(total.values())).sum(0)  # (B, 1)
-    share = {name: torch.where(whole > 0, t / torch.where(whole > 0, whole, 1), 1 / len(total)) for name, t in total.items()}
+    share = {
+        name: torch.where(whole > 0, t / torch.where(whole > 0, whole, 1), 1 / len(total))
+        for name, t in total.items()
+    }
     return {name: share[name] * observed.reads(name) for name in known}

@@ -15,11 +15,39 @@ from .train import Settings, Trained, evaluate, penalty, train
 from .training_run import TrainingRun, run
 
 __all__ = [
-    "EXAMPLE", "TASKS", "Batch", "Circle", "Composition", "Config", "ConvexHull", "Digits", "Fusion", "MaskedBytes",
-    "Memorise", "NearestNeighbour", "NextBytes", "NextTokens", "Repeated", "Run", "Settings", "Sort", "Switches", "Task",
-    "Toy", "Trained", "TrainingRun", "Transformer", "documents", "evaluate", "feed_back", "open", "penalty", "run", "split",
+    "EXAMPLE",
+    "TASKS",
+    "Batch",
+    "Circle",
+    "Composition",
+    "Config",
+    "ConvexHull",
+    "Digits",
+    "Fusion",
+    "MaskedBytes",
+    "Memorise",
+    "NearestNeighbour",
+    "NextBytes",
+    "NextTokens",
+    "Repeated",
+    "Run",
+    "Settings",
+    "Sort",
+    "Switches",
+    "Task",
+    "Toy",
+    "Trained",
+    "TrainingRun",
+    "Transformer",
+    "documents",
+    "evaluate",
+    "feed_back",
+    "open",
+    "penalty",
+    "run",
+    "split",
     "train",
-]  # fmt: skip
+]
 
 open = TrainingRun.open
 """The folder of a finished run, opened."""

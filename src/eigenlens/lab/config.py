@@ -1,4 +1,6 @@
-"""The shape of the laboratory's model: everything that can be chosen, and the refusal of what cannot be."""
+"""The shape of the laboratory's model: everything that can be chosen, and the refusal of what
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,17 @@ from .fusion import FUSIONS
 from .layers import check_mechanisms, gate_of, plain
 
 SIZES = (
-    "vocabulary", "length", "width", "layers", "heads", "features", "classes", "rank", "value_width", "mlp_width",
-)  # fmt: skip
+    "vocabulary",
+    "length",
+    "width",
+    "layers",
+    "heads",
+    "features",
+    "classes",
+    "rank",
+    "value_width",
+    "mlp_width",
+)
 NormPosition = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
 
@@ -25,15 +36,18 @@ Activation = Literal["gelu", "relu"]
 class Config:
     """The shape of the model; the five switches at the end take a part out of every block.
 
-    The input is token ids of a `vocabulary`, or vectors of `features` numbers through a linear map. The output is logits
-    of the vocabulary, by the weights of the embedding, or `classes` numbers a token by a read-out of its own; `pooled`,
-    the mean of all tokens is read out. Without `positions` the model sees a set. `neighbourly` is the start for text,
-    `size` the standard deviation of an embedded input at the start (for vectors: of one of unit length).
+    The input is token ids of a `vocabulary`, or vectors of `features` numbers through a linear map.
+    The output is logits of the vocabulary, by the weights of the embedding, or `classes` numbers a
+    token by a read-out of its own; `pooled`, the mean of all tokens is read out. Without
+    `positions` the model sees a set. `neighbourly` is the start for text, `size` the standard
+    deviation of an embedded input at the start (for vectors: of one of unit length).
 
-    `mechanism` is a name, letters for layers (`"DDDF"`, repeated to the number of layers), heads of every layer
-    (`[("full", 2), ("local", 2)]`), or a list with one of these a layer; `mechanism_settings` are their settings by name,
-    `{"local": {"window": 16}}`. `rank` is the width of a head's queries and keys, `value_width` that of its values, both
-    width/heads unless given. `gate` is "G1" … "G5" with options, see `lab.layers.gate_of`; `fusion` reads out all layers.
+    `mechanism` is a name, letters for layers (`"DDDF"`, repeated to the number of layers), heads of
+    every layer (`[("full", 2), ("local", 2)]`), or a list with one of these a layer;
+    `mechanism_settings` are their settings by name, `{"local": {"window": 16}}`. `rank` is the
+    width of a head's queries and keys, `value_width` that of its values, both width/heads unless
+    given. `gate` is "G1" … "G5" with options, see `lab.layers.gate_of`; `fusion` reads out all
+    layers.
     """
 
     vocabulary: int | None = None
@@ -74,14 +88,19 @@ class Config:
             raise EigenlensError(f"size is a number above 0, not {self.size}")
         if self.width % self.heads and (self.rank is None or self.value_width is None):
             raise EigenlensError(
-                f"a width of {self.width} does not divide into {self.heads} heads; change one, or give rank and value_width"
+                f"a width of {self.width} does not divide into {self.heads} heads; change one, or"
+                " give rank and value_width"
             )
         if (self.vocabulary is None) == (self.features is None):
             raise EigenlensError(
-                f"the input is token ids or vectors: give one of vocabulary={self.vocabulary}, features={self.features}"
+                f"the input is token ids or vectors: give one of vocabulary={self.vocabulary},"
+                f" features={self.features}"
             )
         if self.classes is None and (self.features is not None or self.pooled):
-            raise EigenlensError("a model of vectors, or one that pools its tokens, needs a read-out of its own: give classes")
+            raise EigenlensError(
+                "a model of vectors, or one that pools its tokens, needs a read-out of its own:"
+                " give classes"
+            )
         if self.fusion is not None and self.fusion not in FUSIONS:
             raise unknown("fusion", self.fusion, FUSIONS)
         if self.gate is not None:

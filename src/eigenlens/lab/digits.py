@@ -14,7 +14,9 @@ from .toys import Toy
 
 
 class Digits(Toy):
-    """Which digit is it? A picture is 64 tokens of one pixel each, or 8 tokens of a row; the mean of all is read out.
+    """Which digit is it?
+
+    A picture is 64 tokens of one pixel each, or 8 tokens of a row; the mean of all is read out.
 
     Ink is from 0 to 1. `test` pictures, drawn by the seed, are held out.
     """
@@ -22,7 +24,9 @@ class Digits(Toy):
     classes = 10
     pooled = True
 
-    def __init__(self, tokens: Literal["pixels", "rows"] = "rows", test: int = 360, seed: int = 0) -> None:
+    def __init__(
+        self, tokens: Literal["pixels", "rows"] = "rows", test: int = 360, seed: int = 0
+    ) -> None:
         if tokens not in ("pixels", "rows"):
             raise EigenlensError(f"the tokens of a picture are pixels or rows, not {tokens!r}")
         pictures, labels = zip(*images("digits"))

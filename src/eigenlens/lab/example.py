@@ -1,11 +1,14 @@
-"""A file of a training run with every key, those that need not be given commented out at their defaults."""
+"""A file of a training run with every key, those that need not be given commented out at their
+defaults.
+"""
 
 EXAMPLE = """\
 # A training run: eigenlens train run.toml -o run
 
 [task]
-name = "next-bytes"         # next-bytes, next-tokens, masked-bytes, composition, nearest-neighbour, sort, repeated,
-                            # convex-hull, memorise, circle, digits; what each lets you choose: docs/training.md
+name = "next-bytes"         # next-bytes, next-tokens, masked-bytes, composition,
+                            # nearest-neighbour, sort, repeated, convex-hull, memorise, circle,
+                            # digits; what each lets you choose: docs/training.md
 data = "python-docs"        # text: a named one, a file, a folder, or a list of them
 length = 64                 # text: tokens in an input
 # characters = 400000       # text: how much of it is read
@@ -17,17 +20,19 @@ length = 64                 # text: tokens in an input
 layers = 2
 width = 64
 heads = 2
-mechanism = "softmax"       # a name, letters for layers ("DDDF"), heads [["softmax", 1], ["local", 1]], or a list by layer
+mechanism = "softmax"       # a name, letters for layers ("DDDF"), a list by layer, or
+                            # heads [["softmax", 1], ["local", 1]]
 # rank = 32                 # width of a head's queries and keys (default: width / heads)
 # value_width = 32          # width of a head's values (default: width / heads)
 # mlp_width = 256           # default: 4 * width
 # activation = "gelu"       # or "relu"
 # norm_position = "pre"     # or "post"
-# gate = "G1"               # G1 heads' output, G2 values, G3 keys, G4 queries, G5 output; "G1-head", "G1-shared", "G1-silu"
+# gate = "G1"               # G1 heads' output, G2 values, G3 keys, G4 queries, G5 output;
+                            # also "G1-head", "G1-shared", "G1-silu"
 # fusion = "concat"         # read out all layers: "concat", "max" or "gate"
 # causal = true             # default: as the task needs it
 # positions = true          # false: the model sees a set
-# neighbourly = true        # text: positions and keys start so that tokens look at their neighbourhood
+# neighbourly = true        # text: at the start tokens look at their neighbourhood
 # size = 0.1                # standard deviation of an embedded input at the start
 # attention_skip = true     # parts of every block that can be taken out
 # mlp_skip = true

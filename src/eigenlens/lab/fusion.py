@@ -1,4 +1,6 @@
-"""Hierarchical fusion: what a model reads out is made of all its layers, not of the last alone (arXiv 2202.08625)."""
+"""Hierarchical fusion: what a model reads out is made of all its layers, not of the last alone
+(arXiv 2202.08625).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ FUSIONS = ("concat", "max", "gate")
 class Fusion(nn.Module):
     """One stream of those of all layers, `H_k (B, T, C)`, k = 1 … L.
 
-    "concat": `Σ_k α_k H_k` with learned α. A linear map of the concatenation `[H_1 … H_L]` has the form `Σ_k H_k W_k`; here
-    each `W_k` is `α_k I`, one number a layer, which is where the name comes from. It starts as the mean, α = 1/L.
-    "max": the largest of each element, with nothing to learn.
-    "gate": `Σ_k g_k ⊙ H_k` with `g = softmax_k(H_k w)`, one weight a token and layer of one map w that the layers share. It
-    starts as the mean, w = 0.
+    "concat": `Σ_k α_k H_k` with learned α. A linear map of the concatenation `[H_1 … H_L]` has the
+    form `Σ_k H_k W_k`; here each `W_k` is `α_k I`, one number a layer, which is where the name
+    comes from. It starts as the mean, α = 1/L. "max": the largest of each element, with nothing to
+    learn. "gate": `Σ_k g_k ⊙ H_k` with `g = softmax_k(H_k w)`, one weight a token and layer of one
+    map w that the layers share. It starts as the mean, w = 0.
 
     >>> Fusion("gate", layers=3, width=8)([torch.randn(2, 5, 8) for _ in range(3)]).shape
     torch.Size([2, 5, 8])
@@ -40,7 +42,9 @@ class Fusion(nn.Module):
 
     def forward(self, streams: Sequence[Tensor]) -> Tensor:
         if len(streams) != self.layers:
-            raise EigenlensError(f"this fusion is of {self.layers} layers, and it was given {len(streams)}")
+            raise EigenlensError(
+                f"this fusion is of {self.layers} layers, and it was given {len(streams)}"
+            )
         stacked = torch.stack(list(streams))  # (L, B, T, C)
         if self.kind == "concat":
             return torch.einsum("k,kbtc->btc", self.alpha, stacked)
@@ -51,7 +55,9 @@ class Fusion(nn.Module):
     def gates(self, streams: Sequence[Tensor]) -> Tensor:
         """The weight of each layer at each token, (L, B, T), which sums to 1 over the layers."""
         if self.kind != "gate":
-            raise EigenlensError(f"the fusion {self.kind!r} has no gates; they are those of the fusion 'gate'")
+            raise EigenlensError(
+                f"the fusion {self.kind!r} has no gates; they are those of the fusion 'gate'"
+            )
         return self._gates(torch.stack(list(streams)))
 
     def _gates(self, stacked: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""What a configuration says of its layers, read and built: the mechanism of every head of every layer, and gates."""
+"""What a configuration says of its layers, read and built: the mechanism of every head of every
+layer, and gates.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from .config import Config
 
 Heads = tuple[tuple[str, int], ...]
-"""The mechanisms of a layer, each with the number of heads that it gets: `(("softmax", 2), ("window", 2))`."""
+"""The mechanisms of a layer, each with the number of heads that it gets: `(("softmax", 2),
+("window", 2))`.
+"""
 
 
 def layers_of(mechanism: Any, layers: int, heads: int) -> list[Heads]:
@@ -33,12 +37,17 @@ def layers_of(mechanism: Any, layers: int, heads: int) -> list[Heads]:
     """
     if isinstance(mechanism, str) and mechanism.isalpha() and mechanism.isupper():
         if layers % len(mechanism):
-            raise EigenlensError(f"the pattern {mechanism!r} of {len(mechanism)} layers does not divide {layers} layers")
+            raise EigenlensError(
+                f"the pattern {mechanism!r} of {len(mechanism)} layers does not divide {layers}"
+                " layers"
+            )
         return [_heads(letter, heads) for letter in mechanism * (layers // len(mechanism))]
     if isinstance(mechanism, str) or _is_heads(mechanism):
         return [_heads(mechanism, heads)] * layers
     if not isinstance(mechanism, Sequence):
-        raise EigenlensError(f"a mechanism is a name, a pattern of letters, or a list of them, not {mechanism!r}")
+        raise EigenlensError(
+            f"a mechanism is a name, a pattern of letters, or a list of them, not {mechanism!r}"
+        )
     if len(mechanism) != layers:
         raise EigenlensError(f"{len(mechanism)} mechanisms are listed for {layers} layers")
     return [_heads(one, heads) for one in mechanism]
@@ -63,19 +72,28 @@ def check_mechanisms(config: Config) -> None:
     """Refuse what cannot be built, and mechanisms that do not run in the direction of the model."""
     settings = _by_name(config.mechanism_settings)
     direction = "causal" if config.causal else "both ways"
-    for name, chosen in settings.items():  # those of a mechanism that no layer has, too: several models may share a table
+    # those of a mechanism that no layer has, too: several models may share a table
+    for name, chosen in settings.items():
         settings_of(find(name), chosen)
-    for name in {name for groups in layers_of(config.mechanism, config.layers, config.heads) for name, _ in groups}:
+    for name in {
+        name
+        for groups in layers_of(config.mechanism, config.layers, config.heads)
+        for name, _ in groups
+    }:
         kind = find(name)
         if direction not in kind.directions:
-            raise EigenlensError(f"{name} runs {' and '.join(kind.directions)}, and the model {direction}; see `causal`")
+            raise EigenlensError(
+                f"{name} runs {' and '.join(kind.directions)}, and the model {direction}; see"
+                " `causal`"
+            )
 
 
 def gate_of(text: str) -> GateSettings:
     """The gate that `"G1"`, `"G1-head"`, `"G2-shared-silu"` or `"G1-bias=2"` stands for.
 
-    The place comes first (G1 before the output projection, G2 values, G3 keys, G4 queries, G5 behind the output projection).
-    Options: `head` one number a head, `shared` one gate for all heads, `silu` additive instead of `sigmoid`, `bias=number`.
+    The place comes first (G1 before the output projection, G2 values, G3 keys, G4 queries, G5
+    behind the output projection). Options: `head` one number a head, `shared` one gate for all
+    heads, `silu` additive instead of `sigmoid`, `bias=number`.
     """
     place, *options = re.split(r"-(?=[a-z])", text)
     chosen: dict[str, Any] = {"position": place}
@@ -90,10 +108,14 @@ def gate_of(text: str) -> GateSettings:
             try:
                 chosen["bias"] = float(option[5:])
             except ValueError:
-                raise EigenlensError(f"the bias of a gate is a number, not {option[5:]!r} as in {text!r}") from None
+                raise EigenlensError(
+                    f"the bias of a gate is a number, not {option[5:]!r} as in {text!r}"
+                ) from None
         else:
             known = "element, head, shared, sigmoid, silu, bias=number"
-            raise EigenlensError(f"no option {option!r} of a gate, as in {text!r}; there are {known}")
+            raise EigenlensError(
+                f"no option {option!r} of a gate, as in {text!r}; there are {known}"
+            )
     if place not in POSITIONS:
         raise EigenlensError(f"no gate {text!r}; it begins with its place: {', '.join(POSITIONS)}")
     return GateSettings(**chosen)
@@ -108,7 +130,9 @@ def _heads(one: Any, heads: int) -> Heads:
     if isinstance(one, str):
         return ((find(one).name, heads),)
     if not _is_heads(one):
-        raise EigenlensError(f"a layer's mechanism is a name or a list of (name, heads), not {one!r}")
+        raise EigenlensError(
+            f"a layer's mechanism is a name or a list of (name, heads), not {one!r}"
+        )
     if (total := sum(count for _, count in one)) != heads:
         raise EigenlensError(f"mechanisms are given for {total} heads, and a layer has {heads}")
     if any(count < 1 for _, count in one):
@@ -118,13 +142,18 @@ def _heads(one: Any, heads: int) -> Heads:
 
 def _is_heads(value: Any) -> bool:
     return (
-        isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) > 0
         and all(
-            isinstance(item, Sequence) and len(item) == 2 and isinstance(item[0], str)
-            and isinstance(item[1], int) and not isinstance(item[1], bool)
+            isinstance(item, Sequence)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], int)
+            and not isinstance(item[1], bool)
             for item in value
         )
-    )  # fmt: skip
+    )
 
 
 def _by_name(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -132,6 +161,8 @@ def _by_name(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, A
     found: dict[str, dict[str, Any]] = {}
     for name, chosen in settings.items():
         if not isinstance(chosen, Mapping):
-            raise EigenlensError(f"the settings of {name} are a table such as {{'window': 16}}, not {chosen!r}")
+            raise EigenlensError(
+                f"the settings of {name} are a table such as {{'window': 16}}, not {chosen!r}"
+            )
         found.setdefault(find(name).name, {}).update(chosen)
     return found

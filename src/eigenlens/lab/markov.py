@@ -1,4 +1,6 @@
-"""Sequences that each follow a Markov kernel of their own: the next token is guessed from the sequence or not at all."""
+"""Sequences that each follow a Markov kernel of their own: the next token is guessed from the
+sequence or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from ..errors import EigenlensError
 class Markov:
     """`number` sequences of `length` tokens and the one that follows, over `states` tokens.
 
-    Every sequence has a kernel of its own, `π(· | parents) ~ Dirichlet(α)`, one draw for each of the `states^|parents|` pasts.
-    `parents` are the offsets of the tokens that matter, (1, 2) for the two before. As many tokens as the farthest parent is
-    away start a sequence, uniformly.
+    Every sequence has a kernel of its own, `π(· | parents) ~ Dirichlet(α)`, one draw for each of
+    the `states^|parents|` pasts. `parents` are the offsets of the tokens that matter, (1, 2) for
+    the two before. As many tokens as the farthest parent is away start a sequence, uniformly.
 
     >>> drawn = Markov(number=4, length=10).draw(seed=0)
     >>> drawn.tokens.shape, drawn.truth.shape      # (4, 11), (4, 3)
@@ -32,11 +34,16 @@ class Markov:
 
     def __post_init__(self) -> None:
         if self.number < 1 or self.states < 2:
-            raise EigenlensError(f"{self.number} sequences over {self.states} tokens: at least 1 over 2 are needed")
+            raise EigenlensError(
+                f"{self.number} sequences over {self.states} tokens: at least 1 over 2 are needed"
+            )
         if min(self.parents, default=1) < 1 or len(set(self.parents)) != len(self.parents):
             raise EigenlensError(f"parents are different offsets from 1 on, not {self.parents}")
         if self.length <= max(self.parents, default=0):
-            raise EigenlensError(f"a sequence of {self.length} tokens ends before its parents {self.parents} are there")
+            raise EigenlensError(
+                f"a sequence of {self.length} tokens ends before its parents {self.parents} are"
+                " there"
+            )
         if self.alpha <= 0:
             raise EigenlensError(f"the Dirichlet's α is above 0, not {self.alpha}")
 
@@ -67,7 +74,9 @@ def _code(columns: list[np.ndarray], d: int, N: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d): the kernel's distribution of that last token."""
+    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d): the kernel's
+    distribution of that last token.
+    """
 
     tokens: Tensor
     truth: Tensor
@@ -79,15 +88,20 @@ class Drawn:
         return self.tokens[:, -1]
 
     def counts(self, window: int) -> tuple[Tensor, Tensor]:
-        """How often each token follows each context of `window` tokens, (N, d^window, d), and the last context, (N,).
+        """How often each token follows each context of `window` tokens, (N, d^window, d), and the
+        last context, (N,).
 
-        All that a model which compares contexts and averages over places can know of a sequence. The context of a place l is
-        `Σ_j x_{l−j} d^(window−j)`, and only places with a whole context count: there are `L − window`.
+        All that a model which compares contexts and averages over places can know of a sequence.
+        The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a whole context
+        count: there are `L − window`.
         """
         N, d = len(self.tokens), self.source.states
         L = self.source.length
         if d**window > 4096 or window >= L:
-            raise EigenlensError(f"{d}^{window} contexts of sequences of {L} tokens are not counted; take a smaller window")
+            raise EigenlensError(
+                f"{d}^{window} contexts of sequences of {L} tokens are not counted; take a smaller"
+                " window"
+            )
         code = torch.zeros(N, L + 1 - window, dtype=torch.long)
         for j in range(1, window + 1):
             code = code * d + self.tokens[:, window - j : L + 1 - j]

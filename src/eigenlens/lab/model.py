@@ -17,17 +17,20 @@ from .layers import build_mechanisms, gate_of
 
 
 class Attention(nn.Module):
-    """Queries, keys and values, whichever mechanism turns them into an output, and the way back into the stream.
+    """Queries, keys and values, whichever mechanism turns them into an output, and the way back
+    into the stream.
 
-    A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out` with `cost(n, d)` in
-    multiply-adds a head. A gate `σ(x W)` of the stream x acts on one of: queries, keys, values, the heads' output, the output.
+    A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out`
+    with `cost(n, d)` in multiply-adds a head. A gate `σ(x W)` of the stream x acts on one of:
+    queries, keys, values, the heads' output, the output.
     """
 
     def __init__(self, config: Config, mechanism: nn.Module) -> None:
         super().__init__()
         H, D, E = config.heads, config.head_width, config.head_values
         self.heads, self.causal, self.sizes = H, config.causal, (H * D, H * D, H * E)
-        self.project = nn.Linear(config.width, sum(self.sizes))  # rows of all queries, all keys, all values
+        # rows of all queries, all keys, all values
+        self.project = nn.Linear(config.width, sum(self.sizes))
         self.mechanism = mechanism
         self.out = nn.Linear(H * E, config.width)
         self.place: str | None = None
@@ -39,7 +42,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.head_outputs(x)  # (B, H, T, E)
-        return self.gated("G5", x, self.out(y.transpose(1, 2).flatten(2)))  # heads side by side: (B, T, H·E) → (B, T, C)
+        # heads side by side: (B, T, H·E) → (B, T, C)
+        return self.gated("G5", x, self.out(y.transpose(1, 2).flatten(2)))
 
     def head_outputs(self, x: Tensor) -> Tensor:
         """What every head gives to the output projection, (B, H, T, E)."""
@@ -50,30 +54,42 @@ class Attention(nn.Module):
         """A (B, H, T, T), which weighs the values."""
         weights: Any = getattr(self.mechanism, "weights", None)
         if weights is None:
-            raise EigenlensError(f"{type(self.mechanism).__name__} does not say which weights it gives to values")
+            raise EigenlensError(
+                f"{type(self.mechanism).__name__} does not say which weights it gives to values"
+            )
         q, k, _ = self.queries_keys_values(x)
         return weights(q, k, **self._terms(x))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, H, T, D) twice and (B, H, T, E), gated where a gate stands there."""
-        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.project(x).split(self.sizes, 2))
+        q, k, v = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in self.project(x).split(self.sizes, 2)
+        )
         return self.gated("G4", x, q), self.gated("G3", x, k), self.gated("G2", x, v)
 
     def gated(self, place: str, x: Tensor, y: Tensor) -> Tensor:
         return self.gate(x, y) if self.gate is not None and self.place == place else y
 
     def _terms(self, x: Tensor) -> dict[str, Any]:
-        return {"causal": self.causal, **({"x": x} if getattr(self.mechanism, "reads_stream", False) else {})}
+        return {
+            "causal": self.causal,
+            **({"x": x} if getattr(self.mechanism, "reads_stream", False) else {}),
+        }
 
     @property
     def w_q(self) -> Tensor:
         """(H, C, D): the queries of head h are `x w_q[h]`, but for their bias."""
-        return self.project.weight.split(self.sizes)[0].unflatten(0, (self.heads, -1)).transpose(1, 2)
+        return (
+            self.project.weight.split(self.sizes)[0].unflatten(0, (self.heads, -1)).transpose(1, 2)
+        )
 
     @property
     def w_k(self) -> Tensor:
         """(H, C, D)."""
-        return self.project.weight.split(self.sizes)[1].unflatten(0, (self.heads, -1)).transpose(1, 2)
+        return (
+            self.project.weight.split(self.sizes)[1].unflatten(0, (self.heads, -1)).transpose(1, 2)
+        )
 
     @property
     def w_o(self) -> Tensor:
@@ -82,7 +98,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y = norm([skip]·x + branch(x))`.
+    """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y =
+    norm([skip]·x + branch(x))`.
 
     A branch that is off passes x on, whatever its skip; a part that is off has no weights.
     """
@@ -114,11 +131,13 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids (B, T) or vectors (B, T, features) to logits (B, T, vocabulary or classes), pooled (B, classes).
+    """Token ids (B, T) or vectors (B, T, features) to logits (B, T, vocabulary or classes), pooled
+    (B, classes).
 
-    Positions are learned. At the `neighbourly` start they are sinusoids larger than the tokens, and keys are projected
-    like queries, so that a token looks at its neighbourhood. From a start without any such order a model of this size
-    learns little more of a text than the frequency of characters for most of its training.
+    Positions are learned. At the `neighbourly` start they are sinusoids larger than the tokens, and
+    keys are projected like queries, so that a token looks at its neighbourhood. From a start
+    without any such order a model of this size learns little more of a text than the frequency of
+    characters for most of its training.
 
     >>> model = Transformer(Config(vocabulary=257))
     >>> model(torch.zeros(2, 128, dtype=torch.long)).shape
@@ -131,16 +150,30 @@ class Transformer(nn.Module):
     def __init__(self, config: Config, mechanisms: Sequence[nn.Module] | None = None) -> None:
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(config.vocabulary, config.width) if config.vocabulary is not None else None
-        self.vectors = nn.Linear(config.features, config.width) if config.features is not None else None
+        self.tokens = (
+            nn.Embedding(config.vocabulary, config.width) if config.vocabulary is not None else None
+        )
+        self.vectors = (
+            nn.Linear(config.features, config.width) if config.features is not None else None
+        )
         self.positions = nn.Embedding(config.length, config.width) if config.positions else None
         chosen = build_mechanisms(config) if mechanisms is None else mechanisms
         if len(chosen) != config.layers:
             raise EigenlensError(f"{len(chosen)} mechanisms were given for {config.layers} layers")
         self.blocks = nn.ModuleList(Block(config, mechanism) for mechanism in chosen)
-        self.fusion = Fusion(config.fusion, config.layers, config.width) if config.fusion is not None else None
-        self.norm = nn.LayerNorm(config.width) if config.norm and config.norm_position == "pre" else nn.Identity()
-        self.readout = nn.Linear(config.width, config.classes) if config.classes is not None else None
+        self.fusion = (
+            Fusion(config.fusion, config.layers, config.width)
+            if config.fusion is not None
+            else None
+        )
+        self.norm = (
+            nn.LayerNorm(config.width)
+            if config.norm and config.norm_position == "pre"
+            else nn.Identity()
+        )
+        self.readout = (
+            nn.Linear(config.width, config.classes) if config.classes is not None else None
+        )
         self._start()
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -158,7 +191,11 @@ class Transformer(nn.Module):
         embedding = self.tokens if self.tokens is not None else self.vectors
         assert embedding is not None  # the configuration has one of them
         x = embedding(inputs)
-        return x if self.positions is None else x + self.positions(torch.arange(T, device=inputs.device))
+        return (
+            x
+            if self.positions is None
+            else x + self.positions(torch.arange(T, device=inputs.device))
+        )
 
     def read(self, x: Tensor) -> Tensor:
         """What the model says of a stream (B, T, C) behind the last norm."""
@@ -182,23 +219,35 @@ class Transformer(nn.Module):
     def attend_with(self, mechanisms: Sequence[nn.Module]) -> Transformer:
         """Give every layer another mechanism, in place; all other weights stay."""
         if len(mechanisms) != len(self.mechanisms):
-            raise EigenlensError(f"{len(mechanisms)} mechanisms were given for {len(self.mechanisms)} layers")
+            raise EigenlensError(
+                f"{len(mechanisms)} mechanisms were given for {len(self.mechanisms)} layers"
+            )
         for attention, mechanism in zip(self.attentions, mechanisms):
             attention.mechanism = mechanism
         return self
 
     def patterns(self, inputs: Tensor) -> list[Tensor]:
         """A (B, H, T, T) of every layer: how its heads weigh the values."""
-        return [attention.pattern(x) for attention, x in zip(self.attentions, self.attended(inputs))]
+        return [
+            attention.pattern(x) for attention, x in zip(self.attentions, self.attended(inputs))
+        ]
 
     def head_outputs(self, inputs: Tensor) -> list[Tensor]:
-        """z (B, H, T, E) of every layer: what its heads give to the output projection `attention.w_o`."""
-        return [attention.head_outputs(x) for attention, x in zip(self.attentions, self.attended(inputs))]
+        """z (B, H, T, E) of every layer: what its heads give to the output projection
+        `attention.w_o`.
+        """
+        return [
+            attention.head_outputs(x)
+            for attention, x in zip(self.attentions, self.attended(inputs))
+        ]
 
     def attended(self, inputs: Tensor) -> list[Tensor]:
         """x (B, T, C) that the attention of every layer is given."""
         found: list[Tensor] = []
-        hooks = [a.register_forward_pre_hook(lambda _, given: found.append(given[0])) for a in self.attentions]
+        hooks = [
+            a.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+            for a in self.attentions
+        ]
         try:
             self(inputs)
         finally:
@@ -207,19 +256,32 @@ class Transformer(nn.Module):
         return found
 
     def attention_cost(self, n: int) -> int:
-        """Multiply-adds of all heads' mechanisms for one input of n tokens; half of them at each of the two widths."""
+        """Multiply-adds of all heads' mechanisms for one input of n tokens; half of them at each of
+        the two widths.
+        """
         D, E = self.config.head_width, self.config.head_values
         return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)
 
     def cost(self, n: int) -> int:
-        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight of another matrix."""
+        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight
+        of another matrix.
+        """
         own = {id(module) for mechanism in self.mechanisms for module in mechanism.modules()}
-        linear = [module for module in self.modules() if isinstance(module, nn.Linear) and id(module) not in own]
+        linear = [
+            module
+            for module in self.modules()
+            if isinstance(module, nn.Linear) and id(module) not in own
+        ]
         weights = sum(module.weight.numel() for module in linear)
-        weights += sum(attention.gate.weight.numel() for attention in self.attentions if attention.gate is not None)
+        weights += sum(
+            attention.gate.weight.numel()
+            for attention in self.attentions
+            if attention.gate is not None
+        )
         if self.readout is None and self.tokens is not None:
             weights += self.tokens.weight.numel()
-        once = self.readout.weight.numel() if self.config.pooled and self.readout is not None else 0  # for all tokens
+        # for all tokens
+        once = self.readout.weight.numel() if self.config.pooled and self.readout is not None else 0
         return self.attention_cost(n) + n * (weights - once) + once
 
     def _start(self) -> None:
@@ -231,7 +293,10 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=config.size)
             if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=config.size if module is self.vectors else module.in_features**-0.5)
+                nn.init.normal_(
+                    module.weight,
+                    std=config.size if module is self.vectors else module.in_features**-0.5,
+                )
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         if config.neighbourly and self.positions is not None:
@@ -241,15 +306,19 @@ class Transformer(nn.Module):
                 queries, keys, _ = attention.project.weight.data.split(attention.sizes)
                 keys.copy_(queries)
         for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "narrow.weight")):  # 2 · layers of them add up in the stream
+            # 2 · layers of them add up in the stream
+            if name.endswith(("attention.out.weight", "narrow.weight")):
                 weight.data *= (2 * config.layers) ** -0.5
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """`sin(tω)` and `cos(tω)` of position t, (length, width), for width/2 frequencies ω from π/2 down to π/40.
+    """`sin(tω)` and `cos(tω)` of position t, (length, width), for width/2 frequencies ω from π/2
+    down to π/40.
 
-    Their products fall off within about ten positions, and neighbours are far enough apart to be told from each other.
+    Their products fall off within about ten positions, and neighbours are far enough apart to be
+    told from each other.
     """
     half = width // 2
-    waves = torch.arange(length)[:, None] * (torch.pi / 2) * 20.0 ** -(torch.arange(half) / half)  # (length, width/2)
+    # (length, width/2)
+    waves = torch.arange(length)[:, None] * (torch.pi / 2) * 20.0 ** -(torch.arange(half) / half)
     return torch.cat([waves.sin(), waves.cos(), torch.zeros(length, width % 2)], 1)

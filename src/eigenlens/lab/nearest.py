@@ -1,4 +1,7 @@
-"""Which of the given points is nearest to the query? One head of full rank knows exactly (arXiv 2407.16153)."""
+"""Which of the given points is nearest to the query?
+
+One head of full rank knows exactly (arXiv 2407.16153).
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,32 @@ from .tasks import Batch
 
 
 class NearestNeighbour:
-    """`points` (N) on the unit sphere of `dimension` (d), and a query on it: regress the nearest of them.
+    """`points` (N) on the unit sphere of `dimension` (d), and a query on it: regress the nearest of
+    them.
 
-    A token has 2d numbers: a point stands in the first d of them, the query, the last token, in the others. So a head whose
-    queries read the one half and whose keys the other, `W_QᵀW_K = βI`, finds the nearest by its score, and the query's own
-    score is 0. The target stands at the query, (B, N + 1, d); the other places are nan, which is not asked for. The loss is
-    the mean squared error of a number; d times it is the squared distance to the target, which is 1 for the answer 0.
+    A token has 2d numbers: a point stands in the first d of them, the query, the last token, in the
+    others. So a head whose queries read the one half and whose keys the other, `W_QᵀW_K = βI`,
+    finds the nearest by its score, and the query's own score is 0. The target stands at the query,
+    (B, N + 1, d); the other places are nan, which is not asked for. The loss is the mean squared
+    error of a number; d times it is the squared distance to the target, which is 1 for the answer
+    0.
 
     >>> NearestNeighbour(points=16, dimension=8).batch(4, seed=0, step=0).inputs.shape
     torch.Size([4, 17, 16])
     """
 
-    def __init__(self, points: int = 16, dimension: int = 8, farthest: bool = False, test: int = 2000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        points: int = 16,
+        dimension: int = 8,
+        farthest: bool = False,
+        test: int = 2000,
+        seed: int = 0,
+    ) -> None:
         if points < 2 or dimension < 1:
-            raise EigenlensError(f"there are 2 points or more of 1 dimension or more, not {points} of {dimension}")
+            raise EigenlensError(
+                f"there are 2 points or more of 1 dimension or more, not {points} of {dimension}"
+            )
         self.points, self.dimension, self.farthest = points, dimension, farthest
         self.features, self.classes, self.length = 2 * dimension, dimension, points + 1
         self.test = self._drawn(test, torch.Generator().manual_seed((1 << 62) + seed))
@@ -36,7 +51,9 @@ class NearestNeighbour:
 
     def held_out(self, size: int = 500) -> Iterator[Batch]:
         for start in range(0, len(self.test.inputs), size):
-            yield Batch(self.test.inputs[start : start + size], self.test.targets[start : start + size])
+            yield Batch(
+                self.test.inputs[start : start + size], self.test.targets[start : start + size]
+            )
 
     def config(self, **shape: Any) -> Config:
         """A model of a set of vectors; all else as given."""
@@ -48,7 +65,8 @@ class NearestNeighbour:
         drawn = torch.randn(size, self.length, d, generator=generator)
         drawn /= drawn.norm(dim=2, keepdim=True)
         points, query = drawn[:, :-1], drawn[:, -1:]
-        near = (points @ query.transpose(1, 2)).squeeze(2)  # (B, N): on the sphere the nearest has the largest product
+        # (B, N): on the sphere the nearest has the largest product
+        near = (points @ query.transpose(1, 2)).squeeze(2)
         chosen = near.argmin(1) if self.farthest else near.argmax(1)
         inputs = torch.zeros(size, self.length, 2 * d)
         inputs[:, :-1, :d], inputs[:, -1:, d:] = points, query

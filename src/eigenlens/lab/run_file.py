@@ -1,4 +1,6 @@
-"""One file a training run: the task, the model and the training, read from TOML and checked key by key."""
+"""One file a training run: the task, the model and the training, read from TOML and checked key by
+key.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,18 @@ from .toys import Circle, ConvexHull, Memorise, Repeated, Sort
 from .train import Settings
 
 TASKS: dict[str, type[Any]] = {
-    "next-bytes": NextBytes, "next-tokens": NextTokens, "masked-bytes": MaskedBytes, "composition": Composition,
-    "nearest-neighbour": NearestNeighbour, "sort": Sort, "repeated": Repeated, "convex-hull": ConvexHull,
-    "memorise": Memorise, "circle": Circle, "digits": Digits,
-}  # fmt: skip
+    "next-bytes": NextBytes,
+    "next-tokens": NextTokens,
+    "masked-bytes": MaskedBytes,
+    "composition": Composition,
+    "nearest-neighbour": NearestNeighbour,
+    "sort": Sort,
+    "repeated": Repeated,
+    "convex-hull": ConvexHull,
+    "memorise": Memorise,
+    "circle": Circle,
+    "digits": Digits,
+}
 BY_TASK = ("vocabulary", "features", "classes", "length", "pooled")
 """What the task says of the model."""
 LARGEST = 2**31 - 1
@@ -38,7 +48,7 @@ class Run:
     """A training run as a file gives it: sections `[task]`, `[model]`, `[training]`.
 
     >>> Run.read("run.toml")
-    >>> Run.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300, "seeds": [0, 1]}})
+    >>> Run.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300}})
     """
 
     task: str
@@ -50,11 +60,15 @@ class Run:
 
     @classmethod
     def read(cls, path: str | Path) -> Run:
-        """A run from a TOML file; what is wrong with it is said in one sentence that names the key."""
+        """A run from a TOML file; what is wrong with it is said in one sentence that names the
+        key.
+        """
         try:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise EigenlensError(f"{path} cannot be read: {error.strerror}; `eigenlens train --example` prints one") from error
+            raise EigenlensError(
+                f"{path} cannot be read: {error.strerror}; `eigenlens train --example` prints one"
+            ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise EigenlensError(f"{path} is not TOML: {error}") from error
         try:
@@ -66,9 +80,13 @@ class Run:
     def of(cls, content: Mapping[str, Any]) -> Run:
         """A run from what the file holds."""
         if not isinstance(content, Mapping):
-            raise EigenlensError(f"a run has tables task, model and training, and is no {type(content).__name__}")
+            raise EigenlensError(
+                f"a run has tables task, model and training, and is no {type(content).__name__}"
+            )
         _check("the file", content, dict.fromkeys(("task", "model", "training"), Mapping))
-        task, model, training = (dict(content.get(name, {})) for name in ("task", "model", "training"))
+        task, model, training = (
+            dict(content.get(name, {})) for name in ("task", "model", "training")
+        )
         if "name" not in task:
             raise EigenlensError(f"[task] has no name; there are {', '.join(TASKS)}")
         if (name := task.pop("name")) not in TASKS:
@@ -76,14 +94,20 @@ class Run:
         _check("[task]", task, task_keys(name))
         _check_ranges(task)
         if fixed := [key for key in BY_TASK if key in model]:
-            raise EigenlensError(f"[model] {fixed[0]} is set by the task {name}; what a task lets you choose goes in [task]")
+            raise EigenlensError(
+                f"[model] {fixed[0]} is set by the task {name}; what a task lets you choose goes in"
+                " [task]"
+            )
         _check("[model]", model, model_keys())
         if "steps" not in training:
             raise EigenlensError("[training] has no steps, such as steps = 500")
         _check("[training]", training, training_keys())
         seeds, device = tuple(training.pop("seeds", (0,))), training.pop("device", "cpu")
-        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:  # the largest is checked with all numbers
-            raise EigenlensError(f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}")
+        # the largest is checked with all numbers
+        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+            raise EigenlensError(
+                f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}"
+            )
         try:
             settings = Settings(**training)
         except EigenlensError as error:
@@ -92,13 +116,17 @@ class Run:
 
     def with_steps(self, steps: int | None) -> Run:
         """The same run for another number of steps; None is as it is."""
-        return self if steps is None else replace(self, training=replace(self.training, steps=steps))
+        return (
+            self if steps is None else replace(self, training=replace(self.training, steps=steps))
+        )
 
     def build(self) -> Task:
         """The task, with its data read."""
         kind: Any = TASKS[self.task]
         try:
-            made: Task = kind.from_data(**self.options) if issubclass(kind, Text) else kind(**self.options)
+            made: Task = (
+                kind.from_data(**self.options) if issubclass(kind, Text) else kind(**self.options)
+            )
         except EigenlensError as error:
             raise EigenlensError(f"[task] {error}") from error
         return made
@@ -110,12 +138,19 @@ class Run:
         except EigenlensError as error:
             raise EigenlensError(f"[model] {error}") from error
         if getattr(task, "causal", False) and not config.causal:
-            raise EigenlensError(f"[model] causal: the task {self.task} asks for what comes next, and needs a causal model")
+            raise EigenlensError(
+                f"[model] causal: the task {self.task} asks for what comes next, and needs a causal"
+                " model"
+            )
         return config
 
     def record(self) -> dict[str, Any]:
         """As JSON, and as `of` reads it."""
-        settings = {key: value for key, value in asdict(self.training).items() if key != "seed" and value is not None}
+        settings = {
+            key: value
+            for key, value in asdict(self.training).items()
+            if key != "seed" and value is not None
+        }
         return {
             "task": {"name": self.task, **lists(self.options)},
             "model": lists(self.model),
@@ -124,16 +159,25 @@ class Run:
 
 
 def task_keys(name: str) -> dict[str, Any]:
-    """What can be chosen of a task, with its type: the arguments of its class, and for text where it comes from."""
+    """What can be chosen of a task, with its type: the arguments of its class, and for text where
+    it comes from.
+    """
     kind: Any = TASKS[name]
-    makers: list[Callable[..., Any]] = [kind.__init__, *([kind.from_data.__func__] if issubclass(kind, Text) else [])]
+    makers: list[Callable[..., Any]] = [
+        kind.__init__,
+        *([kind.from_data.__func__] if issubclass(kind, Text) else []),
+    ]
     found: dict[str, Any] = {}
     for maker in makers:
         hints = get_type_hints(maker)
         for parameter in list(inspect.signature(maker).parameters.values())[1:]:
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name not in ("train", "held"):
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name not in (
+                "train",
+                "held",
+            ):
                 found[parameter.name] = hints[parameter.name]
-            elif parameter.name == "train" and hints["train"] is int:  # how many, where it is not the documents themselves
+            elif parameter.name == "train" and hints["train"] is int:
+                # how many, where it is not the documents themselves
                 found["train"] = int
     return found
 
@@ -156,7 +200,9 @@ def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> N
             raise EigenlensError(f"{where} {key} is {told(keys[key])}, not {value!r}")
         for number in _numbers(value):
             if not -LARGEST <= number <= LARGEST:  # nan is not, either
-                raise EigenlensError(f"{where} {key} is a number of at most {LARGEST:,}, not {number}")
+                raise EigenlensError(
+                    f"{where} {key} is a number of at most {LARGEST:,}, not {number}"
+                )
 
 
 def _check_ranges(task: Mapping[str, Any]) -> None:
@@ -171,7 +217,11 @@ def _check_ranges(task: Mapping[str, Any]) -> None:
 
 def _numbers(value: Any) -> list[float]:
     each = value if isinstance(value, list | tuple) else [value]
-    return [number for number in each if isinstance(number, int | float) and not isinstance(number, bool)]
+    return [
+        number
+        for number in each
+        if isinstance(number, int | float) and not isinstance(number, bool)
+    ]
 
 
 def lists(value: Any) -> Any:

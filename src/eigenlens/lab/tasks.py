@@ -1,4 +1,6 @@
-"""What a model can be trained on, and the tasks of real text: masked bytes, the next byte, the next token."""
+"""What a model can be trained on, and the tasks of real text: masked bytes, the next byte, the next
+token.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output of the model.
+    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output
+    of the model.
 
-    A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T, classes), to come close to;
-    one of nan is not asked for.
+    A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T,
+    classes), to come close to; one of nan is not asked for.
     """
 
     inputs: Tensor
@@ -36,7 +39,9 @@ class Batch:
 
 
 class Task(Protocol):
-    """Batches to learn from, which depend on nothing but seed and step, and those that every model is measured on."""
+    """Batches to learn from, which depend on nothing but seed and step, and those that every model
+    is measured on.
+    """
 
     length: int
 
@@ -47,8 +52,12 @@ class Task(Protocol):
     def config(self, **shape: Any) -> Config: ...
 
 
-def documents(data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = None) -> list[str]:
-    """Whole documents of a named text, files or folders, until there are `characters`; a few large files come in sections."""
+def documents(
+    data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = None
+) -> list[str]:
+    """Whole documents of a named text, files or folders, until there are `characters`; a few large
+    files come in sections.
+    """
     found: dict[int, str] = {}
     total = 0
     for piece in pieces([data] if isinstance(data, str | Path) else list(data), section=2000):
@@ -59,7 +68,9 @@ def documents(data: str | Path | Sequence[str | Path] = "python-docs", character
     return list(found.values())
 
 
-def split(documents: Sequence[str], held_out: float = 0.1, seed: int = 0) -> tuple[list[str], list[str]]:
+def split(
+    documents: Sequence[str], held_out: float = 0.1, seed: int = 0
+) -> tuple[list[str], list[str]]:
     """Whole documents for training and, at least `held_out` of all characters, for measuring."""
     if len(documents) < 2:
         raise EigenlensError(f"{len(documents)} document cannot be split; give at least two")
@@ -77,7 +88,9 @@ Kind = TypeVar("Kind", bound="Text")
 
 
 class Text:
-    """A task of text: windows of `length` tokens, drawn from the training documents, fixed ones of the held-out documents."""
+    """A task of text: windows of `length` tokens, drawn from the training documents, fixed ones of
+    the held-out documents.
+    """
 
     vocabulary: int
     length: int
@@ -88,9 +101,12 @@ class Text:
 
     @classmethod
     def from_data(
-        cls: type[Kind], data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = 400_000,
-        held_out: float = 0.1, **options: Any,
-    ) -> Kind:  # fmt: skip
+        cls: type[Kind],
+        data: str | Path | Sequence[str | Path] = "python-docs",
+        characters: int | None = 400_000,
+        held_out: float = 0.1,
+        **options: Any,
+    ) -> Kind:
         """The task of a named text, files or folders; whole documents are held out.
 
         >>> NextBytes.from_data("python-docs", length=64)
@@ -99,20 +115,28 @@ class Text:
 
     def config(self, **shape: Any) -> Config:
         """A model of this task's inputs and outputs; all else as given."""
-        return Config(**{"vocabulary": self.vocabulary, "length": self.length, "causal": self.causal, **shape})
+        return Config(
+            **{"vocabulary": self.vocabulary, "length": self.length, "causal": self.causal, **shape}
+        )
 
 
 class MaskedBytes(Text):
     """Guess the bytes of a text that were masked, from those that were not.
 
-    Bytes are tokens 0 … 255 and `MASK` is 256. A share `masked` of the positions of every input is masked, the same
-    number in each. Measured on fixed windows of the held-out documents with fixed masks: every model is asked the same.
+    Bytes are tokens 0 … 255 and `MASK` is 256. A share `masked` of the positions of every input is
+    masked, the same number in each. Measured on fixed windows of the held-out documents with fixed
+    masks: every model is asked the same.
     """
 
     vocabulary = 257
 
     def __init__(
-        self, train: Sequence[str], held: Sequence[str], length: int = 128, masked: float = 0.15, windows: int = 256
+        self,
+        train: Sequence[str],
+        held: Sequence[str],
+        length: int = 128,
+        masked: float = 0.15,
+        windows: int = 256,
     ) -> None:
         self.length = length
         self.number = max(1, round(masked * length))
@@ -123,14 +147,18 @@ class MaskedBytes(Text):
         self.asked = self._masked(self.held, starts, torch.Generator().manual_seed(1))
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
-        """The training inputs of a step: they depend on nothing but seed and step, so that a run can be resumed."""
+        """The training inputs of a step: they depend on nothing but seed and step, so that a run
+        can be resumed.
+        """
         generator = torch.Generator().manual_seed((seed << 32) + step)
         starts = torch.randint(len(self.train) - self.length + 1, (size,), generator=generator)
         return self._masked(self.train, starts, generator)
 
     def held_out(self, size: int = 64) -> Iterator[Batch]:
         for start in range(0, len(self.asked.inputs), size):
-            yield Batch(self.asked.inputs[start : start + size], self.asked.targets[start : start + size])
+            yield Batch(
+                self.asked.inputs[start : start + size], self.asked.targets[start : start + size]
+            )
 
     def _masked(self, text: Tensor, starts: Tensor, generator: torch.Generator) -> Batch:
         tokens = text[starts[:, None] + torch.arange(self.length)].long()  # (B, T)
@@ -140,16 +168,22 @@ class MaskedBytes(Text):
 
 
 class NextBytes(Text):
-    """Guess the next byte of a text from those before it: `targets[t] = inputs[t + 1]`, at every place.
+    """Guess the next byte of a text from those before it: `targets[t] = inputs[t + 1]`, at every
+    place.
 
-    With `start` every input begins with a token of its own, as those of most language models do, in place of its first byte.
-    Measured on fixed windows of the held-out documents.
+    With `start` every input begins with a token of its own, as those of most language models do, in
+    place of its first byte. Measured on fixed windows of the held-out documents.
     """
 
     causal = True
 
     def __init__(
-        self, train: Sequence[str], held: Sequence[str], length: int = 128, windows: int = 256, start: bool = False
+        self,
+        train: Sequence[str],
+        held: Sequence[str],
+        length: int = 128,
+        windows: int = 256,
+        start: bool = False,
     ) -> None:
         self.length, self.start = length, 256 if start else None
         self.vocabulary = 256 + start
@@ -157,7 +191,9 @@ class NextBytes(Text):
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         generator = torch.Generator().manual_seed((seed << 32) + step)
-        return self._at(self.train, torch.randint(len(self.train) - self.length, (size,), generator=generator))
+        return self._at(
+            self.train, torch.randint(len(self.train) - self.length, (size,), generator=generator)
+        )
 
     def held_out(self, size: int = 64) -> Iterator[Batch]:
         for starts in self.starts.split(size):
@@ -177,25 +213,36 @@ class NextBytes(Text):
 
 
 class NextTokens(NextBytes):
-    """Guess the next token; tokens are byte pairs merged, `vocabulary` of them, learned from the training documents.
+    """Guess the next token; tokens are byte pairs merged, `vocabulary` of them, learned from the
+    training documents.
 
-    `bytes_per_token` of the held-out text tells how a loss a token compares with one a byte: divide by it.
+    `bytes_per_token` of the held-out text tells how a loss a token compares with one a byte: divide
+    by it.
     """
 
     def __init__(
-        self, train: Sequence[str], held: Sequence[str], length: int = 128, vocabulary: int = 512, windows: int = 256,
+        self,
+        train: Sequence[str],
+        held: Sequence[str],
+        length: int = 128,
+        vocabulary: int = 512,
+        windows: int = 256,
         start: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
         if vocabulary < 256:
-            raise EigenlensError(f"a vocabulary of byte pairs holds the 256 bytes first; {vocabulary} is less")
+            raise EigenlensError(
+                f"a vocabulary of byte pairs holds the 256 bytes first; {vocabulary} is less"
+            )
         self.length = length
         self.tokenizer = Tokenizer(models.BPE())
         self.tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         self.tokenizer.decoder = decoders.ByteLevel()
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=sorted(alphabet), show_progress=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary, initial_alphabet=sorted(alphabet), show_progress=False
+        )
         self.tokenizer.train_from_iterator(train, trainer)
         self.vocabulary = self.tokenizer.get_vocab_size() + start
         self.start = self.vocabulary - 1 if start else None
@@ -214,7 +261,9 @@ BETWEEN = "\n\n"
 def _enough(train: Tensor, held: Tensor, length: int, what: str) -> None:
     for name, part in (("training", train), ("held-out", held)):
         if len(part) < 2 * length:
-            raise EigenlensError(f"the {name} text has {len(part)} {what}, less than two inputs of {length}")
+            raise EigenlensError(
+                f"the {name} text has {len(part)} {what}, less than two inputs of {length}"
+            )
 
 
 def _bytes(texts: Sequence[str]) -> Tensor:

@@ -1,7 +1,8 @@
-"""Tasks small enough to look into a model that has learned them: sorting, repeats, the convex hull, memorising, two arcs.
+"""Tasks small enough to look into a model that has learned them: sorting, repeats, the convex hull,
+memorising, two arcs.
 
-All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered` (whether places mean
-something) say which model a task asks for, see `Toy.config`.
+All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered`
+(whether places mean something) say which model a task asks for, see `Toy.config`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Toy:
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         generator = torch.Generator().manual_seed((seed << 32) + step)
-        return _part(self.train, torch.randint(len(self.train.inputs), (size,), generator=generator))
+        return _part(
+            self.train, torch.randint(len(self.train.inputs), (size,), generator=generator)
+        )
 
     def held_out(self, size: int = 100) -> Iterator[Batch]:
         for chosen in torch.arange(len(self.test.inputs)).split(size):
@@ -41,14 +44,21 @@ class Toy:
     def config(self, **shape: Any) -> Config:
         """A model of this task's inputs and outputs; width, layers, heads and switches as given."""
         own = {
-            "vocabulary": self.vocabulary, "features": self.features, "classes": self.classes, "length": self.length,
-            "pooled": self.pooled, "positions": self.ordered, "neighbourly": False,
-        }  # fmt: skip
+            "vocabulary": self.vocabulary,
+            "features": self.features,
+            "classes": self.classes,
+            "length": self.length,
+            "pooled": self.pooled,
+            "positions": self.ordered,
+            "neighbourly": False,
+        }
         return Config(**{**own, **shape})
 
 
 class Sort(Toy):
-    """8 letters, drawn from an alphabet of 10; at place i the i-th of them in sorted order is asked for."""
+    """8 letters, drawn from an alphabet of 10; at place i the i-th of them in sorted order is asked
+    for.
+    """
 
     vocabulary = classes = 10
     length = 8
@@ -60,20 +70,32 @@ class Sort(Toy):
 
 
 class Repeated(Toy):
-    """`letters` different letters of an alphabet, each repeated `repeats` times, as sounds are by the frames of speech.
+    """`letters` different letters of an alphabet, each repeated `repeats` times, as sounds are by
+    the frames of speech.
 
-    With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter: what all letters are, and
-    not how often they stand there. With `asks="previous"` it is the letter before this one, at every place but the first's.
+    With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter:
+    what all letters are, and not how often they stand there. With `asks="previous"` it is the
+    letter before this one, at every place but the first's.
 
-    >>> Repeated(letters=3, repeats=2, alphabet=9).train.inputs[0]  # such as 7 7 2 2 5 5, to be sorted as 2 2 5 5 7 7
+    >>> Repeated(letters=3, repeats=2, alphabet=9).train.inputs[0]
+    such as 7 7 2 2 5 5, to be sorted as 2 2 5 5 7 7
     """
 
     def __init__(
-        self, letters: int = 8, repeats: int = 4, alphabet: int = 16, asks: Literal["sorted", "previous"] = "sorted",
-        train: int = 4000, test: int = 400, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        letters: int = 8,
+        repeats: int = 4,
+        alphabet: int = 16,
+        asks: Literal["sorted", "previous"] = "sorted",
+        train: int = 4000,
+        test: int = 400,
+        seed: int = 0,
+    ) -> None:
         if not 2 <= letters <= alphabet:
-            raise EigenlensError(f"{letters} different letters cannot be drawn from an alphabet of {alphabet}; at least 2 are")
+            raise EigenlensError(
+                f"{letters} different letters cannot be drawn from an alphabet of {alphabet}; at"
+                " least 2 are"
+            )
         if asks not in ("sorted", "previous"):
             raise EigenlensError(f"asked for are letters sorted or previous, not {asks!r}")
         self.vocabulary = self.classes = alphabet
@@ -84,11 +106,17 @@ class Repeated(Toy):
             wanted = drawn.sort(1).values
         else:
             wanted = torch.cat([torch.full_like(drawn[:, :1], IGNORED), drawn[:, :-1]], 1)
-        super().__init__(*_halves(drawn.repeat_interleave(repeats, 1), wanted.repeat_interleave(repeats, 1), train))
+        super().__init__(
+            *_halves(
+                drawn.repeat_interleave(repeats, 1), wanted.repeat_interleave(repeats, 1), train
+            )
+        )
 
 
 class ConvexHull(Toy):
-    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) a sequence: which are the hull's vertices?"""
+    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) a sequence: which are
+    the hull's vertices?
+    """
 
     features = classes = 2
     length = 10
@@ -107,15 +135,19 @@ class ConvexHull(Toy):
 
 
 class Memorise(Toy):
-    """500 sequences of 128 random tokens, each with a random one of two labels, measured on the same sequences.
+    """500 sequences of 128 random tokens, each with a random one of two labels, measured on the
+    same sequences.
 
-    There is nothing to learn but the sequences themselves: a model that has not seen them is right in half of them.
+    There is nothing to learn but the sequences themselves: a model that has not seen them is right
+    in half of them.
     """
 
     classes = 2
     pooled = True
 
-    def __init__(self, number: int = 500, length: int = 128, vocabulary: int = 1000, seed: int = 0) -> None:
+    def __init__(
+        self, number: int = 500, length: int = 128, vocabulary: int = 1000, seed: int = 0
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.vocabulary, self.length = vocabulary, length
         tokens = torch.randint(vocabulary, (number, length), generator=generator)
@@ -124,11 +156,13 @@ class Memorise(Toy):
 
 
 class Circle(Toy):
-    """Two opposing points of a circle of radius 0.3, each on its way along one half of it: where are they next?
+    """Two opposing points of a circle of radius 0.3, each on its way along one half of it: where
+    are they next?
 
-    `points` of each arc, from angle 0 to π and from π to 2π; a sequence is the t-th point of both, its target the next of
-    both. Measured on the same sequences; what counts is `feed_back`. With `jitter` the points that are learned from are off
-    the circle by N(0, jitter²), their targets are not: a model learns the way back.
+    `points` of each arc, from angle 0 to π and from π to 2π; a sequence is the t-th point of both,
+    its target the next of both. Measured on the same sequences; what counts is `feed_back`. With
+    `jitter` the points that are learned from are off the circle by N(0, jitter²), their targets are
+    not: a model learns the way back.
     """
 
     features = classes = 2
@@ -146,14 +180,17 @@ class Circle(Toy):
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         exact = super().batch(size, seed, step)
-        generator = torch.Generator().manual_seed((1 << 62) + (seed << 32) + step)  # not the numbers that drew the points
+        # not the numbers that drew the points
+        generator = torch.Generator().manual_seed((1 << 62) + (seed << 32) + step)
         noise = torch.randn(exact.inputs.shape, generator=generator)
         return Batch(exact.inputs + self.jitter * noise, exact.targets)
 
 
 @torch.no_grad()
 def feed_back(model: torch.nn.Module, start: Tensor, steps: int) -> Tensor:
-    """The inputs (T, features) that a model of vectors makes of its own outputs, (steps + 1, T, features)."""
+    """The inputs (T, features) that a model of vectors makes of its own outputs, (steps + 1, T,
+    features).
+    """
     found = [start]
     for _ in range(steps):
         found.append(model(found[-1][None])[0])

@@ -1,4 +1,6 @@
-"""The training loop of every experiment: deterministic, measured, and going on where it was killed."""
+"""The training loop of every experiment: deterministic, measured, and going on where it was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """AdamW with a linear warm-up and a cosine down to a tenth of `rate`; gradients clipped to norm 1.
+    """AdamW with a linear warm-up and a cosine down to a tenth of `rate`; gradients clipped to norm
+    1.
 
-    `patience` stops a run after that many measurements without a better held-out loss; None runs all steps. `penalty` times
-    the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is added to the training loss.
+    `patience` stops a run after that many measurements without a better held-out loss; None runs
+    all steps. `penalty` times the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is
+    added to the training loss.
     """
 
     steps: int
@@ -47,7 +51,16 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        least = {"steps": 0, "batch": 1, "rate": 0, "warmup": 0, "decay": 0, "measure": 1, "patience": 1, "penalty": 0}
+        least = {
+            "steps": 0,
+            "batch": 1,
+            "rate": 0,
+            "warmup": 0,
+            "decay": 0,
+            "measure": 1,
+            "patience": 1,
+            "penalty": 0,
+        }
         for name, bound in least.items():
             value = getattr(self, name)
             if value is not None and not bound <= value < math.inf:
@@ -62,7 +75,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """Held-out `loss` and `accuracy` as `evaluate` gives them, after `step` steps and `seconds` of training."""
+    """Held-out `loss` and `accuracy` as `evaluate` gives them, after `step` steps and `seconds` of
+    training.
+    """
 
     step: int
     loss: float
@@ -72,7 +87,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run came to. `flops` count two for a multiply-add and three forward passes for a training step."""
+    """What a run came to.
+
+    `flops` count two for a multiply-add and three forward passes for a training step.
+    """
 
     curve: tuple[Point, ...]
     steps: int
@@ -95,14 +113,17 @@ class Trained:
 def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
     """Held-out loss in nats a place that is asked for, and the share of them that are right.
 
-    Where vectors are asked for the loss is the mean squared error of a number, and no share is right: nan.
+    Where vectors are asked for the loss is the mean squared error of a number, and no share is
+    right: nan.
     """
     loss = right = number = 0.0
     for batch in task.held_out():
         batch = batch.to(next(model.parameters()).device)
         outputs, targets = _asked(model(batch.inputs), batch.targets)
         loss += float(_loss(outputs, targets, reduction="sum"))
-        right += math.nan if targets.is_floating_point() else float((outputs.argmax(1) == targets).sum())
+        right += (
+            math.nan if targets.is_floating_point() else float((outputs.argmax(1) == targets).sum())
+        )
         number += targets.numel()
     return loss / number, right / number
 
@@ -119,14 +140,18 @@ def train(
     checkpoint: Path | None = None,
     every: float = 60.0,
 ) -> Trained:
-    """Train in place. `before(step)` is called before each step, so that a mechanism can be refitted; `extra(model)` is a
-    further loss, added to that of every step.
+    """Train in place.
 
-    With a `checkpoint` file the state is kept there at least `every` seconds, and a run that finds one goes on from it to
-    the identical end; the file is left when the run is over.
+    `before(step)` is called before each step, so that a mechanism can be refitted; `extra(model)`
+    is a further loss, added to that of every step.
+
+    With a `checkpoint` file the state is kept there at least `every` seconds, and a run that finds
+    one goes on from it to the identical end; the file is left when the run is over.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay)
+    optimiser = torch.optim.AdamW(
+        parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay
+    )
     device = parameters[0].device
     step, seconds = 0, 0.0
     curve: list[Point] = []
@@ -160,18 +185,24 @@ def train(
             saved = time.monotonic()
     if not curve:
         curve = [Point(step, *evaluate(model, task), seconds)]
-    return Trained(tuple(curve), step, seconds, 6.0 * model.cost(task.length) * settings.batch * step)
+    return Trained(
+        tuple(curve), step, seconds, 6.0 * model.cost(task.length) * settings.batch * step
+    )
 
 
 def penalty(model: Transformer) -> Tensor:
     """The mean of `‖W‖²_F − (tr W)²/C` of `W = W_Q W_Kᵀ` over all heads of all layers."""
     if not model.attentions:
         raise EigenlensError("a penalty on queries and keys needs a model with attention")
-    return torch.cat([localisation_penalty(attention.w_q, attention.w_k) for attention in model.attentions]).mean()
+    return torch.cat(
+        [localisation_penalty(attention.w_q, attention.w_k) for attention in model.attentions]
+    ).mean()
 
 
 def _asked(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N, classes)."""
+    """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N,
+    classes).
+    """
     chosen = ~targets.isnan().any(-1) if targets.is_floating_point() else targets != IGNORED
     return outputs[chosen], targets[chosen]
 
@@ -189,14 +220,24 @@ def _stalled(curve: list[Point], patience: int | None) -> bool:
 
 
 def _save(
-    path: Path, model: Transformer, optimiser: torch.optim.Optimizer, settings: Settings, step: int, seconds: float,
+    path: Path,
+    model: Transformer,
+    optimiser: torch.optim.Optimizer,
+    settings: Settings,
+    step: int,
+    seconds: float,
     curve: list[Point],
-) -> None:  # fmt: skip
+) -> None:
     """Weights, optimiser and curve in one file, which is whole or absent."""
     tensors = {f"model/{name}": x.contiguous() for name, x in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": x.contiguous() for name, x in state.items()}
-    facts = {"settings": asdict(settings), "step": step, "seconds": seconds, "curve": [asdict(p) for p in curve]}
+    facts = {
+        "settings": asdict(settings),
+        "step": step,
+        "seconds": seconds,
+        "curve": [asdict(p) for p in curve],
+    }
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,13 +255,21 @@ def _resume(
             facts = json.loads(file.metadata()["facts"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise EigenlensError(f"the checkpoint {path} cannot be read: {error}; delete it to begin anew") from error
+        raise EigenlensError(
+            f"the checkpoint {path} cannot be read: {error}; delete it to begin anew"
+        ) from error
     if facts["settings"] != asdict(settings):
-        raise EigenlensError(f"the checkpoint {path} belongs to a run with other settings; delete it to begin anew")
+        raise EigenlensError(
+            f"the checkpoint {path} belongs to a run with other settings; delete it to begin anew"
+        )
     try:
-        model.load_state_dict({name[6:]: x for name, x in tensors.items() if name.startswith("model/")})
+        model.load_state_dict(
+            {name[6:]: x for name, x in tensors.items() if name.startswith("model/")}
+        )
     except RuntimeError as error:
-        raise EigenlensError(f"the checkpoint {path} is of another model; delete it to begin anew") from error
+        raise EigenlensError(
+            f"the checkpoint {path} is of another model; delete it to begin anew"
+        ) from error
     states: dict[int, dict[str, Tensor]] = {}
     for name, x in tensors.items():
         if name.startswith("optimiser/"):

@@ -29,7 +29,8 @@ FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
 
 
 class TrainingRun:
-    """What a training run came to: the held-out loss along training, for every seed, and the trained models.
+    """What a training run came to: the held-out loss along training, for every seed, and the
+    trained models.
 
     >>> done = TrainingRun.open("run")
     >>> done.rows()                       # seed, step, loss, accuracy, seconds
@@ -46,13 +47,21 @@ class TrainingRun:
         path = Path(folder) / "run.json"
         if not path.is_file():
             how = command("train", "run.toml", "-o", Path(folder))
-            raise EigenlensError(f"{folder} holds no finished training run (no run.json); make one with: {how}")
+            raise EigenlensError(
+                f"{folder} holds no finished training run (no run.json); make one with: {how}"
+            )
         facts = read_json(path)
         if not isinstance(facts, dict) or (missing := FACTS - set(facts)):
-            what = f"it lacks {', '.join(sorted(missing))}" if isinstance(facts, dict) else "it has no facts"
+            what = (
+                f"it lacks {', '.join(sorted(missing))}"
+                if isinstance(facts, dict)
+                else "it has no facts"
+            )
             raise EigenlensError(f"{path} is damaged or of another version: {what}; train anew")
         if not isinstance(facts["seeds"], list) or not facts["seeds"]:
-            raise EigenlensError(f"{path} is damaged or of another version: it has no seeds; train anew")
+            raise EigenlensError(
+                f"{path} is damaged or of another version: it has no seeds; train anew"
+            )
         return cls(facts, Path(folder))
 
     @property
@@ -65,7 +74,9 @@ class TrainingRun:
         try:
             return Config(**self.facts["config"])
         except TypeError as error:
-            raise EigenlensError(f"{self.folder / 'run.json'} is damaged or of another version: {error}; train anew") from error
+            raise EigenlensError(
+                f"{self.folder / 'run.json'} is damaged or of another version: {error}; train anew"
+            ) from error
 
     def model(self, seed: int | None = None) -> Transformer:
         """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
@@ -78,12 +89,18 @@ class TrainingRun:
         try:
             model.load_state_dict(read_tensors(path))
         except RuntimeError as error:
-            raise EigenlensError(f"{path} does not fit the model of {self.folder / 'run.json'}; train anew") from error
+            raise EigenlensError(
+                f"{path} does not fit the model of {self.folder / 'run.json'}; train anew"
+            ) from error
         return model.eval()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every measurement: seed, step, held-out loss and accuracy (none of vectors), seconds of training so far."""
-        return [{"seed": one["seed"], **point} for one in self.facts["seeds"] for point in one["curve"]]
+        """Every measurement: seed, step, held-out loss and accuracy (none of vectors), seconds of
+        training so far.
+        """
+        return [
+            {"seed": one["seed"], **point} for one in self.facts["seeds"] for point in one["curve"]
+        ]
 
     def ends(self) -> list[dict[str, Any]]:
         """The last measurement of every seed."""
@@ -98,13 +115,24 @@ class TrainingRun:
         """The held-out loss and what it took, in words."""
         ends = self.ends()
         if bad := [end["seed"] for end in ends if end["loss"] is None]:
-            return f"Training diverged: no loss of seed {', '.join(map(str, bad))} is a number; lower the rate."
-        losses, right = [end["loss"] for end in ends], [end["accuracy"] for end in ends if end["accuracy"] is not None]
-        spread = f" ({min(losses):.4g} … {max(losses):.4g} over {numbered(len(ends), 'seed')})" if len(ends) > 1 else ""
+            return (
+                f"Training diverged: no loss of seed {', '.join(map(str, bad))} is a number; lower"
+                " the rate."
+            )
+        losses, right = (
+            [end["loss"] for end in ends],
+            [end["accuracy"] for end in ends if end["accuracy"] is not None],
+        )
+        spread = (
+            f" ({min(losses):.4g} … {max(losses):.4g} over {numbered(len(ends), 'seed')})"
+            if len(ends) > 1
+            else ""
+        )
         share = f", {mean(right):.1%} right" if right else ""
         return (
-            f"{self.facts['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share} after {ends[-1]['step']} "
-            f"steps of a model of {self.facts['weights']:,} weights, {sum(end['seconds'] for end in ends):.0f} s of training."
+            f"{self.facts['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share}"
+            f" after {ends[-1]['step']} steps of a model of {self.facts['weights']:,} weights,"
+            f" {sum(end['seconds'] for end in ends):.0f} s of training."
         )
 
     def plot(self) -> Any:
@@ -112,12 +140,21 @@ class TrainingRun:
         import altair as alt
 
         data = alt.Data(values=[row for row in self.rows() if row["loss"] is not None])
-        chart = alt.Chart(data).mark_line(point=True).encode(
-            x=alt.X("step:Q", title="training steps"),
-            y=alt.Y("loss:Q", title="held-out loss", scale=alt.Scale(zero=False)),
-            color=alt.Color("seed:N", title="seed"),
-            tooltip=["seed:N", "step:Q", alt.Tooltip("loss:Q", format=".4g"), alt.Tooltip("accuracy:Q", format=".3f")],
-        )  # fmt: skip
+        chart = (
+            alt.Chart(data)
+            .mark_line(point=True)
+            .encode(
+                x=alt.X("step:Q", title="training steps"),
+                y=alt.Y("loss:Q", title="held-out loss", scale=alt.Scale(zero=False)),
+                color=alt.Color("seed:N", title="seed"),
+                tooltip=[
+                    "seed:N",
+                    "step:Q",
+                    alt.Tooltip("loss:Q", format=".4g"),
+                    alt.Tooltip("accuracy:Q", format=".3f"),
+                ],
+            )
+        )
         return chart.properties(title=self.facts["run"]["task"]["name"], width=360, height=240)
 
     def __repr__(self) -> str:
@@ -128,15 +165,26 @@ class TrainingRun:
 
 
 def run(
-    config: Run | Mapping[str, Any] | str | Path, out: str | Path, resume: bool = False, force: bool = False,
-    report: Report = silent, every: float = 20.0,
-) -> TrainingRun:  # fmt: skip
-    """Train every seed of a run and keep all in the folder `out`: `run.json`, and `seed-0/model.safetensors` a seed.
+    config: Run | Mapping[str, Any] | str | Path,
+    out: str | Path,
+    resume: bool = False,
+    force: bool = False,
+    report: Report = silent,
+    every: float = 20.0,
+) -> TrainingRun:
+    """Train every seed of a run and keep all in the folder `out`: `run.json`, and
+    `seed-0/model.safetensors` a seed.
 
-    `config` is a `Run`, the content of a file, or a file. The state is kept at least `every` seconds; with `resume` an
-    interrupted run goes on from it to the identical end.
+    `config` is a `Run`, the content of a file, or a file. The state is kept at least `every`
+    seconds; with `resume` an interrupted run goes on from it to the identical end.
     """
-    asked = config if isinstance(config, Run) else Run.of(config) if isinstance(config, Mapping) else Run.read(config)
+    asked = (
+        config
+        if isinstance(config, Run)
+        else Run.of(config)
+        if isinstance(config, Mapping)
+        else Run.read(config)
+    )
     task = asked.build()
     shape = asked.config(task)
     check_device(asked.device)
@@ -148,14 +196,20 @@ def run(
         seeds = [_one_seed(asked, task, shape, seed, parts, report, every) for seed in asked.seeds]
         model = _fresh(shape, asked.seeds[0])
         facts = {
-            "run": asked.record(), "config": lists(asdict(shape)), "versions": _versions(),
-            "weights": sum(p.numel() for p in model.parameters()), "multiply_adds": model.cost(task.length), "seeds": seeds,
-        }  # fmt: skip
+            "run": asked.record(),
+            "config": lists(asdict(shape)),
+            "versions": _versions(),
+            "weights": sum(p.numel() for p in model.parameters()),
+            "multiply_adds": model.cost(task.length),
+            "seeds": seeds,
+        }
         write_json(parts.folder / "run.json", facts)
     return TrainingRun(facts, parts.folder)
 
 
-def _one_seed(asked: Run, task: Task, config: Config, seed: int, parts: Parts, report: Report, every: float) -> dict[str, Any]:
+def _one_seed(
+    asked: Run, task: Task, config: Config, seed: int, parts: Parts, report: Report, every: float
+) -> dict[str, Any]:
     """A seed trained, or found trained: its curve, its weights on disk."""
     name = f"seed-{seed}/trained"
     if not parts.has(name):
@@ -166,16 +220,34 @@ def _one_seed(asked: Run, task: Task, config: Config, seed: int, parts: Parts, r
         model = _fresh(config, seed).to(asked.device)
         settings = replace(asked.training, seed=seed)
         try:
-            done = train(model, task, settings, report=report, label=f"seed {seed}", checkpoint=checkpoint, every=every)
+            done = train(
+                model,
+                task,
+                settings,
+                report=report,
+                label=f"seed {seed}",
+                checkpoint=checkpoint,
+                every=every,
+            )
         except RuntimeError as error:
             if "memory" not in str(error) and "allocate" not in str(error):
                 raise
             raise EigenlensError(
-                f"the run does not fit into memory: {str(error).splitlines()[0]}; choose a smaller batch"
+                f"the run does not fit into memory: {str(error).splitlines()[0]}; choose a smaller"
+                " batch"
             ) from error
         write_tensors(folder / "model.safetensors", model.state_dict())
         points = [{key: _number(value) for key, value in point.items()} for point in done.rows()]
-        parts.write(name, {"seed": seed, "steps": done.steps, "seconds": done.seconds, "flops": done.flops, "curve": points})
+        parts.write(
+            name,
+            {
+                "seed": seed,
+                "steps": done.steps,
+                "seconds": done.seconds,
+                "flops": done.flops,
+                "curve": points,
+            },
+        )
         with disk_errors(checkpoint):
             checkpoint.unlink(missing_ok=True)
     found: dict[str, Any] = parts.read(name)
@@ -183,7 +255,9 @@ def _one_seed(asked: Run, task: Task, config: Config, seed: int, parts: Parts, r
 
 
 def _fresh(config: Config, seed: int) -> Transformer:
-    """A model at its start, which depends on the seed alone; the caller's random numbers stay as they are."""
+    """A model at its start, which depends on the seed alone; the caller's random numbers stay as
+    they are.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Transformer(config)
@@ -194,7 +268,9 @@ def check_device(name: str) -> None:
     try:
         torch.zeros(1, device=name).tolist()  # a device that holds no numbers fails here
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise EigenlensError(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise EigenlensError(
+            f"the device {name!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _number(value: float) -> float | None:
@@ -203,4 +279,6 @@ def _number(value: float) -> float | None:
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("eigenlens", "torch")} | {"python": platform.python_version()}
+    return {name: metadata.version(name) for name in ("eigenlens", "torch")} | {
+        "python": platform.python_version()
+    }

@@ -23,13 +23,26 @@ from . import (
     sinks,
     tensorlens,
     universal_approximation,
-)  # fmt: skip
+)
 from .claims import Claim, Reproduction
 
 RELATED = (
-    sinks, hybrid, gated, tensorlens, universal_approximation, mind_the_gap, induction, rank_versus_heads, fast,
-    qk_eigenspectrum, convex_duality, multiformer, over_smoothing, explainability, doubly_normalised,
-)  # fmt: skip
+    sinks,
+    hybrid,
+    gated,
+    tensorlens,
+    universal_approximation,
+    mind_the_gap,
+    induction,
+    rank_versus_heads,
+    fast,
+    qk_eigenspectrum,
+    convex_duality,
+    multiformer,
+    over_smoothing,
+    explainability,
+    doubly_normalised,
+)
 PAPERS: dict[str, Callable[..., Reproduction]] = {
     eigen_analysis.PAPER: eigen_analysis.reproduce,
     rank_collapse.PAPER: rank_collapse.reproduce,

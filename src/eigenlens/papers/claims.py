@@ -17,10 +17,11 @@ Verdict = Literal["reproduced", "not reproduced", "out of reach"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: what was `published`, what was `measured` with its `interval`, and whether the one bears out the other.
+    """One claim: what was `published`, what was `measured` with its `interval`, and whether the one
+    bears out the other.
 
-    `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim is out of reach,
-    `measured` is the nearest miniature, or None.
+    `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim
+    is out of reach, `measured` is the nearest miniature, or None.
     """
 
     claim: str
@@ -39,14 +40,22 @@ class Claim:
 
 
 def judged(
-    claim: str, published: str, measured: float, interval: tuple[float, float] | None, note: str,
-    *, at_most: float | None = None, at_least: float | None = None,
-) -> Claim:  # fmt: skip
+    claim: str,
+    published: str,
+    measured: float,
+    interval: tuple[float, float] | None,
+    note: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Claim:
     """A claim whose verdict follows from a bound on what was measured; NaN meets no bound."""
     if (at_most is None) == (at_least is None):
         raise EigenlensError("a verdict rests on one bound, from above or from below")
     holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
-    return Claim(claim, published, measured, interval, "reproduced" if holds else "not reproduced", note)
+    return Claim(
+        claim, published, measured, interval, "reproduced" if holds else "not reproduced", note
+    )
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,14 @@ class Reproduction:
     def record(self) -> dict[str, Any]:
         """As `--json` prints it."""
         return {
-            "paper": self.paper, "title": self.title, "claims": self.rows(),
+            "paper": self.paper,
+            "title": self.title,
+            "claims": self.rows(),
             "tables": {name: list(rows) for name, rows in self.tables.items()},
-            "notes": list(self.notes), "settings": dict(self.settings), "shown": [list(pair) for pair in self.shown],
-        }  # fmt: skip
+            "notes": list(self.notes),
+            "settings": dict(self.settings),
+            "shown": [list(pair) for pair in self.shown],
+        }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Reproduction:
@@ -80,9 +93,14 @@ class Reproduction:
             for claim in record["claims"]
         )
         return cls(
-            record["paper"], record["title"], tuple(claims), record["tables"], tuple(record["notes"]), record["settings"],
+            record["paper"],
+            record["title"],
+            tuple(claims),
+            record["tables"],
+            tuple(record["notes"]),
+            record["settings"],
             record["shown"],
-        )  # fmt: skip
+        )
 
     def plot(self) -> Any:
         """The paper's main picture (an altair chart)."""
@@ -93,9 +111,14 @@ class Reproduction:
     @property
     def sentence(self) -> str:
         """How many claims got which verdict, in words."""
-        count = {verdict: sum(claim.verdict == verdict for claim in self.claims) for verdict in get_args(Verdict)}
+        count = {
+            verdict: sum(claim.verdict == verdict for claim in self.claims)
+            for verdict in get_args(Verdict)
+        }
         told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
         return f"Of {len(self.claims)} claims: {told}." if self.claims else ""
 
     def _repr_html_(self) -> str:
-        return html_view(self.title, self.sentence, self.plot() if self.tables else None, self.rows())
+        return html_view(
+            self.title, self.sentence, self.plot() if self.tables else None, self.rows()
+        )

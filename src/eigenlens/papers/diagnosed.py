@@ -1,4 +1,6 @@
-"""A diagnostic on the inputs of a paper: as in a study, but every input in full, on the engine in force."""
+"""A diagnostic on the inputs of a paper: as in a study, but every input in full, on the engine in
+force.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,11 @@ def subject_of(model: Model, run: Callable[[], Any]) -> Subject:
 
     def note(call: AttentionCall) -> None:
         sites[str(call.site)] = {
-            "kind": call.kind, "name": call.name, "heads": call.heads, "kv_heads": call.k.shape[1],
-        }  # fmt: skip
+            "kind": call.kind,
+            "name": call.name,
+            "heads": call.heads,
+            "kv_heads": call.k.shape[1],
+        }
 
     with torch.no_grad(), capture(model.backbone, note):
         run()
@@ -49,7 +54,9 @@ def begun(diagnostic: Diagnostic, subject: Subject) -> None:
 
 
 class Everything(Diagnosing):
-    """One diagnostic that sees every input, its dear parts too; an `EigenlensError` where it does not apply."""
+    """One diagnostic that sees every input, its dear parts too; an `EigenlensError` where it does
+    not apply.
+    """
 
     def __init__(self, subject: Subject, diagnostic: Diagnostic) -> None:
         super().__init__(subject, {}, 1)
@@ -61,7 +68,9 @@ class Everything(Diagnosing):
 
 
 class _Kept:
-    """In place of a diagnostic's `update`: the values (B, numbers, H) that it measures at each site."""
+    """In place of a diagnostic's `update`: the values (B, numbers, H) that it measures at each
+    site.
+    """
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         self.diagnostic = diagnostic
@@ -75,12 +84,17 @@ class _Kept:
 
 def joined(mine: State, theirs: State) -> State:
     """Values (N, …) by site, those of more inputs behind."""
-    return {**mine, **{site: torch.cat([mine[site], x]) if site in mine else x for site, x in theirs.items()}}
+    return {
+        **mine,
+        **{site: torch.cat([mine[site], x]) if site in mine else x for site, x in theirs.items()},
+    }
 
 
 @dataclass
 class Watch:
-    """A pass that is shown to the diagnostic `name`; the state is its own, or with `keep` all it measures, by site."""
+    """A pass that is shown to the diagnostic `name`; the state is its own, or with `keep` all it
+    measures, by site.
+    """
 
     placed: Placed
     threads: int
@@ -95,7 +109,9 @@ class Watch:
     @torch.no_grad()
     def run(self, content: Stretch, tick: Tick) -> State:
         with self.placed.running() as model, ExitStack() as doors:
-            self._own = self._own or Everything(Subject(model, self.sites), DIAGNOSTICS[self.name]())
+            self._own = self._own or Everything(
+                Subject(model, self.sites), DIAGNOSTICS[self.name]()
+            )
             own = self._own.fresh()
             diagnostic = own.diagnostics[self.name]
             kept = _Kept(diagnostic)
@@ -104,7 +120,9 @@ class Watch:
             doors.enter_context(own.attached())
             if diagnostic.sees == "layers":
                 names: dict[str, Any] = {site["name"]: site["kind"] for site in self.sites.values()}
-                doors.enter_context(capture_layers(model.backbone, names, own.layer, calls=own.call))
+                doors.enter_context(
+                    capture_layers(model.backbone, names, own.layer, calls=own.call)
+                )
             else:
                 doors.enter_context(capture(model.backbone, own.call))
             forward, done = forward_of(model), 0
@@ -125,11 +143,15 @@ class Watch:
 
 
 class Diagnosed:
-    """A diagnostic, by its name, and a model that it applies to; an `EigenlensError` of one that it does not."""
+    """A diagnostic, by its name, and a model that it applies to; an `EigenlensError` of one that it
+    does not.
+    """
 
     def __init__(self, model: nn.Module | Model, name: str, batches: Sequence[Batch]) -> None:
         loaded = load(model, device=None)
-        self.subject = subject_of(loaded, lambda: forward_of(loaded)({key: x[:1] for key, x in batches[0].items()}))
+        self.subject = subject_of(
+            loaded, lambda: forward_of(loaded)({key: x[:1] for key, x in batches[0].items()})
+        )
         self.batches = batches
         self._own = Everything(self.subject, DIAGNOSTICS[name]())
         self.diagnostic = self._own.diagnostics[name]
@@ -152,8 +174,12 @@ class Diagnosed:
             shards.append(Shard(first, size, (), partial(Stretch, first, (batch,))))
             first += size
         with engaged(Local() if placed.place is None else choose()) as engine:
-            job = Watch(placed, engine.threads, self.subject.sites, self.diagnostic.name, keep, self._own)
+            job = Watch(
+                placed, engine.threads, self.subject.sites, self.diagnostic.name, keep, self._own
+            )
             whole = folded(engine, job, shards)
         if whole.failed:  # a claim is about all inputs
-            raise EigenlensError(lost(f"{self.diagnostic.name} of {self.subject.model.name}", whole.failed))
+            raise EigenlensError(
+                lost(f"{self.diagnostic.name} of {self.subject.model.name}", whole.failed)
+            )
         return whole.state

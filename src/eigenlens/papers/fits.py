@@ -1,4 +1,6 @@
-"""What rows of a table say together: how one column grows with another, and whether they rise and fall together."""
+"""What rows of a table say together: how one column grows with another, and whether they rise and
+fall together.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
     return float(a @ b) / size if size else math.nan
 
 
-def resampled(left: Sequence[float], right: Sequence[float], draws: int = 2000) -> tuple[float, float]:
-    """The middle 95 % of the rank correlation over resampled pairs; draws in which one side does not vary are left out."""
+def resampled(
+    left: Sequence[float], right: Sequence[float], draws: int = 2000
+) -> tuple[float, float]:
+    """The middle 95 % of the rank correlation over resampled pairs; draws in which one side does
+    not vary are left out.
+    """
     generator = np.random.default_rng(0)
     a, b = np.asarray(left), np.asarray(right)
     chosen = (generator.integers(len(a), size=len(a)) for _ in range(draws))

@@ -18,12 +18,14 @@ MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: how large the full and the quick run are, what is measured, what it says of the claims, and its pictures.
+    """A paper: how large the full and the quick run are, what is measured, what it says of the
+    claims, and its pictures.
 
-    `measure(scale, parts, seed, report)` gives the tables: lists of rows by name. What takes long it makes as a part, which
-    a run with `resume` finds again. `claims(tables, quick)` judges them. `charts(tables)` draws, the main picture first.
-    `shown` are the tables to print, title and name of each. `notes` are said of every run. `reads(scale)` are the catalogue's
-    models and data sets that a run of that scale reads: by default those that the scale names.
+    `measure(scale, parts, seed, report)` gives the tables: lists of rows by name. What takes long
+    it makes as a part, which a run with `resume` finds again. `claims(tables, quick)` judges them.
+    `charts(tables)` draws, the main picture first. `shown` are the tables to print, title and name
+    of each. `notes` are said of every run. `reads(scale)` are the catalogue's models and data sets
+    that a run of that scale reads: by default those that the scale names.
     """
 
     name: str
@@ -42,13 +44,21 @@ class Paper:
         check_named(self.reads(self.quick if quick else self.full), f"the paper {self.name}")
 
     def __call__(
-        self, quick: bool = False, out: Path | None = None, seed: int = 0, report: Report = silent,
-        *, resume: bool = False, force: bool = False,
-    ) -> Reproduction:  # fmt: skip
-        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there.
+        self,
+        quick: bool = False,
+        out: Path | None = None,
+        seed: int = 0,
+        report: Report = silent,
+        *,
+        resume: bool = False,
+        force: bool = False,
+    ) -> Reproduction:
+        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on
+        from there.
 
-        The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics in shards, and whole parts
-        that do not need each other, such as trainings from several seeds, one beside the other. Tables of times are made here.
+        The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics
+        in shards, and whole parts that do not need each other, such as trainings from several
+        seeds, one beside the other. Tables of times are made here.
         """
         self.check(quick)
         scale = self.quick if quick else self.full
@@ -56,7 +66,15 @@ class Paper:
         with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:
             tables = self.measure(scale, parts, seed, Here(report))
             notes = (MINIATURE, *self.notes) if quick else self.notes
-            done = Reproduction(self.name, self.title, self.claims(tables, quick), tables, notes, parts.request, self.shown)
+            done = Reproduction(
+                self.name,
+                self.title,
+                self.claims(tables, quick),
+                tables,
+                notes,
+                parts.request,
+                self.shown,
+            )
             parts.write("reproduction", done.record())
         return done
 
@@ -64,7 +82,9 @@ class Paper:
 def of_models(
     parts: Parts, makes: Mapping[str, Make], report: Report, folder: str = "models"
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """What is made of each model, by name, and the models that it cannot be made of, with the reason; one is enough."""
+    """What is made of each model, by name, and the models that it cannot be made of, with the
+    reason; one is enough.
+    """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
     parts.ahead(named, report, "models")
     found, missing = {}, []
@@ -75,5 +95,7 @@ def of_models(
         except EigenlensError as error:
             missing.append({"model": name, "reason": str(error)})
     if not found:
-        raise EigenlensError(f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}")
+        raise EigenlensError(
+            f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}"
+        )
     return found, missing

@@ -11,7 +11,9 @@ from .paper import Paper
 
 
 def charts(done: Reproduction) -> dict[str, Any]:
-    """Every picture of a reproduction, by name, the main one first; a paper that gives none has those of its training."""
+    """Every picture of a reproduction, by name, the main one first; a paper that gives none has
+    those of its training.
+    """
     from . import PAPERS
 
     made = PAPERS.get(done.paper)
@@ -20,7 +22,11 @@ def charts(done: Reproduction) -> dict[str, Any]:
     from .eigen_analysis.pictures import training_charts
     from .rank_collapse.pictures import collapse_charts
 
-    return collapse_charts(done.tables) if done.paper == "rank-collapse" else training_charts(done.tables)
+    return (
+        collapse_charts(done.tables)
+        if done.paper == "rank-collapse"
+        else training_charts(done.tables)
+    )
 
 
 def draw(done: Reproduction, folder: Path) -> list[Path]:

@@ -8,4 +8,13 @@ from .long import plan_blocks
 from .make import plan
 from .plan import Choice, Plan
 
-__all__ = ["Choice", "Evaluation", "Examples", "Plan", "attending", "evaluate", "plan", "plan_blocks"]
+__all__ = [
+    "Choice",
+    "Evaluation",
+    "Examples",
+    "Plan",
+    "attending",
+    "evaluate",
+    "plan",
+    "plan_blocks",
+]

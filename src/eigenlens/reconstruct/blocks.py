@@ -1,14 +1,16 @@
 """Fitting block-adaptive attention: how low each key-value head of each layer sets its bar.
 
-Every bar `τ` of a ladder is tried on calibration calls, and for each key-value head the error it makes and the
-pairs it costs are noted. Heads differ enormously: some lose almost nothing at the highest bar, and a few still err at the
-lowest. With errors `E_g(τ)` and costs `C_g(τ)`, as shares of causal attention, the plan solves
+Every bar `τ` of a ladder is tried on calibration calls, and for each key-value head the error it
+makes and the pairs it costs are noted. Heads differ enormously: some lose almost nothing at the
+highest bar, and a few still err at the lowest. With errors `E_g(τ)` and costs `C_g(τ)`, as shares
+of causal attention, the plan solves
 
     min Σ_g E_g(τ_g)   subject to   mean_g C_g(τ_g) ≤ budget        by   τ_g = argmin E_g + λ C_g,
 
-`λ` found by bisection; "dense" (error 0, cost 1) is one of the choices of every head. The error of output `Δ_i` at query
-`i` is `(∂loss/∂out_i · Δ_i)²` where the gradients of the loss are given, the second-order view of what it does to the loss,
-and `‖Δ_i‖²` relative to the head's output where they are not.
+`λ` found by bisection; "dense" (error 0, cost 1) is one of the choices of every head. The error of
+output `Δ_i` at query `i` is `(∂loss/∂out_i · Δ_i)²` where the gradients of the loss are given, the
+second-order view of what it does to the loss, and `‖Δ_i‖²` relative to the head's output where they
+are not.
 """
 
 from __future__ import annotations
@@ -30,36 +32,55 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LADDER = (8e-3, 2e-3, 1e-3, 5e-4, 2.5e-4, 1.2e-4, 6e-5, 3e-5)
-"""Bars that are tried: probability per pair. Uniform attention over 4,096 tokens gives each 2.4e-4."""
+"""Bars that are tried: probability per pair.
+
+Uniform attention over 4,096 tokens gives each 2.4e-4.
+"""
 
 DENSE = 0.0
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The settings of every site, by its name (`self/3`); sites that are not named attend densely."""
+    """The settings of every site, by its name (`self/3`); sites that are not named attend
+    densely.
+    """
 
     sites: dict[str, BlockSettings]
-    expected: dict[str, float] = field(default_factory=dict)  # share of causal attention's work at fitting, and error
+    # share of causal attention's work at fitting, and error
+    expected: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As plain JSON values."""
-        sites = {name: asdict(settings) | {"thresholds": list(settings.thresholds)} for name, settings in self.sites.items()}
+        sites = {
+            name: asdict(settings) | {"thresholds": list(settings.thresholds)}
+            for name, settings in self.sites.items()
+        }
         return {"sites": sites, "expected": dict(self.expected)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> BlockPlan:
-        sites = {name: BlockSettings(**{**s, "thresholds": tuple(s["thresholds"])}) for name, s in record["sites"].items()}
+        sites = {
+            name: BlockSettings(**{**s, "thresholds": tuple(s["thresholds"])})
+            for name, s in record["sites"].items()
+        }
         return cls(sites, dict(record.get("expected", {})))
 
     def attend(self, call: AttentionCall) -> Tensor | None:
-        """The output of a call under the plan, `(B, H, T, E)`; None where the model has to attend as before: masks, caps,
-        biases, sinks, and the steps of a decoder with a cache."""
+        """The output of a call under the plan, `(B, H, T, E)`; None where the model has to attend
+        as before: masks, caps, biases, sinks, and the steps of a decoder with a cache.
+        """
         settings = self._settings(call)
-        return None if settings is None else block_attention(call.q, call.k, call.v, settings, call.scale)
+        return (
+            None
+            if settings is None
+            else block_attention(call.q, call.k, call.v, settings, call.scale)
+        )
 
     def shares(self, call: AttentionCall) -> Tensor:
-        """What each head takes of the work of causal attention in this call, `(H,)`; 1 where the model attends as before."""
+        """What each head takes of the work of causal attention in this call, `(H,)`; 1 where the
+        model attends as before.
+        """
         settings = self._settings(call)
         if settings is None:
             return torch.ones(call.heads, dtype=torch.float64)
@@ -72,22 +93,36 @@ class BlockPlan:
 
 @dataclass
 class Curves:
-    """Error and cost of each key-value head of a site at every bar of the ladder, summed over calls."""
+    """Error and cost of each key-value head of a site at every bar of the ladder, summed over
+    calls.
+    """
 
     settings: BlockSettings
     error: Tensor  # (bars, G)
-    pairs: Tensor  # (bars, G): pairs attended by each query head, sampled rows at half a pair (they meet no values)
+    # (bars, G): pairs attended by each query head, sampled rows at half a pair (they meet no
+    # values)
+    pairs: Tensor
     causal: float  # pairs of causal attention
 
 
 def measure(
-    call: AttentionCall, base: BlockSettings, ladder: Sequence[float] = LADDER, gradient: Tensor | None = None
+    call: AttentionCall,
+    base: BlockSettings,
+    ladder: Sequence[float] = LADDER,
+    gradient: Tensor | None = None,
 ) -> Curves:
-    """Try every bar on one causal call; `gradient (B,H,T,E)` is that of the loss to the heads' output."""
+    """Try every bar on one causal call; `gradient (B,H,T,E)` is that of the loss to the heads'
+    output.
+    """
     if call.mask_shape.form != "causal" or not call.linear:
-        raise EigenlensError(f"{call.site}: block-adaptive attention is fitted on plain causal calls without padding")
+        raise EigenlensError(
+            f"{call.site}: block-adaptive attention is fitted on plain causal calls without padding"
+        )
     whole = call.q.shape[2] // base.query_block * base.query_block
-    q, (k, v) = call.q[:, :, :whole].contiguous(), (x[:, :, :whole].contiguous() for x in (call.k, call.v))
+    q, (k, v) = (
+        call.q[:, :, :whole].contiguous(),
+        (x[:, :, :whole].contiguous() for x in (call.k, call.v)),
+    )
     (B, H, T, _), G = q.shape, k.shape[1]
     true = exact(q, k, v, call.scale)
     uniform = replace(base, thresholds=(1.0,) * G)
@@ -114,17 +149,24 @@ def fit(
     base: BlockSettings | None = None,
     ladder: Sequence[float] = LADDER,
 ) -> BlockPlan:
-    """The plan that spends `budget`, the mean share of causal attention's work, where it buys most. One call a site."""
+    """The plan that spends `budget`, the mean share of causal attention's work, where it buys most.
+
+    One call a site.
+    """
     base = base or BlockSettings(())
     curves = {}
     for call in calls:
-        curves[str(call.site)] = measure(call, base, ladder, None if gradients is None else gradients[str(call.site)])
+        curves[str(call.site)] = measure(
+            call, base, ladder, None if gradients is None else gradients[str(call.site)]
+        )
     if not curves:
         raise EigenlensError("no attention call was given to fit the blocks on")
     return allocate(curves, budget, ladder)
 
 
-def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float] = LADDER) -> BlockPlan:
+def allocate(
+    curves: Mapping[str, Curves], budget: float, ladder: Sequence[float] = LADDER
+) -> BlockPlan:
     """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with the `λ` that fits the budget."""
     bars = torch.tensor([*ladder, DENSE])
     heads = {site: c.error.shape[1] for site, c in curves.items()}
@@ -133,10 +175,16 @@ def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float
     error = torch.cat([error, torch.zeros_like(error[:1])])
     share = torch.cat([share, torch.ones_like(share[:1])])
     if (least := float(share.min(0).values.mean())) > budget:
-        raise EigenlensError(f"blocks cannot stay within a budget of {budget:g} here: the least they take is {least:.3g}")
+        raise EigenlensError(
+            f"blocks cannot stay within a budget of {budget:g} here: the least they take is"
+            f" {least:.3g}"
+        )
     choice = torch.from_numpy(on_hull(error.numpy(), share.numpy(), budget))
     chosen = bars[choice].split(list(heads.values()))
-    sites = {site: replace(c.settings, thresholds=tuple(t.tolist())) for (site, c), t in zip(curves.items(), chosen)}
+    sites = {
+        site: replace(c.settings, thresholds=tuple(t.tolist()))
+        for (site, c), t in zip(curves.items(), chosen)
+    }
     expected = {
         "share": share.gather(0, choice[None]).mean().item(),
         "error": error.gather(0, choice[None]).sum().item(),
@@ -146,9 +194,11 @@ def allocate(curves: Mapping[str, Curves], budget: float, ladder: Sequence[float
 
 
 def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
-    """The gradient of a causal language model's summed loss to the output of every head, by site, `(B, H, T, E)`.
+    """The gradient of a causal language model's summed loss to the output of every head, by site,
+    `(B, H, T, E)`.
 
-    One forward and one backward pass through `ids (B, T)`; the parameters' own gradients are not formed.
+    One forward and one backward pass through `ids (B, T)`; the parameters' own gradients are not
+    formed.
     """
     outputs: dict[str, Tensor] = {}
 
@@ -159,13 +209,17 @@ def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
         return out
 
     wanted = {p: p.requires_grad for p in model.parameters()}
-    embed = model.get_input_embeddings().register_forward_hook(lambda module, given, out: out.requires_grad_(True))
+    embed = model.get_input_embeddings().register_forward_hook(
+        lambda module, given, out: out.requires_grad_(True)
+    )
     try:
         for p in wanted:
             p.requires_grad_(False)
         with torch.enable_grad(), replaced(model.base_model, attend):
             logits = model(ids, use_cache=False).logits
-            nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").backward()
+            nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="sum"
+            ).backward()
     finally:
         embed.remove()
         for p, flag in wanted.items():

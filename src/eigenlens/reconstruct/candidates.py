@@ -20,11 +20,21 @@ from .subspace import JointSubspace, KeySubspace
 ESTIMATORS: dict[str, type[Estimator]] = {
     kind.name: kind
     for kind in (
-        MeanOnly, RowLeastSquares, RowConditional, MatrixConditional, Landmarks, KeySubspace, JointSubspace, Cascade, Exact,
+        MeanOnly,
+        RowLeastSquares,
+        RowConditional,
+        MatrixConditional,
+        Landmarks,
+        KeySubspace,
+        JointSubspace,
+        Cascade,
+        Exact,
     )
-}  # fmt: skip
+}
 BUDGETS = (0.05, 0.10, 0.25, 0.50)
-"""Shares at which every estimator is measured: of the pairs where pairs are chosen, of the coordinates elsewhere."""
+"""Shares at which every estimator is measured: of the pairs where pairs are chosen, of the
+coordinates elsewhere.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,9 @@ def static_candidates(names: Iterable[str], budgets: Sequence[float], seed: int)
         if name in {MeanOnly.name, Exact.name}:
             found.append(Candidate(name, None, ESTIMATORS[name].fit))
         elif name != Cascade.name:
-            found += [Candidate(name, budget, _at(ESTIMATORS[name], budget, seed)) for budget in budgets]
+            found += [
+                Candidate(name, budget, _at(ESTIMATORS[name], budget, seed)) for budget in budgets
+            ]
     return found
 
 
@@ -54,14 +66,22 @@ def _at(kind: type[Estimator], budget: float, seed: int) -> Callable[[SiteStatis
     return fit
 
 
-def settings_at(kind: type[Estimator], budget: float, statistics: SiteStatistics, seed: int) -> dict[str, Any]:
-    """The settings that spend a budget: keys, pairs or landmarks of their number, coordinates of the head dimension."""
+def settings_at(
+    kind: type[Estimator], budget: float, statistics: SiteStatistics, seed: int
+) -> dict[str, Any]:
+    """The settings that spend a budget: keys, pairs or landmarks of their number, coordinates of
+    the head dimension.
+    """
     if kind in {JointSubspace, KeySubspace}:
         return {"rank": max(1, round(budget * statistics.dimension))}
     if kind is Landmarks:  # m rows and m columns hold 1 − (1 − m/n)² of the pairs
         size = min(statistics.keys, statistics.queries)
-        return {"landmarks": max(1, round(size * (1 - math.sqrt(1 - min(budget, 1.0))))), "seed": seed}
-    if kind is MatrixConditional:  # greedy rules on n² pairs take seconds a layer, and gain little with 16 eigenvectors
+        return {
+            "landmarks": max(1, round(size * (1 - math.sqrt(1 - min(budget, 1.0))))),
+            "seed": seed,
+        }
+    # greedy rules on n² pairs take seconds a layer, and gain little with 16 eigenvectors
+    if kind is MatrixConditional:
         return {"share": budget, "rule": "random", "seed": seed}
     return {"share": budget, "seed": seed}
 
@@ -79,7 +99,9 @@ def chosen_names(given: str | Sequence[str] | None) -> list[str]:
     if given is None:
         return list(ESTIMATORS)
     if not (names := several(given)):
-        raise EigenlensError(f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}")
+        raise EigenlensError(
+            f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}"
+        )
     for name in names:
         if name not in ESTIMATORS:
             raise unknown("estimator", name, ESTIMATORS)

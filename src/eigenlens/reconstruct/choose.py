@@ -6,7 +6,8 @@ import numpy as np
 
 
 def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndarray:
-    """For each of N heads the cheapest of C candidates whose error is at most `target`. (C, N), (C, N) → (N,).
+    """For each of N heads the cheapest of C candidates whose error is at most `target`. (C, N), (C,
+    N) → (N,).
 
     One candidate at least must reach every target: exact scores, of error 0, are among them.
     """
@@ -14,10 +15,11 @@ def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndar
 
 
 def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates of N heads on their lower convex hulls that make the summed error smallest within a mean work. → (N,).
+    """The candidates of N heads on their lower convex hulls that make the summed error smallest
+    within a mean work. → (N,).
 
-    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work fits the budget. Where
-    nothing fits, every head takes its cheapest. O(CN log).
+    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work
+    fits the budget. Where nothing fits, every head takes its cheapest. O(CN log).
     """
     columns = np.arange(errors.shape[1])
     if work.min(0).mean() > budget:
@@ -37,9 +39,11 @@ def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
 
 
 def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates that make the summed error of N heads smallest at a mean work of at most `budget`. → (N,).
+    """The candidates that make the summed error of N heads smallest at a mean work of at most
+    `budget`. → (N,).
 
-    What `on_hull` leaves over buys the single steps that lower the error most for their work, as far as it goes. O(CN) a step.
+    What `on_hull` leaves over buys the single steps that lower the error most for their work, as
+    far as it goes. O(CN) a step.
     """
     columns = np.arange(errors.shape[1])
     chosen = on_hull(errors, work, budget)
@@ -47,7 +51,9 @@ def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.nda
     while True:
         more = work - work[chosen, columns]
         gain = errors[chosen, columns] - errors
-        worth = np.divide(gain, more, out=np.zeros_like(gain), where=(gain > 0) & (more > 1e-12) & (more <= left))
+        worth = np.divide(
+            gain, more, out=np.zeros_like(gain), where=(gain > 0) & (more > 1e-12) & (more <= left)
+        )
         best = int(worth.argmax())
         if worth.flat[best] <= 0:
             return chosen

@@ -17,7 +17,9 @@ from ..stats import RowSums, VectorSums
 
 @dataclass(frozen=True)
 class MatrixModel:
-    """Whole score matrices of a site: mean and variance of every pair, leading eigenvectors; zero where no pair is."""
+    """Whole score matrices of a site: mean and variance of every pair, leading eigenvectors; zero
+    where no pair is.
+    """
 
     valid: Tensor  # (T, S) bool
     mean: Tensor  # (H, T, S)
@@ -47,10 +49,14 @@ class SiteStatistics:
         return self.heads // self.kv_heads
 
     def need(self, name: str) -> Any:
-        """The statistic `rows`, `moments` or `matrices`; a study without it cannot fit what was asked for."""
+        """The statistic `rows`, `moments` or `matrices`; a study without it cannot fit what was
+        asked for.
+        """
         found = getattr(self, name)
         if found is None:
-            raise EigenlensError(f"the study holds no {name} of {self.site}; make it anew with {name} among --only")
+            raise EigenlensError(
+                f"the study holds no {name} of {self.site}; make it anew with {name} among --only"
+            )
         return found
 
 
@@ -58,8 +64,8 @@ class SiteStatistics:
 class Cost:
     """Multiply-adds of the scores of one head and input; exact attention spends `n²d` on them.
 
-    `pairs` is the share of pairs whose exact score is computed, `per_pair` what grows with n² (what a budget counts),
-    `per_token` what grows with n (projections of queries and keys).
+    `pairs` is the share of pairs whose exact score is computed, `per_pair` what grows with n² (what
+    a budget counts), `per_token` what grows with n (projections of queries and keys).
     """
 
     pairs: float
@@ -73,10 +79,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated scores `(B, H, T, S)` — anything where the call has no valid pair — and what they took.
+    """Estimated scores `(B, H, T, S)` — anything where the call has no valid pair — and what they
+    took.
 
-    `pairs (H,)` is the share of the valid pairs that were computed exactly, `work (H,)` the multiply-adds that grow with
-    the number of pairs, as a share of those of the exact scores of the same valid pairs.
+    `pairs (H,)` is the share of the valid pairs that were computed exactly, `work (H,)` the
+    multiply-adds that grow with the number of pairs, as a share of those of the exact scores of the
+    same valid pairs.
     """
 
     scores: Tensor
@@ -85,7 +93,8 @@ class Estimate:
 
 
 class Estimator(ABC):
-    """Parameters of one estimator for a set of heads of one site; every tensor has the heads first, `(H, …)`.
+    """Parameters of one estimator for a set of heads of one site; every tensor has the heads first,
+    `(H, …)`.
 
     >>> joint = JointSubspace.fit(statistics, rank=8)
     >>> joint.estimate(call).scores.shape                  # (B, H, T, S), as call.scores()
@@ -119,7 +128,9 @@ class Estimator(ABC):
     def of_heads(self, heads: Sequence[int]) -> Self:
         """The same for some of the heads."""
         index = torch.as_tensor(heads)
-        return type(self)(self.settings, {name: x[index.to(x.device)] for name, x in self.tensors.items()})
+        return type(self)(
+            self.settings, {name: x[index.to(x.device)] for name, x in self.tensors.items()}
+        )
 
     @property
     def label(self) -> str:
@@ -130,14 +141,17 @@ class Estimator(ABC):
         """Parameters of positions fit inputs up to the length of the study."""
         if call.k.shape[2] > length:
             raise EigenlensError(
-                f"{self.name} of {call.site} was fitted on {length} keys and this input has {call.k.shape[2]}; "
-                "make a study and a plan of that length"
+                f"{self.name} of {call.site} was fitted on {length} keys and this input has"
+                f" {call.k.shape[2]}; make a study and a plan of that length"
             )
 
 
 def settings_label(settings: dict[str, Any]) -> str:
     """Such as `rank=8 tail=True`."""
-    shown = {key: f"{value:.3g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    shown = {
+        key: f"{value:.3g}" if isinstance(value, float) else str(value)
+        for key, value in settings.items()
+    }
     return " ".join(f"{key}={value}" for key, value in shown.items())
 
 

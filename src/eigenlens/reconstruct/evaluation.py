@@ -42,24 +42,42 @@ SAME = 0.02
 
 FORM = {
     "facts": {
-        "model": str, "data": str, "length": COUNT, "inputs": COUNT, "notes": [str], "versions?": Table(str),
-        "seconds?": NUMBER, "created?": str,
+        "model": str,
+        "data": str,
+        "length": COUNT,
+        "inputs": COUNT,
+        "notes": [str],
+        "versions?": Table(str),
+        "seconds?": NUMBER,
+        "created?": str,
         "plan": {
-            "work": MEASURED, "target": Table((*PLAIN, list, dict)), "model": {"name": str, "fingerprint": (str, None)},
+            "work": MEASURED,
+            "target": Table((*PLAIN, list, dict)),
+            "model": {"name": str, "fingerprint": (str, None)},
             "study?": (str, None),
         },
     },
-    "summary": [{"measure": str, "plain": MEASURED, "planned": MEASURED, "change?": (MEASURED, None)}],
-    "heads": [{
-        "stack": str, "layer": LAYER, "head": LAYER, "work": MEASURED, "total_variation?": MEASURED, "output_error?": MEASURED,
-    }],
-}  # fmt: skip
+    "summary": [
+        {"measure": str, "plain": MEASURED, "planned": MEASURED, "change?": (MEASURED, None)}
+    ],
+    "heads": [
+        {
+            "stack": str,
+            "layer": LAYER,
+            "head": LAYER,
+            "work": MEASURED,
+            "total_variation?": MEASURED,
+            "output_error?": MEASURED,
+        }
+    ],
+}
 """What `evaluation.json` holds."""
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside planned; `heads` one row a head.
+    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
+    planned; `heads` one row a head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -76,16 +94,24 @@ class Evaluation:
 
     @property
     def sentence(self) -> str:
-        """What the planned model loses, at which share of the work, and whether it got faster, from its numbers."""
+        """What the planned model loses, at which share of the work, and whether it got faster, from
+        its numbers.
+        """
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
         lost = [] if task is None else [_change(task)]
         if MEASURES["total_variation"] in rows:
-            lost.append(f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total variation")
+            lost.append(
+                f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total"
+                " variation"
+            )
             label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
             work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
         else:
-            lost.append(f"the attention output has a relative error of {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}")
+            lost.append(
+                "the attention output has a relative error of"
+                f" {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}"
+            )
             work = _block_work(rows)
         dropped = self.facts.get("plan", {}).get("target", {}).get("attention")
         what = "the plan" if dropped is None else f"{dropped} attention and no training"
@@ -103,14 +129,24 @@ class Evaluation:
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
-        return {**self.facts, "sentence": self.sentence, "summary": self.summary, "heads": self.heads}
+        return {
+            **self.facts,
+            "sentence": self.sentence,
+            "summary": self.summary,
+            "heads": self.heads,
+        }
 
     def save(self, folder: str | Path) -> Path:
         """Write `evaluation.json` into a folder."""
         folder = Path(folder)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        content = {"format": FORMAT, "facts": self.facts, "summary": self.summary, "heads": self.heads}
+        content = {
+            "format": FORMAT,
+            "facts": self.facts,
+            "summary": self.summary,
+            "heads": self.heads,
+        }
         write_json(folder / "evaluation.json", content)
         return folder
 
@@ -127,7 +163,9 @@ class Evaluation:
         """Total variation of every head, layers × heads (an altair chart)."""
         from .plots import head_map
 
-        return head_map(self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error")
+        return head_map(
+            self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error"
+        )
 
     def __repr__(self) -> str:
         return f"<evaluation of {self.name}>"
@@ -149,19 +187,28 @@ def _check(found: Evaluation) -> None:
 
 
 def _block_work(rows: dict[str, dict[str, Any]]) -> str:
-    """What was counted in this evaluation beside what was planned; evaluations of old versions know the second only."""
+    """What was counted in this evaluation beside what was planned; evaluations of old versions know
+    the second only.
+    """
     planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
     if BLOCK_MEASURES["work"] not in rows:
         return f"a planned {planned:.1%} of the work of causal attention (not counted here)"
-    return f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention ({planned:.1%} were planned)"
+    return (
+        f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
+        f" ({planned:.1%} were planned)"
+    )
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has one number."""
+    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has
+    one number.
+    """
     plain, planned = row["plain"], row["planned"]
     if plain == 1:
         return f"the {row['measure']} is {planned:.4f} (1 without it)"
-    return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
+    return (
+        f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
+    )
 
 
 def _speed(row: dict[str, Any]) -> str:

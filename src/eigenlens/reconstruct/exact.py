@@ -1,4 +1,6 @@
-"""All pairs, computed: what everything else is measured against, and what a head gets that nothing cheaper serves."""
+"""All pairs, computed: what everything else is measured against, and what a head gets that nothing
+cheaper serves.
+"""
 
 from __future__ import annotations
 

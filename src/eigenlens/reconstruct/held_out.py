@@ -1,4 +1,6 @@
-"""The inputs on which candidates and plans are measured: documents that no statistic was made from."""
+"""The inputs on which candidates and plans are measured: documents that no statistic was made
+from.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,14 @@ class HeldOut:
     def taken(self, number: int, fit: bool = False) -> list[np.ndarray]:
         """At most `number` inputs, in turn from the groups: the indices of each group's."""
         groups = [FIT] if fit else self.groups
-        turns = sorted((turn, group) for group in groups for turn in range(self.inputs.number(group)))[:number]
+        turns = sorted(
+            (turn, group) for group in groups for turn in range(self.inputs.number(group))
+        )[:number]
         numbers = [sum(other == group for _, other in turns) for group in groups]
-        return [np.flatnonzero(self.inputs.buckets == group)[:stop] for group, stop in zip(groups, numbers)]
+        return [
+            np.flatnonzero(self.inputs.buckets == group)[:stop]
+            for group, stop in zip(groups, numbers)
+        ]
 
     @property
     def together(self) -> int:
@@ -62,7 +69,11 @@ class HeldOut:
     def batches(self, number: int, fit: bool = False) -> list[Batch]:
         """The inputs that are taken, in small batches."""
         size, rows = self.together, self.taken(number, fit)
-        return [self.inputs.make(group[i : i + size]) for group in rows for i in range(0, len(group), size)]
+        return [
+            self.inputs.make(group[i : i + size])
+            for group in rows
+            for i in range(0, len(group), size)
+        ]
 
     def shards(self, number: int) -> list[Shard]:
         """The inputs that are taken, in shards of a batch or two."""
@@ -70,16 +81,25 @@ class HeldOut:
         return stretches(self.inputs, np.concatenate(self.taken(number)), size, size)
 
     def apart(self, number: int, most: int) -> Batch:
-        """At most `most` of the first `number` inputs in one batch, of different documents where there are enough."""
+        """At most `most` of the first `number` inputs in one batch, of different documents where
+        there are enough.
+        """
         rows = np.concatenate(self.taken(number))
         first = np.unique(self.inputs.documents[rows], return_index=True)[1]
         order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
         return self.inputs.make(rows[order[:most]])
 
     def run(
-        self, sink: Callable[[AttentionCall], None], number: int, fit: bool = False, report: Report = silent, what: str = ""
+        self,
+        sink: Callable[[AttentionCall], None],
+        number: int,
+        fit: bool = False,
+        report: Report = silent,
+        what: str = "",
     ) -> int:
-        """Show every attention call of the model on these inputs to `sink`; returns how many inputs there were."""
+        """Show every attention call of the model on these inputs to `sink`; returns how many inputs
+        there were.
+        """
         batches, done = self.batches(number, fit), 0
         total = sum(map(self.size, batches))
         for batch in batches:
@@ -93,9 +113,12 @@ class HeldOut:
             forward_of(self.model)(batch)
 
 
-def held_out_of(study: Study, model: Any, data: Any, scratch: Path, device: str | None = None) -> HeldOut:
-    """The model of a study with the inputs it held out (every second group of documents: the others are left for an
-    evaluation), or with other `data`."""
+def held_out_of(
+    study: Study, model: Any, data: Any, scratch: Path, device: str | None = None
+) -> HeldOut:
+    """The model of a study with the inputs it held out (every second group of documents: the others
+    are left for an evaluation), or with other `data`.
+    """
     loaded = same_model(study, model, device)
     stored = study.facts["options"]["request"]
     names = names_of(stored, data, loaded, scratch)
@@ -120,26 +143,38 @@ def check_share(name: str, value: float) -> None:
 
 
 def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
-    """What every plan says of itself: which version and model it is of, when it was made and in how long."""
+    """What every plan says of itself: which version and model it is of, when it was made and in how
+    long.
+    """
     return {
         "eigenlens": study.facts["versions"]["eigenlens"],
-        "model": {key: model.facts.get(key) for key in ("fingerprint", "architecture", "source", "place")}
-        | {"name": model.name},
+        "model": (
+            {
+                key: model.facts.get(key)
+                for key in ("fingerprint", "architecture", "source", "place")
+            }
+            | {"name": model.name}
+        ),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - begin, 2),
     }
 
 
-def same_model(study: Study, model: str | Path | nn.Module | Model | None, device: str | None) -> Model:
+def same_model(
+    study: Study, model: str | Path | nn.Module | Model | None, device: str | None
+) -> Model:
     """The model of a study, loaded again or given."""
     mine = study.facts["model"]
     if model is None and mine["source"] == "module":
-        raise EigenlensError(f"the study is of a module in memory, {mine['name']}; give that module again as the model")
+        raise EigenlensError(
+            f"the study is of a module in memory, {mine['name']}; give that module again as the"
+            " model"
+        )
     loaded = load(place_of(mine) if model is None else model, device=device)
     if loaded.facts["fingerprint"] != mine["fingerprint"]:
         raise EigenlensError(
-            f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name} has weights "
-            f"{loaded.facts['fingerprint']}; study this model first"
+            f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name}"
+            f" has weights {loaded.facts['fingerprint']}; study this model first"
         )
     return loaded
 
@@ -149,17 +184,32 @@ def names_of(stored: dict[str, Any], data: Any, model: Model, scratch: Path) -> 
     if data is not None:
         return data_names(data, model, scratch)
     if "-" in stored["data"]:
-        raise EigenlensError("the study was made from standard input, which is gone; give the data again")
+        raise EigenlensError(
+            "the study was made from standard input, which is gone; give the data again"
+        )
     if gone := next(filter(in_memory, stored["data"]), None):
-        raise EigenlensError(f"the study was made from {gone} in memory, which it does not keep; give the array again, as data")
+        raise EigenlensError(
+            f"the study was made from {gone} in memory, which it does not keep; give the array"
+            " again, as data"
+        )
     return tuple(stored["data"])
 
 
-def is_own_array(request: Request, stored: Mapping[str, Any], facts: Mapping[str, Any], model: Model, scratch: Path) -> bool:
-    """Whether an array in memory that is given is the one that a study was made from; `facts` are of the study's data."""
+def is_own_array(
+    request: Request,
+    stored: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    model: Model,
+    scratch: Path,
+) -> bool:
+    """Whether an array in memory that is given is the one that a study was made from; `facts` are
+    of the study's data.
+    """
     if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored["data"]):
         return False
-    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == facts.get("fingerprint")
+    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == facts.get(
+        "fingerprint"
+    )
 
 
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
@@ -167,10 +217,15 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
     try:
         inputs = prepare(model, request, _spool(scratch))
     except EigenlensError as error:
-        raise EigenlensError(f"the data of the study ({where}) cannot be read again: {error}; give the data") from error
+        raise EigenlensError(
+            f"the data of the study ({where}) cannot be read again: {error}; give the data"
+        ) from error
     then, now = study.facts["data"].get("fingerprint"), inputs.facts.get("fingerprint")
     if then != now:
-        raise EigenlensError(f"the data of the study ({where}) has changed since; make the study anew, or give other data")
+        raise EigenlensError(
+            f"the data of the study ({where}) has changed since; make the study anew, or give other"
+            " data"
+        )
     return inputs
 
 

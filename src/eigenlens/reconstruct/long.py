@@ -1,4 +1,6 @@
-"""Plans for long inputs: block-adaptive attention with a bar of its own for every key-value head."""
+"""Plans for long inputs: block-adaptive attention with a bar of its own for every key-value
+head.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,13 @@ def plan_blocks(
     device: str | None = None,
     report: Report = silent,
 ) -> Plan:
-    """Give every key-value head of a studied language model its bar for block-adaptive attention on long inputs.
+    """Give every key-value head of a studied language model its bar for block-adaptive attention on
+    long inputs.
 
-    `budget` is the mean share of the work of causal attention, scores, values and selection together. Every bar is tried on
-    `inputs` inputs of `length` tokens; what a head's error does to the loss is seen from the loss's gradient to its output,
-    so the budget goes to the heads the model needs. Takes one forward and one backward pass, and about as long again as
-    the bars tried.
+    `budget` is the mean share of the work of causal attention, scores, values and selection
+    together. Every bar is tried on `inputs` inputs of `length` tokens; what a head's error does to
+    the loss is seen from the loss's gradient to its output, so the budget goes to the heads the
+    model needs. Takes one forward and one backward pass, and about as long again as the bars tried.
 
     >>> plan_blocks("smollm2-study", budget=0.3, length=4096).save("LONG")
     """
@@ -55,14 +58,21 @@ def plan_blocks(
     folder = check_place(out, force, "plan")
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
-        raise EigenlensError(f"block-adaptive attention is planned for causal language models, and {loaded.name} is none")
+        raise EigenlensError(
+            f"block-adaptive attention is planned for causal language models, and {loaded.name} is"
+            " none"
+        )
     base = BlockSettings(())
     if length <= 4 * base.query_block:
         raise EigenlensError(
-            f"block-adaptive attention saves nothing at {length} tokens; give more than {4 * base.query_block}"
+            f"block-adaptive attention saves nothing at {length} tokens; give more than"
+            f" {4 * base.query_block}"
         )
     stored = opened.facts["options"]["request"]
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch, borrowed(loaded.module, device):
+    with (
+        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
+        borrowed(loaded.module, device),
+    ):
         names = names_of(stored, data, loaded, Path(scratch))
         request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))
@@ -71,7 +81,11 @@ def plan_blocks(
     facts = {
         **made_from(opened, loaded, begin),
         "length": length,
-        "study": {"name": opened.name, "request": {**vars(request), "data": list(names)}, "data": ready.facts},
+        "study": {
+            "name": opened.name,
+            "request": {**vars(request), "data": list(names)},
+            "data": ready.facts,
+        },
         "target": {"budget": budget},
         "inputs": min(inputs, ready.number(FIT)),
         "groups": [],
@@ -94,16 +108,25 @@ def _curves(held: HeldOut, inputs: int, base: BlockSettings, report: Report) -> 
             site = str(call.site)
             more = measure(call, base, LADDER, gradients[site])
             have = found.get(site)
-            found[site] = more if have is None else replace(
-                have, error=have.error + more.error, pairs=have.pairs + more.pairs, causal=have.causal + more.causal
-            )  # fmt: skip
+            found[site] = (
+                more
+                if have is None
+                else replace(
+                    have,
+                    error=have.error + more.error,
+                    pairs=have.pairs + more.pairs,
+                    causal=have.causal + more.causal,
+                )
+            )
             report("bars", len(found), len(gradients))
 
         held.run_batch(batch, sink)
     return found
 
 
-def _choices(curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]) -> list[Choice]:
+def _choices(
+    curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]
+) -> list[Choice]:
     """One row a query head; heads of a group share a bar."""
     rows = []
     for site, found in curves.items():
@@ -112,25 +135,51 @@ def _choices(curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: 
         for head in range(heads[site]):
             g, bar = head // group, bars[head // group]
             tried = [*LADDER, DENSE]
-            at = min((abs(other - bar), i) for i, other in enumerate(tried))[1]  # the bar went through float32
+            # the bar went through float32
+            at = min((abs(other - bar), i) for i, other in enumerate(tried))[1]
             share = 1.0 if bar == DENSE else float(found.pairs[at, g] / found.causal)
             risk = 0.0 if bar == DENSE else float(found.error[at, g])
-            why = "dense: nothing cheaper is worth its loss" if bar == DENSE else f"expected effect on the loss {risk:.3g}"
+            why = (
+                "dense: nothing cheaper is worth its loss"
+                if bar == DENSE
+                else f"expected effect on the loss {risk:.3g}"
+            )
             name = "exact" if bar == DENSE else "blocks"
             rows.append(
-                Choice(place.stack, place.layer, head, name, {"bar": bar}, min(share, 1.0), min(share, 1.0), None, None, why)
+                Choice(
+                    place.stack,
+                    place.layer,
+                    head,
+                    name,
+                    {"bar": bar},
+                    min(share, 1.0),
+                    min(share, 1.0),
+                    None,
+                    None,
+                    why,
+                )
             )
     return rows
 
 
 def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tensor]:
-    """Squared error of a planned output, squares of the true one and the share of the work, weighed by inputs, `(H,)`.
+    """Squared error of a planned output, squares of the true one and the share of the work, weighed
+    by inputs, `(H,)`.
 
     No error and all of the work where the model attends as before.
     """
     output = blocks.attend(call)
     true = exact(call.q, call.k, call.v, call.scale)
     squares = true.double().square().sum((0, 2, 3))
-    squared = torch.zeros_like(squares) if output is None else (output - true).double().square().sum((0, 2, 3))
+    squared = (
+        torch.zeros_like(squares)
+        if output is None
+        else (output - true).double().square().sum((0, 2, 3))
+    )
     number = torch.full((call.heads,), float(len(call.q)), dtype=torch.float64)
-    return {"squared": squared, "squares": squares, "inputs": number, "work": blocks.shares(call) * number}
+    return {
+        "squared": squared,
+        "squares": squares,
+        "inputs": number,
+        "work": blocks.shares(call) * number,
+    }

@@ -51,10 +51,11 @@ def plan(
 ) -> Plan:
     """Give every head of a studied model an estimator.
 
-    With `budget` the mean work for scores (multiply-adds that grow with the pairs, as a share of the exact ones) stays
-    within it, and is spent where it lowers the mean total variation of the patterns most. With `error` every head gets the
-    cheapest estimator whose total variation is at most that. The candidates are fitted from the study alone and measured
-    on `inputs` held-out inputs; by default the study's own model and data are loaded again.
+    With `budget` the mean work for scores (multiply-adds that grow with the pairs, as a share of
+    the exact ones) stays within it, and is spent where it lowers the mean total variation of the
+    patterns most. With `error` every head gets the cheapest estimator whose total variation is at
+    most that. The candidates are fitted from the study alone and measured on `inputs` held-out
+    inputs; by default the study's own model and data are loaded again.
 
     >>> plan("minilm-study", budget=0.25).total_variation
     """
@@ -88,7 +89,9 @@ def plan(
             "data": opened.facts["data"],
         },
         "notes": [lost("the study", opened.partial)] if opened.partial else [],
-        "shapes": {site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()},
+        "shapes": {
+            site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()
+        },
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,
         "groups": held.groups,
@@ -103,7 +106,9 @@ def plan(
 
 def _check_target(budget: float | None, error: float | None) -> None:
     if (budget is None) == (error is None):
-        raise EigenlensError("a plan needs either a budget or an error, such as --budget 0.25 or --error 0.05")
+        raise EigenlensError(
+            "a plan needs either a budget or an error, such as --budget 0.25 or --error 0.05"
+        )
     for name, value in (("budget", budget), ("error", error)):
         if value is not None:
             check_share(name, value)
@@ -113,18 +118,30 @@ def _check_study(study: Study) -> None:
     options = study.facts["options"]
     if options["of"] != "scores" or options["before_rope"]:
         what = "patterns" if options["of"] != "scores" else "scores before the rotary embedding"
-        raise EigenlensError(f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves")
+        raise EigenlensError(
+            f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves"
+        )
     for name in NEEDED:
         if f"{name}.safetensors" not in study.facts["files"]:
-            raise EigenlensError(f"the study in {study.folder} was made without {name}; make it anew with --only rows,moments")
+            raise EigenlensError(
+                f"the study in {study.folder} was made without {name}; make it anew with --only"
+                " rows,moments"
+            )
 
 
 def _choose(measured: Measured, budget: float | None, error: float | None) -> np.ndarray:
     """The candidate of every head, (N,)."""
     errors, work = _losses(measured), measured.table("work")
     if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:
-        raise EigenlensError(f"these estimators cannot stay within a budget of {budget:g}: the least they take is {least:.3g}")
-    return within_budget(errors, work, budget) if budget is not None else within_error(errors, work, error or 0.0)
+        raise EigenlensError(
+            f"these estimators cannot stay within a budget of {budget:g}: the least they take is"
+            f" {least:.3g}"
+        )
+    return (
+        within_budget(errors, work, budget)
+        if budget is not None
+        else within_error(errors, work, error or 0.0)
+    )
 
 
 def _losses(measured: Measured) -> np.ndarray:
@@ -136,7 +153,9 @@ def _losses(measured: Measured) -> np.ndarray:
 def _made(
     bench: Bench, measured: Measured, chosen: np.ndarray, error: float | None
 ) -> tuple[tuple[Choice, ...], dict[str, list[Part]]]:
-    tables = {what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")}
+    tables = {
+        what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")
+    }
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
@@ -148,10 +167,26 @@ def _made(
             assert estimator is not None
             grouped.setdefault(i, []).append(head)
             why = _why(bench.fitted[site], errors[:, column], work[:, column], i, error)
-            numbers = {what: float(tables[what][i, column]) for what in ("work", "pairs", "total_variation", "score_error")}
-            choices.append(Choice(place.stack, place.layer, head, estimator.name, estimator.settings, why=why, **numbers))
+            numbers = {
+                what: float(tables[what][i, column])
+                for what in ("work", "pairs", "total_variation", "score_error")
+            }
+            choices.append(
+                Choice(
+                    place.stack,
+                    place.layer,
+                    head,
+                    estimator.name,
+                    estimator.settings,
+                    why=why,
+                    **numbers,
+                )
+            )
             column += 1
-        parts[site] = [Part(tuple(heads), _of(bench.fitted[site][i], heads)) for i, heads in sorted(grouped.items())]
+        parts[site] = [
+            Part(tuple(heads), _of(bench.fitted[site][i], heads))
+            for i, heads in sorted(grouped.items())
+        ]
     return tuple(choices), parts
 
 
@@ -160,7 +195,13 @@ def _of(estimator: Estimator | None, heads: list[int]) -> Estimator:
     return estimator.of_heads(heads)
 
 
-def _why(fitted: list[Estimator | None], errors: np.ndarray, work: np.ndarray, chosen: int, error: float | None) -> str:
+def _why(
+    fitted: list[Estimator | None],
+    errors: np.ndarray,
+    work: np.ndarray,
+    chosen: int,
+    error: float | None,
+) -> str:
     """The reason in numbers: what the nearest alternatives would have cost or lost."""
     served = np.isfinite(errors)
     cheaper = served & (work < work[chosen] - 1e-12)
@@ -168,15 +209,22 @@ def _why(fitted: list[Estimator | None], errors: np.ndarray, work: np.ndarray, c
         if not cheaper.any():
             return f"the cheapest of {served.sum()} is within {error:g}"
         near = int(np.where(cheaper, errors, np.inf).argmin())
-        return f"cheapest within {error:g}; the best below its cost, {_label(fitted, near)}, loses {errors[near]:.3f}"
+        return (
+            f"cheapest within {error:g}; the best below its cost, {_label(fitted, near)}, loses"
+            f" {errors[near]:.3f}"
+        )
     better = served & (errors < errors[chosen] - 1e-12)
     if not better.any():
         return f"the best of {served.sum()}"
     more = np.maximum(work - work[chosen], 1e-9)
-    near = int(np.divide(errors[chosen] - errors, more, out=np.full_like(errors, -np.inf), where=better).argmax())
+    near = int(
+        np.divide(
+            errors[chosen] - errors, more, out=np.full_like(errors, -np.inf), where=better
+        ).argmax()
+    )
     return (
-        f"the next step, {_label(fitted, near)}, would lose {errors[chosen] - errors[near]:.3f} less for "
-        f"{work[near] - work[chosen]:.2f} more work"
+        f"the next step, {_label(fitted, near)}, would lose {errors[chosen] - errors[near]:.3f}"
+        f" less for {work[near] - work[chosen]:.2f} more work"
     )
 
 

@@ -16,7 +16,9 @@ from .estimator import Estimate
 
 @dataclass(eq=False)
 class Truth:
-    """Scores, pattern and output of a call, made once for all estimates that are held against it."""
+    """Scores, pattern and output of a call, made once for all estimates that are held against
+    it.
+    """
 
     call: AttentionCall
 
@@ -70,7 +72,9 @@ class Sums:
 
     def take(self, found: Mapping[str, Tensor]) -> None:
         """Add to every sum."""
-        self.sums = self.sums | {name: self.sums[name] + x if name in self.sums else x for name, x in found.items()}
+        self.sums = self.sums | {
+            name: self.sums[name] + x if name in self.sums else x for name, x in found.items()
+        }
 
     def merge(self, other: Self) -> None:
         """Add what another has seen."""
@@ -80,14 +84,16 @@ class Sums:
 class Errors(Sums):
     """Sums over rows and inputs, per head `(H,)`; the properties are their means.
 
-    score error: squared error of the scores over their variance about the mean of each key position.
-    total variation: `½ Σ_j |p̂_ij − p_ij|`. KL: `Σ_j p_ij log(p_ij / p̂_ij)`. top-1: the largest entry is the same.
-    output error: `‖(P̂ − P)V‖ / ‖PV‖` over all rows.
+    score error: squared error of the scores over their variance about the mean of each key
+    position. total variation: `½ Σ_j |p̂_ij − p_ij|`. KL: `Σ_j p_ij log(p_ij / p̂_ij)`. top-1: the
+    largest entry is the same. output error: `‖(P̂ − P)V‖ / ‖PV‖` over all rows.
     """
 
     @torch.no_grad()
     def add(self, truth: Truth, estimate: Estimate, whole: bool = True) -> None:
-        """Count one call; without `whole` only score error and total variation, which cost a few passes over the pairs."""
+        """Count one call; without `whole` only score error and total variation, which cost a few
+        passes over the pairs.
+        """
         call = truth.call
         pattern = call.pattern_of(estimate.scores)
         number = truth.number.sum() / call.heads
@@ -95,7 +101,12 @@ class Errors(Sums):
             "rows": truth.number,
             "pairs": estimate.pairs.double() * number,
             "work": estimate.work.double() * number,
-            "squared": call.masked(estimate.scores - truth.scores, fill=0.0).square_().sum((0, 2, 3)).double(),
+            "squared": (
+                call.masked(estimate.scores - truth.scores, fill=0.0)
+                .square_()
+                .sum((0, 2, 3))
+                .double()
+            ),
             "variation": (pattern - truth.pattern).abs_().sum((0, 2, 3)).double() / 2,
             "score_squares": truth.squares,
             "score_sums": truth.sums,
@@ -104,13 +115,17 @@ class Errors(Sums):
         if whole:
             rows = truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
             tiny = torch.finfo(pattern.dtype).tiny
-            logs = (truth.pattern.clamp_min(tiny).log() - pattern.clamp_min(tiny).log()).mul_(truth.pattern)
+            logs = (truth.pattern.clamp_min(tiny).log() - pattern.clamp_min(tiny).log()).mul_(
+                truth.pattern
+            )
             same = (pattern.argmax(-1) == truth.pattern.argmax(-1)) & rows
             output = pattern @ call.values
             found |= {
                 "divergence": logs.sum((0, 2, 3)).double(),
                 "same": same.sum((0, 2)).double(),
-                "output_squared": ((output - truth.output) * rows[..., None]).square().sum((0, 2, 3)).double(),
+                "output_squared": (
+                    ((output - truth.output) * rows[..., None]).square().sum((0, 2, 3)).double()
+                ),
                 "output_squares": (truth.output * rows[..., None]).square().sum((0, 2, 3)).double(),
             }
         self.take(found)
@@ -144,7 +159,11 @@ class Errors(Sums):
         means = self.sums["score_sums"].square() / self.sums["score_counts"].clamp_min(1)
         variance = self.sums["score_squares"] - means.sum(1)
         floor = 1e-9 * self.sums["score_squares"]
-        return torch.where(variance > floor, self.sums["squared"] / variance.clamp_min(1e-30), torch.zeros_like(variance))
+        return torch.where(
+            variance > floor,
+            self.sums["squared"] / variance.clamp_min(1e-30),
+            torch.zeros_like(variance),
+        )
 
     @property
     def output_error(self) -> Tensor:

@@ -1,4 +1,6 @@
-"""What an evaluation does with a shard of its inputs: calls compared head by head, and whole passes in turn."""
+"""What an evaluation does with a shard of its inputs: calls compared head by head, and whole passes
+in turn.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,15 @@ from .tasks import Task, task_of
 
 
 class Change(Protocol):
-    """What is done to a model: a plan, or another mechanism. It travels to other processes with its tensors."""
+    """What is done to a model: a plan, or another mechanism.
+
+    It travels to other processes with its tensors.
+    """
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
-        """Sums of each head `(H, …)` that say how far the changed attention is from the call's own; None to skip it."""
+        """Sums of each head `(H, …)` that say how far the changed attention is from the call's own;
+        None to skip it.
+        """
 
     def applied(self, model: Model) -> AbstractContextManager[Any]:
         """The model is changed while this lasts."""
@@ -35,7 +42,9 @@ class Change(Protocol):
 
 @dataclass
 class Compared:
-    """Every attention call of the unchanged model beside what the change makes of it; the state is `site|name` → sum."""
+    """Every attention call of the unchanged model beside what the change makes of it; the state is
+    `site|name` → sum.
+    """
 
     placed: Placed
     threads: int
@@ -82,7 +91,9 @@ class Passed:
 
 @dataclass
 class InTurn:
-    """Whole passes, plain and changed in turn; every layer sees what the changed layers below it made."""
+    """Whole passes, plain and changed in turn; every layer sees what the changed layers below it
+    made.
+    """
 
     placed: Placed
     threads: int
@@ -109,7 +120,10 @@ class InTurn:
                 middle = time.perf_counter()
                 with self.change.applied(model):
                     changed = forward(batch)
-                plain_seconds, changed_seconds = plain_seconds + middle - begin, changed_seconds + time.perf_counter() - middle
+                plain_seconds, changed_seconds = (
+                    plain_seconds + middle - begin,
+                    changed_seconds + time.perf_counter() - middle,
+                )
                 task = task or task_of(model, plain)
                 task.add(batch, plain, changed)
                 done += len(next(iter(batch.values())))
@@ -120,4 +134,6 @@ class InTurn:
     def merge(self, mine: Passed, theirs: Passed) -> Passed:
         task = copy.deepcopy(mine.task)  # on a cluster a state may be needed again
         task.merge(theirs.task)
-        return Passed(task, (mine.seconds[0] + theirs.seconds[0], mine.seconds[1] + theirs.seconds[1]))
+        return Passed(
+            task, (mine.seconds[0] + theirs.seconds[0], mine.seconds[1] + theirs.seconds[1])
+        )

@@ -14,15 +14,22 @@ ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "
 
 
 CHANGE = 0.1
-"""Differences of weights from here on have the full colour: one scale for all budgets, so that their pictures compare."""
+"""Differences of weights from here on have the full colour: one scale for all budgets, so that
+their pictures compare.
+"""
 
 
-def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None = None) -> alt.HConcatChart:
-    """Mean total variation of every estimator against its budget, and against the multiply-adds it really takes.
+def budget_curves(
+    curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None = None
+) -> alt.HConcatChart:
+    """Mean total variation of every estimator against its budget, and against the multiply-adds it
+    really takes.
 
-    `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of the mean alone is dashed.
+    `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of
+    the mean alone is dashed.
     """
-    rows = [row for row in curve if row["budget"] is not None and row["work"] > 0]  # the mean alone works nothing
+    # the mean alone works nothing
+    rows = [row for row in curve if row["budget"] is not None and row["work"] > 0]
     if chosen is not None and chosen["work"] > 0:
         rows = [*rows, {"estimator": "plan", "budget": chosen["work"], **chosen}]
     rows = [{**row, "shown": max(row["total_variation"], 1e-4)} for row in rows]
@@ -32,22 +39,36 @@ def budget_curves(curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None
     return (left | right).properties(title="What is left of the patterns at a budget")
 
 
-def _panel(rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, title: str) -> alt.LayerChart:
+def _panel(
+    rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, title: str
+) -> alt.LayerChart:
     names = [name for name in ORDER if any(row["estimator"] == name for row in rows)]
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X(f"{x}:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="%")),
+        x=alt.X(
+            f"{x}:Q",
+            title=title,
+            scale=alt.Scale(type="log", nice=False),
+            axis=alt.Axis(format="%"),
+        ),
         y=alt.Y("shown:Q", title="mean total variation", scale=alt.Scale(type="log")),
         color=alt.Color("estimator:N", scale=alt.Scale(domain=names, scheme="tableau10")),
-        tooltip=["estimator:N", "budget:Q", "work:Q", "pairs:Q", "total_variation:Q", "score_error:Q"],
+        tooltip=[
+            "estimator:N",
+            "budget:Q",
+            "work:Q",
+            "pairs:Q",
+            "total_variation:Q",
+            "score_error:Q",
+        ],
     )
     points = base.mark_point(filled=True, size=50, opacity=1).encode(
         shape=alt.Shape("estimator:N", scale=alt.Scale(domain=names))
     )
     layers = base.mark_line(strokeWidth=1.5) + points
     if floor:
-        level = alt.Chart(alt.Data(values=[{"y": floor[0]["total_variation"], "label": "mean of each position"}])).encode(
-            y="y:Q"
-        )
+        level = alt.Chart(
+            alt.Data(values=[{"y": floor[0]["total_variation"], "label": "mean of each position"}])
+        ).encode(y="y:Q")
         text = level.mark_text(color="gray", align="left", baseline="bottom", dx=3, dy=-2).encode(
             x=alt.value(0), text="label:N"
         )
@@ -55,10 +76,17 @@ def _panel(rows: list[dict[str, Any]], floor: list[dict[str, Any]], x: str, titl
     return layers.properties(width=330, height=260)
 
 
-def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", title: str = "") -> alt.LayerChart:
+def head_map(
+    heads: Sequence[dict[str, Any]], value: str = "total_variation", title: str = ""
+) -> alt.LayerChart:
     """Layers × heads, coloured by one number of each head, which stands in its cell."""
     rows = [
-        {"layer": f"{h['stack']} {h['layer']}", "head": h["head"], value: h[value], "label": f"{h[value]:.2f}".lstrip("0")}
+        {
+            "layer": f"{h['stack']} {h['layer']}",
+            "head": h["head"],
+            value: h[value],
+            "label": f"{h[value]:.2f}".lstrip("0"),
+        }
         for h in heads
     ]
     name = value.replace("_", " ")
@@ -66,20 +94,24 @@ def head_map(heads: Sequence[dict[str, Any]], value: str = "total_variation", ti
 
 
 def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:
-    """True pattern, reconstructed pattern and difference of one head, queries × keys with their tokens on the axes.
+    """True pattern, reconstructed pattern and difference of one head, queries × keys with their
+    tokens on the axes.
 
     Tokens are data: their labels stand in fields, sorted by position, and never in an expression.
     """
     cells = [
         {
-            "query": row["query"], "key": row["key"],
+            "query": row["query"],
+            "key": row["key"],
             "query token": f"{row['query']} {visible(row['query_token'])}",
             "key token": f"{row['key']} {visible(row['key_token'])}",
             **{name: round(row[name], 5) for name in ("true", "reconstructed", "difference")},
         }
         for row in rows
-    ]  # fmt: skip
-    return pattern_charts(alt.Data(values=cells), 1 + max(row["query"] for row in rows)).properties(title=title)
+    ]
+    return pattern_charts(alt.Data(values=cells), 1 + max(row["query"] for row in rows)).properties(
+        title=title
+    )
 
 
 def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
@@ -97,12 +129,17 @@ def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
         base.encode(
             x=_tokens_axis(alt.X, "key", True),
             y=_tokens_axis(alt.Y, "query", name == "true"),
-            color=alt.Color(f"{name}:Q", scale=change if name == "difference" else weight, legend=legend),
+            color=alt.Color(
+                f"{name}:Q", scale=change if name == "difference" else weight, legend=legend
+            ),
             tooltip=[alt.Tooltip(f"{place} token:N") for place in ("query", "key")]
-            + [alt.Tooltip(f"{other}:Q", format=".4f") for other in ("true", "reconstructed", "difference")],
+            + [
+                alt.Tooltip(f"{other}:Q", format=".4f")
+                for other in ("true", "reconstructed", "difference")
+            ],
         ).properties(title=name)
         for name, legend in legends.items()
-    ]  # fmt: skip
+    ]
     return alt.hconcat(*panels).resolve_scale(color="independent")
 
 

@@ -8,31 +8,60 @@ from ..run.forms import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 
 SETTINGS = Table((*PLAIN, list))
 HEAD = {
-    "stack": str, "layer": LAYER, "head": LAYER, "estimator": str, "settings": SETTINGS, "work": MEASURED, "pairs": MEASURED,
-    "total_variation": (MEASURED, None), "score_error": (MEASURED, None), "why": str,
-}  # fmt: skip
+    "stack": str,
+    "layer": LAYER,
+    "head": LAYER,
+    "estimator": str,
+    "settings": SETTINGS,
+    "work": MEASURED,
+    "pairs": MEASURED,
+    "total_variation": (MEASURED, None),
+    "score_error": (MEASURED, None),
+    "why": str,
+}
 POINT = {
-    "estimator": str, "budget": (NUMBER, None), "work": MEASURED, "pairs": MEASURED, "total_variation": MEASURED,
+    "estimator": str,
+    "budget": (NUMBER, None),
+    "work": MEASURED,
+    "pairs": MEASURED,
+    "total_variation": MEASURED,
     "score_error": MEASURED,
-}  # fmt: skip
+}
 SHAPE = {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT}
 FORM = {
     "model": {
-        "name": str, "fingerprint": (str, None), "architecture?": (str, None), "source?": (str, None), "place?": (str, None),
+        "name": str,
+        "fingerprint": (str, None),
+        "architecture?": (str, None),
+        "source?": (str, None),
+        "place?": (str, None),
     },
     "length": COUNT,
-    "study": {"name": str, "request": {"data": [str]}, "data": {"name": str}}, "target": Table((*PLAIN, list)),
-    "groups": [int], "curve": [POINT], "shapes": Table(Table(COUNT)), "heads": [HEAD],
-    "parts": Table([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]), "blocks?": (dict, None),
+    "study": {"name": str, "request": {"data": [str]}, "data": {"name": str}},
+    "target": Table((*PLAIN, list)),
+    "groups": [int],
+    "curve": [POINT],
+    "shapes": Table(Table(COUNT)),
+    "heads": [HEAD],
+    "parts": Table([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]),
+    "blocks?": (dict, None),
     "examples?": (
         {
-            "tokens": [Table([str])], "places": [list], "candidates": [list], "chosen": [(LAYER, None)], "sha256": str,
+            "tokens": [Table([str])],
+            "places": [list],
+            "candidates": [list],
+            "chosen": [(LAYER, None)],
+            "sha256": str,
         },
         None,
     ),
-    "chosen_on?": ([str], None), "seconds?": NUMBER, "created?": str, "notes?": [str], "versions?": Table(str),
+    "chosen_on?": ([str], None),
+    "seconds?": NUMBER,
+    "created?": str,
+    "notes?": [str],
+    "versions?": Table(str),
     "inputs?": COUNT,
-}  # fmt: skip
+}
 
 
 def check_plan(record: dict[str, Any]) -> None:

@@ -14,7 +14,9 @@ from .estimator import SiteStatistics
 
 @dataclass(frozen=True)
 class Moments:
-    """Second moment of the scaled queries, mean and covariance of the keys, and both by position, per query head."""
+    """Second moment of the scaled queries, mean and covariance of the keys, and both by position,
+    per query head.
+    """
 
     queries: Tensor  # (H, D, D)
     keys: Tensor  # (H, D, D)
@@ -27,7 +29,9 @@ def moments(statistics: SiteStatistics) -> Moments:
     """Means of a study's sums; every query head has the keys of its key-value head."""
     sums: VectorSums = statistics.need("moments")
     mean = sums.key_first / sums.key_number.clamp_min(1)  # (G, D)
-    covariance = sums.key_second / sums.key_number.clamp_min(1) - mean[:, :, None] * mean[:, None, :]
+    covariance = (
+        sums.key_second / sums.key_number.clamp_min(1) - mean[:, :, None] * mean[:, None, :]
+    )
 
     def spread(x: Tensor) -> Tensor:
         return x.repeat_interleave(statistics.group, 0)
@@ -42,16 +46,20 @@ def moments(statistics: SiteStatistics) -> Moments:
 
 
 def joint(found: Moments) -> tuple[Tensor, Tensor]:
-    """The maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`, the coordinates in order of what they add to the score.
+    """The maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`, the coordinates in order of what
+    they add to the score.
 
-    With `E[qqᵀ] = AAᵀ`, `Cov(k) = BBᵀ` and `AᵀB = U S Vᵀ`, the first r coordinates of `√S Uᵀ A⁻¹ q` and `√S Vᵀ B⁻¹ k` are
-    the rank-r product closest to `qᵀk` in the mean square, for q and k that do not depend on each other. Both have the
-    variance `S_i` in coordinate i: the truncation is balanced. Cost: three decompositions of D×D a head, once.
+    With `E[qqᵀ] = AAᵀ`, `Cov(k) = BBᵀ` and `AᵀB = U S Vᵀ`, the first r coordinates of `√S Uᵀ A⁻¹ q`
+    and `√S Vᵀ B⁻¹ k` are the rank-r product closest to `qᵀk` in the mean square, for q and k that
+    do not depend on each other. Both have the variance `S_i` in coordinate i: the truncation is
+    balanced. Cost: three decompositions of D×D a head, once.
     """
     return joint_subspace(found.queries, found.keys, found.queries.shape[-1])
 
 
 def principal(found: Moments) -> tuple[Tensor, Tensor]:
-    """The principal axes of the keys, largest variance first, as the maps of `joint`; queries have no say in them."""
+    """The principal axes of the keys, largest variance first, as the maps of `joint`; queries have
+    no say in them.
+    """
     vectors = torch.linalg.eigh((found.keys + found.keys.mT) / 2).eigenvectors.flip(-1)
     return vectors, vectors

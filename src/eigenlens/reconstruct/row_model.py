@@ -18,7 +18,9 @@ Mean = Literal["pooled", "query"]
 
 @dataclass(frozen=True)
 class RowModel:
-    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n): one for all query heads of a key-value head."""
+    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n): one for all query heads of a
+    key-value head.
+    """
 
     mean: Tensor
     covariance: Tensor
@@ -35,21 +37,28 @@ class RowModel:
 def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
     """The rows of a site in float64. Cost: n³ a key-value head.
 
-    Σ_jk is the covariance over the rows in which both j and k are valid, each divided by its own count (under a causal
-    mask rows i ≥ max(j, k)); as these are different rows the matrix may be indefinite, so negative eigenvalues are put to
-    zero. Query heads that share keys share Σ, taken about the mean of each head. `mean="query"` is the mean of every pair,
-    μ_i for query i, from the matrices of the study, with `Σ = E[ssᵀ] − mean_i μ_i μ_iᵀ`; without them it is as `pooled`.
+    Σ_jk is the covariance over the rows in which both j and k are valid, each divided by its own
+    count (under a causal mask rows i ≥ max(j, k)); as these are different rows the matrix may be
+    indefinite, so negative eigenvalues are put to zero. Query heads that share keys share Σ, taken
+    about the mean of each head. `mean="query"` is the mean of every pair, μ_i for query i, from the
+    matrices of the study, with `Σ = E[ssᵀ] − mean_i μ_i μ_iᵀ`; without them it is as `pooled`.
     """
     sums: RowSums = statistics.need("rows")
     if mean not in ("pooled", "query"):
         raise EigenlensError(f"no mean {mean!r}; there are pooled and query")
     by_query = mean == "query" and statistics.matrices is not None
-    centre = statistics.matrices.mean.to(sums.second) if by_query and statistics.matrices else row_mean(sums, "centred")
+    centre = (
+        statistics.matrices.mean.to(sums.second)
+        if by_query and statistics.matrices
+        else row_mean(sums, "centred")
+    )
     return RowModel(centre, positive(covariance_about(sums, centre, statistics)))
 
 
 def covariance_about(sums: RowSums, mean: Tensor, statistics: SiteStatistics) -> Tensor:
-    """The covariance of rows about a mean (H, n) or (H, T, n) that may come from other rows, pair by pair: (G, n, n)."""
+    """The covariance of rows about a mean (H, n) or (H, T, n) that may come from other rows, pair
+    by pair: (G, n, n).
+    """
     groups = (statistics.kv_heads, statistics.group)
     if mean.ndim == 3:
         assert statistics.matrices is not None
@@ -85,13 +94,17 @@ def chosen_number(n: int, number: int | None, share: float | None, what: str = "
 
 
 def expected_error(W: Tensor, S: Tensor, covariance: Tensor) -> Tensor:
-    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)` on rows with the given covariance about μ, (H,).
+    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)` on rows with the given covariance
+    about μ, (H,).
 
-    `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any rows, held-out ones too.
-    Computed entries are exact, so their rows of W count as unit rows. Cost: n·m² a head; no score is needed.
+    `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any
+    rows, held-out ones too. Computed entries are exact, so their rows of W count as unit rows.
+    Cost: n·m² a head; no score is needed.
     """
     H, n, m = W.shape
-    W = W.to(covariance).scatter(1, S[:, :, None].expand(H, m, m), torch.eye(m).to(covariance).expand(H, m, m))
+    W = W.to(covariance).scatter(
+        1, S[:, :, None].expand(H, m, m), torch.eye(m).to(covariance).expand(H, m, m)
+    )
     rows = covariance.gather(1, S[:, :, None].expand(H, m, n))  # C_S:
     inner = rows.gather(2, S[:, None, :].expand(H, m, m))  # C_SS
     variance = covariance.diagonal(dim1=1, dim2=2).sum(1)

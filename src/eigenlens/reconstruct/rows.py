@@ -1,4 +1,6 @@
-"""All scores of a row from the exact scores of a few keys: the paper's linear estimator, and the floor below it."""
+"""All scores of a row from the exact scores of a few keys: the paper's linear estimator, and the
+floor below it.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,19 @@ from .selection import keys as choose
 
 RIDGE = 1e-4
 CUT = 0.5
-"""Singular values of `U_{A,r}` below this share of √(a/n), what a of n rows have on average, only amplify noise."""
+"""Singular values of `U_{A,r}` below this share of √(a/n), what a of n rows have on average, only
+amplify noise.
+"""
 
 
 class RowConditional(RowEstimator):
     """The conditional mean `μ + Σ_:S (Σ_SS + λI)⁻¹ (s_S − μ_S)` (LMMSE), `λ = ridge · tr(Σ_SS)/m`.
 
-    With `Σ_SS + λI = LLᵀ` it is `μ + G y`, `G = Σ_:S L⁻ᵀ` (the basis), `y = L⁻¹(s_S − μ_S)`. Both triangular: the first a
-    entries of y, with the first a columns of G, are the conditional mean given the first a keys alone. So all the prefixes
-    that causal rows and right-padded inputs see are one product with entries of y at zero. Any other set of visible keys
-    has a solve of its own, m³ for each distinct set. Fit: n²·m for the choice, n³ for Σ.
+    With `Σ_SS + λI = LLᵀ` it is `μ + G y`, `G = Σ_:S L⁻ᵀ` (the basis), `y = L⁻¹(s_S − μ_S)`. Both
+    triangular: the first a entries of y, with the first a columns of G, are the conditional mean
+    given the first a keys alone. So all the prefixes that causal rows and right-padded inputs see
+    are one product with entries of y at zero. Any other set of visible keys has a solve of its own,
+    m³ for each distinct set. Fit: n²·m for the choice, n³ for Σ.
     """
 
     name = "rows-lmmse"
@@ -48,15 +53,25 @@ class RowConditional(RowEstimator):
         model = row_model(statistics, mean)
         chosen, settings = _choice(model, keys, share, rule, seed, mean, exact, ridge)
         columns, inner, noise = _parts(model.covariance, chosen, ridge)
-        factor = torch.linalg.cholesky(inner + noise[:, None, None] * torch.eye(inner.shape[1], dtype=inner.dtype))
-        basis = torch.linalg.solve_triangular(factor, columns.transpose(1, 2), upper=False).transpose(1, 2)  # Σ_:S L⁻ᵀ
+        factor = torch.linalg.cholesky(
+            inner + noise[:, None, None] * torch.eye(inner.shape[1], dtype=inner.dtype)
+        )
+        # Σ_:S L⁻ᵀ
+        basis = torch.linalg.solve_triangular(
+            factor, columns.transpose(1, 2), upper=False
+        ).transpose(1, 2)
         tensors = {"keys": chosen, "basis": basis, "factor": factor}
-        return cls(settings, {"mean": model.mean, **{name: model.by_head(x) for name, x in tensors.items()}})
+        return cls(
+            settings,
+            {"mean": model.mean, **{name: model.by_head(x) for name, x in tensors.items()}},
+        )
 
     @cached_property
     def _inverse(self) -> Tensor:
         L = self.tensors["factor"]
-        return torch.linalg.solve_triangular(L, torch.eye(L.shape[1], dtype=L.dtype, device=L.device).expand_as(L), upper=False)
+        return torch.linalg.solve_triangular(
+            L, torch.eye(L.shape[1], dtype=L.dtype, device=L.device).expand_as(L), upper=False
+        )
 
     def _coefficients(self, residual: Tensor, available: Tensor) -> Tensor:
         if not bool((available[..., 1:] & ~available[..., :-1]).any()):  # prefixes
@@ -67,19 +82,23 @@ class RowConditional(RowEstimator):
         for head, seen, rows in patterns(available):
             some = seen.nonzero()[:, 0]
             inner = (L[head] @ L[head].T)[some][:, some]
-            z = torch.cholesky_solve(residual[:, head][rows][:, some].T.to(L.dtype), torch.linalg.cholesky(inner))
-            found[:, head][rows] = z.T @ L[head][some]  # (Σ_SS + λI) z = r on the seen keys, y = Lᵀ z
+            z = torch.cholesky_solve(
+                residual[:, head][rows][:, some].T.to(L.dtype), torch.linalg.cholesky(inner)
+            )
+            # (Σ_SS + λI) z = r on the seen keys, y = Lᵀ z
+            found[:, head][rows] = z.T @ L[head][some]
         return found.to(residual.dtype)
 
 
 class RowLeastSquares(RowEstimator):
     """Least squares in the eigenbasis, `μ + U_r U_{S,r}⁺ (s_S − μ_S)`.
 
-    The rank r of every head is the one with least error on `validation` rows (sums of other inputs than the fit), or
-    without them the least expected error under the fitted Σ with noise λ on the computed entries,
-    `E‖s − ŝ‖² + λ‖W‖²`, over at most 32 ranks up to m. A row that sees a of the m keys uses `⌈r·a/m⌉` eigenvectors: one
-    pseudo-inverse, a²·r, for each distinct set of visible keys; none uses singular values below `CUT·√(a/n)`.
-    Fit: 32·(m³ + n·m²), n³ for the eigenvectors.
+    The rank r of every head is the one with least error on `validation` rows (sums of other inputs
+    than the fit), or without them the least expected error under the fitted Σ with noise λ on the
+    computed entries, `E‖s − ŝ‖² + λ‖W‖²`, over at most 32 ranks up to m. A row that sees a of the m
+    keys uses `⌈r·a/m⌉` eigenvectors: one pseudo-inverse, a²·r, for each distinct set of visible
+    keys; none uses singular values below `CUT·√(a/n)`. Fit: 32·(m³ + n·m²), n³ for the
+    eigenvectors.
     """
 
     name = "rows-ls"
@@ -104,17 +123,25 @@ class RowLeastSquares(RowEstimator):
         noise = _parts(model.covariance, chosen, ridge)[2]
         judge = model.covariance
         if validation is not None:
-            judge, noise = covariance_about(validation, model.mean, statistics), torch.zeros_like(noise)
+            judge, noise = (
+                covariance_about(validation, model.mean, statistics),
+                torch.zeros_like(noise),
+            )
         variance = judge.diagonal(dim1=1, dim2=2).sum(1).clamp_min(1e-300)
         ranks = torch.linspace(1, m, min(m, 32), dtype=torch.float64).round().long()
         errors = []
         for r in ranks.tolist():
             W = U[:, :, :r] @ _steady_inverse(_rows_of(U, chosen)[:, :, :r], U.shape[1])
-            errors.append(expected_error(W, chosen, judge) + noise * W.square().sum((1, 2)) / variance)
+            errors.append(
+                expected_error(W, chosen, judge) + noise * W.square().sum((1, 2)) / variance
+            )
         rank = ranks[torch.stack(errors).argmin(0)]  # (G,)
         basis = U * (torch.arange(m) < rank[:, None])[:, None]
         tensors = {"keys": chosen, "basis": basis, "rank": rank}
-        return cls(settings, {"mean": model.mean, **{name: model.by_head(x) for name, x in tensors.items()}})
+        return cls(
+            settings,
+            {"mean": model.mean, **{name: model.by_head(x) for name, x in tensors.items()}},
+        )
 
     def _coefficients(self, residual: Tensor, available: Tensor) -> Tensor:
         basis, rank = (self.tensors[name].to(residual.device) for name in ("basis", "rank"))
@@ -140,7 +167,9 @@ class MeanOnly(Estimator):
 
     @classmethod
     def fit(cls, statistics: SiteStatistics, mean: Mean = "pooled") -> Self:  # type: ignore[override]
-        return cls({} if mean == "pooled" else {"mean": mean}, {"mean": row_model(statistics, mean).mean})
+        return cls(
+            {} if mean == "pooled" else {"mean": mean}, {"mean": row_model(statistics, mean).mean}
+        )
 
     def estimate(self, call: AttentionCall) -> Estimate:
         mean = fitting_mean(self, call).to(call.q.dtype)  # (H, 1 or T, S)
@@ -161,13 +190,22 @@ def _choice(
     exact: int | None,
     ridge: float,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The keys of every key-value head, (G, m), and the settings as the label shows them: what is not the default."""
+    """The keys of every key-value head, (G, m), and the settings as the label shows them: what is
+    not the default.
+    """
     C = model.covariance
     m = chosen_number(C.shape[1], keys, share)
     chosen = choose(rule, C, m, seed, noise=ridge * C.diagonal(dim1=1, dim2=2).mean(1))
     settings: dict[str, Any] = {"keys": m, "rule": rule}
-    given = {"seed": (seed, 0), "mean": (mean, "pooled"), "exact": (exact, None), "ridge": (ridge, RIDGE)}
-    return chosen, settings | {name: value for name, (value, default) in given.items() if value != default}
+    given = {
+        "seed": (seed, 0),
+        "mean": (mean, "pooled"),
+        "exact": (exact, None),
+        "ridge": (ridge, RIDGE),
+    }
+    return chosen, settings | {
+        name: value for name, (value, default) in given.items() if value != default
+    }
 
 
 def _rows_of(x: Tensor, keys: Tensor) -> Tensor:
@@ -176,7 +214,9 @@ def _rows_of(x: Tensor, keys: Tensor) -> Tensor:
 
 
 def _steady_inverse(rows: Tensor, n: int) -> Tensor:
-    """The pseudo-inverse of `U_{A,r} (…, a, r)` without singular values that are next to nothing: (…, r, a)."""
+    """The pseudo-inverse of `U_{A,r} (…, a, r)` without singular values that are next to nothing:
+    (…, r, a).
+    """
     return torch.linalg.pinv(rows, atol=CUT * math.sqrt(rows.shape[-2] / n), rtol=0.0)
 
 

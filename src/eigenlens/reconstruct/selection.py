@@ -1,12 +1,16 @@
 """Which keys of a row, and which pairs of a matrix, are worth an exact score.
 
-Every rule returns sorted positions, and the same ones for the same seed. With the covariance C of what is not known yet:
+Every rule returns sorted positions, and the same ones for the same seed. With the covariance C of
+what is not known yet:
 
     uniform           evenly spaced
     random            without replacement
-    pivoted-cholesky  argmax_j C_jj                        greedy D-optimal: the entry that is least known
-    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)       the entry that removes most variance from all the others
-    q-deim            pivots of the QR of U_mᵀ             the best conditioned rows of the leading eigenvectors
+    pivoted-cholesky  argmax_j C_jj                        greedy D-optimal: the entry that is least
+    known
+    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)       the entry that removes most variance from
+    all the others
+    q-deim            pivots of the QR of U_mᵀ             the best conditioned rows of the leading
+    eigenvectors
 
 and C ← C − C_:j C_j: / (C_jj + σ²) after every choice.
 """
@@ -25,7 +29,9 @@ from ..names import unknown
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 GROWTH = 1 / 8
-"""Pairs chosen between two updates of the posterior, as a share of those chosen before: few at first, where each matters."""
+"""Pairs chosen between two updates of the posterior, as a share of those chosen before: few at
+first, where each matters.
+"""
 NOTHING = 1e-12
 """Variance at or below this share of the largest one is rounding."""
 
@@ -42,30 +48,43 @@ def random(n: int, m: int, seed: int = 0) -> Tensor:
 
 
 def pivoted_cholesky(C: Tensor, m: int) -> Tensor:
-    """Greedy D-optimal: the largest conditional variance each time. `C (…, n, n)` → (…, m); n·m² a head."""
+    """Greedy D-optimal: the largest conditional variance each time.
+
+    `C (…, n, n)` → (…, m); n·m² a head.
+    """
     return _pivots(C, m).sort(-1).values
 
 
 def a_optimal(C: Tensor, m: int, noise: float | Tensor = 0.0) -> Tensor:
-    """Greedy A-optimal: the largest fall of `tr C` each time. `C (…, n, n)`, noise σ² () or (…,) → (…, m); n²·m a head."""
+    """Greedy A-optimal: the largest fall of `tr C` each time.
+
+    `C (…, n, n)`, noise σ² () or (…,) → (…, m); n²·m a head.
+    """
     return _falls(C, m, noise).sort(-1).values
 
 
 def q_deim(U: Tensor, m: int) -> Tensor:
-    """Pivots of the column-pivoted QR of `U_mᵀ`; `U (…, n, r)`, leading eigenvector first → (…, m); n·m² a head.
+    """Pivots of the column-pivoted QR of `U_mᵀ`; `U (…, n, r)`, leading eigenvector first → (…, m);
+    n·m² a head.
 
     With m > r the rest follows by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
     """
     return _pivoted_qr(U, m).sort(-1).values
 
 
-def keys(rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0) -> Tensor:
+def keys(
+    rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
+) -> Tensor:
     """m keys of every head by a rule: covariance of rows (H, n, n) → (H, m), sorted."""
     return ranked(rule, covariance, m, seed, noise).sort(-1).values
 
 
-def ranked(rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0) -> Tensor:
-    """`keys` in the order in which they are chosen (evenly spaced ones: in their own order), (H, m)."""
+def ranked(
+    rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
+) -> Tensor:
+    """`keys` in the order in which they are chosen (evenly spaced ones: in their own order), (H,
+    m).
+    """
     n, heads = covariance.shape[-1], covariance.shape[:-2]
     _check(m, n)
 
@@ -82,18 +101,23 @@ def ranked(rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float |
     return _by(rule, ways)()
 
 
-def pairs(rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH) -> Tensor:
-    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r) and ψ (…, N) → (…, m), sorted; no N × N is formed.
+def pairs(
+    rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH
+) -> Tensor:
+    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r) and ψ (…, N) → (…, m),
+    sorted; no N × N is formed.
 
-    The factors z of a matrix have the posterior covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r) given the chosen pairs, so
-    an unknown pair has the variance `ψ_j + ℓ_j`, `ℓ_j = F_j P F_jᵀ`, and covariances `F_i P F_jᵀ` with the others:
+    The factors z of a matrix have the posterior covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r) given
+    the chosen pairs, so an unknown pair has the variance `ψ_j + ℓ_j`, `ℓ_j = F_j P F_jᵀ`, and
+    covariances `F_i P F_jᵀ` with the others:
 
         pivoted-cholesky  argmax ψ_j + ℓ_j
-        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j),   M = Σ_{i ∉ S} F_iᵀ F_i
+        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j),   M = Σ_{i ∉ S}
+        F_iᵀ F_i
         q-deim            pivots of F, then as pivoted-cholesky
 
-    Cost: N·r² a round. A round chooses `growth` times the number chosen so far (0: one pair), so there are about
-    `(1 + ln(growth·m)) / growth` of them: 58 for 4,096 pairs.
+    Cost: N·r² a round. A round chooses `growth` times the number chosen so far (0: one pair), so
+    there are about `(1 + ln(growth·m)) / growth` of them: 58 for 4,096 pairs.
     """
     N = F.shape[-2]
     _check(m, N, "pairs")
@@ -141,7 +165,9 @@ def _pivots(C: Tensor, m: int) -> Tensor:
         j = left.clamp_min(0).masked_fill(chosen, -1).argmax(-1)  # (…,)
         variance = left.gather(-1, j[..., None])[..., 0]
         column = _column(C, j) - (L * _column(L, j)[..., None]).sum(-2)
-        row = torch.where((variance > floor)[..., None], column / variance.clamp_min(1e-300).sqrt()[..., None], 0)
+        row = torch.where(
+            (variance > floor)[..., None], column / variance.clamp_min(1e-300).sqrt()[..., None], 0
+        )
         L[..., step, :] = row
         left = left - row.square()
         chosen.scatter_(-1, j[..., None], True)
@@ -160,18 +186,24 @@ def _falls(C: Tensor, m: int, noise: float | Tensor) -> Tensor:
     for _ in range(m):
         own = left.diagonal(dim1=-2, dim2=-1)
         known = own <= floor
-        gain = torch.where(known, 0, left.square().sum(-1) / (own + sigma).clamp_min(1e-300))  # C is symmetric
+        # C is symmetric
+        gain = torch.where(known, 0, left.square().sum(-1) / (own + sigma).clamp_min(1e-300))
         j = gain.masked_fill(chosen, -1).argmax(-1)
         at = j[..., None]
         column = _column(left, j)
-        scale = torch.where(known.gather(-1, at), 0, 1 / (own + sigma).gather(-1, at).clamp_min(1e-300))  # (…, 1)
+        # (…, 1)
+        scale = torch.where(
+            known.gather(-1, at), 0, 1 / (own + sigma).gather(-1, at).clamp_min(1e-300)
+        )
         left = left - column[..., :, None] * (column * scale)[..., None, :]
         chosen.scatter_(-1, at, True)
         order.append(j)
     return torch.stack(order, -1)
 
 
-def _greedy_pairs(F: Tensor, psi: Tensor, m: int, growth: float, by_variance: bool, first: Tensor | None = None) -> Tensor:
+def _greedy_pairs(
+    F: Tensor, psi: Tensor, m: int, growth: float, by_variance: bool, first: Tensor | None = None
+) -> Tensor:
     """Pairs in the order of choice, (…, m); `first (…, f)` are chosen already."""
     r = F.shape[-1]
     scale = (psi + F.square().sum(-1)).amax(-1, keepdim=True)
@@ -214,7 +246,11 @@ def _pivoted_qr(U: Tensor, m: int, psi: Tensor | None = None, growth: float = 0.
     number = min(m, r)
     heads = U[..., :number].reshape(-1, n, number).cpu().double().numpy()
     pivots = [qr(head.T, mode="r", pivoting=True)[1][:number] for head in heads]
-    first = torch.stack([torch.from_numpy(p).long() for p in pivots]).reshape(*U.shape[:-2], number).to(U.device)
+    first = (
+        torch.stack([torch.from_numpy(p).long() for p in pivots])
+        .reshape(*U.shape[:-2], number)
+        .to(U.device)
+    )
     if number == m:
         return first
     noise = torch.ones_like(U[..., 0]) if psi is None else psi

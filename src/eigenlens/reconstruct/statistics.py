@@ -8,7 +8,8 @@ from ..study import Study
 from .estimator import MatrixModel, SiteStatistics
 
 NEEDED = ("rows", "moments")
-"""Without these a study tells a plan too little; `matrices` adds an estimator where they are there."""
+"""Without these a study tells a plan too little; `matrices` adds an estimator where they are there.
+"""
 
 
 def site_statistics(study: Study) -> dict[str, SiteStatistics]:
@@ -19,18 +20,28 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     matrices = _matrices(study) if "matrices" in held else {}
     return {
         site: SiteStatistics(
-            site, facts["heads"], facts["kv_heads"], facts["queries"], facts["keys"], facts["head_dimension"],
-            causal=facts["mask"] == "causal", rows=rows.get(site), moments=moments.get(site), matrices=matrices.get(site),
+            site,
+            facts["heads"],
+            facts["kv_heads"],
+            facts["queries"],
+            facts["keys"],
+            facts["head_dimension"],
+            causal=facts["mask"] == "causal",
+            rows=rows.get(site),
+            moments=moments.get(site),
+            matrices=matrices.get(site),
         )
         for site, facts in study.sites.items()
-    }  # fmt: skip
+    }
 
 
 def _matrices(study: Study) -> dict[str, MatrixModel]:
     found = {}
     for site, parts in study.matrix_results.items():
         stack, _, layer = site.rpartition("/")
-        spectra = study.spectra.select(analysis="matrices", level="head", centring="centred", stack=stack, layer=int(layer))
+        spectra = study.spectra.select(
+            analysis="matrices", level="head", centring="centred", stack=stack, layer=int(layer)
+        )
         kept = parts["vectors"].shape[1]
         values = [torch.from_numpy(spectrum.eigenvalues[:kept]) for spectrum in spectra]
         found[site] = MatrixModel(

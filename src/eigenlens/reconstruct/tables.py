@@ -12,22 +12,32 @@ def choice_rows(plan: Plan) -> list[dict[str, Any]]:
     """One row a head: what it got, what that costs and loses, and why."""
     return [
         {
-            "layer": f"{c.stack} {c.layer}", "head": c.head, "estimator": c.estimator, "settings": settings_label(c.settings),
-            "work": c.work, "pairs": c.pairs, "total variation": c.total_variation, "why": c.why,
+            "layer": f"{c.stack} {c.layer}",
+            "head": c.head,
+            "estimator": c.estimator,
+            "settings": settings_label(c.settings),
+            "work": c.work,
+            "pairs": c.pairs,
+            "total variation": c.total_variation,
+            "why": c.why,
         }
         for c in plan.choices
-    ]  # fmt: skip
+    ]
 
 
 def curve_rows(plan: Plan) -> list[dict[str, Any]]:
     """One row an estimator and budget, mean of the heads."""
     return [
         {
-            "estimator": row["estimator"], "budget": row["budget"], "pairs": row["pairs"], "work": row["work"],
-            "score error": row["score_error"], "total variation": row["total_variation"],
+            "estimator": row["estimator"],
+            "budget": row["budget"],
+            "pairs": row["pairs"],
+            "work": row["work"],
+            "score error": row["score_error"],
+            "total variation": row["total_variation"],
         }
         for row in plan.facts["curve"]
-    ]  # fmt: skip
+    ]
 
 
 def sentence(plan: Plan) -> str:
@@ -35,13 +45,17 @@ def sentence(plan: Plan) -> str:
     count: dict[str, int] = {}
     for choice in plan.choices:
         count[choice.estimator] = count.get(choice.estimator, 0) + 1
-    kinds = ", ".join(f"{number} × {name}" for name, number in sorted(count.items(), key=lambda item: -item[1]))
+    kinds = ", ".join(
+        f"{number} × {name}" for name, number in sorted(count.items(), key=lambda item: -item[1])
+    )
     if plan.blocks is not None:
-        return f"{len(plan.choices)} heads ({kinds}) keep {plan.work:.1%} of the work of causal attention, selection included."
+        return (
+            f"{len(plan.choices)} heads ({kinds}) keep {plan.work:.1%} of the work of causal"
+            " attention, selection included."
+        )
     worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
     return (
-        f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and on held-out inputs "
-        f"lose {plan.total_variation:.3f} "
-        f"in total variation; the worst is {worst.stack} {worst.layer}.{worst.head} with "
-        f"{worst.total_variation:.3f}."
+        f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and"
+        f" on held-out inputs lose {plan.total_variation:.3f} in total variation; the worst is"
+        f" {worst.stack} {worst.layer}.{worst.head} with {worst.total_variation:.3f}."
     )

@@ -15,7 +15,8 @@ from ..sources.models import Model
 
 
 class Task(Protocol):
-    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has one row a measure.
+    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has
+    one row a measure.
 
     `merge` adds what another has seen of the inputs that follow, and leaves that other as it was.
     """
@@ -28,7 +29,9 @@ class Task(Protocol):
 
 
 def task_of(model: Model, output: Any) -> Task:
-    """Perplexity for a language model, agreement of the classes for a classifier, the embeddings for everything else."""
+    """Perplexity for a language model, agreement of the classes for a classifier, the embeddings
+    for everything else.
+    """
     logits = getattr(output, "logits", None)
     if logits is None:
         return Embeddings(first_token=model.kind == "vision")
@@ -45,13 +48,18 @@ class Perplexity:
 
     def add(self, batch: Batch, plain: Any, planned: Any) -> None:
         ids = batch.get("decoder_input_ids", batch["input_ids"])  # (B, T)
-        mask = batch.get("decoder_attention_mask", batch.get("attention_mask") if "decoder_input_ids" not in batch else None)
+        mask = batch.get(
+            "decoder_attention_mask",
+            batch.get("attention_mask") if "decoder_input_ids" not in batch else None,
+        )
         labels = ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
         for i, output in enumerate((plain, planned)):
             logits = output.logits[:, :-1].flatten(0, 1).float()
             self.loss[i] += float(F.cross_entropy(logits, labels.flatten(), reduction="sum"))
         seen = labels != -100
-        self.same += int(((plain.logits[:, :-1].argmax(-1) == planned.logits[:, :-1].argmax(-1)) & seen).sum())
+        self.same += int(
+            ((plain.logits[:, :-1].argmax(-1) == planned.logits[:, :-1].argmax(-1)) & seen).sum()
+        )
         self.number += int(seen.sum())
 
     def merge(self, other: Self) -> None:
@@ -62,14 +70,20 @@ class Perplexity:
         before, after = (math.exp(min(loss / max(self.number, 1), 700)) for loss in self.loss)
         return [
             {"measure": "perplexity", "plain": before, "planned": after},
-            {"measure": "agreement of the likeliest next token", "plain": 1.0, "planned": self.same / max(self.number, 1)},
+            {
+                "measure": "agreement of the likeliest next token",
+                "plain": 1.0,
+                "planned": self.same / max(self.number, 1),
+            },
         ]
 
 
 class Classes:
-    """How often the likeliest class is the same, over inputs or tokens, and the overlap `Σ min(p, p̂)` of the probabilities.
+    """How often the likeliest class is the same, over inputs or tokens, and the overlap `Σ min(p,
+    p̂)` of the probabilities.
 
-    Where nearly all get one class, as words of a text without errors do, the overlap tells what the agreement does not.
+    Where nearly all get one class, as words of a text without errors do, the overlap tells what the
+    agreement does not.
     """
 
     def __init__(self) -> None:
@@ -77,7 +91,9 @@ class Classes:
 
     def add(self, batch: Batch, plain: Any, planned: Any) -> None:
         same = plain.logits.argmax(-1) == planned.logits.argmax(-1)
-        overlap = torch.minimum(plain.logits.float().softmax(-1), planned.logits.float().softmax(-1)).sum(-1)
+        overlap = torch.minimum(
+            plain.logits.float().softmax(-1), planned.logits.float().softmax(-1)
+        ).sum(-1)
         if same.ndim == 2 and "attention_mask" in batch:
             tokens = batch["attention_mask"].bool()
             same, overlap = same[tokens], overlap[tokens]
@@ -92,14 +108,20 @@ class Classes:
         number = max(self.number, 1)
         return [
             {"measure": "top-1 agreement", "plain": 1.0, "planned": self.same / number},
-            {"measure": "overlap of the class probabilities", "plain": 1.0, "planned": self.overlap / number},
+            {
+                "measure": "overlap of the class probabilities",
+                "plain": 1.0,
+                "planned": self.overlap / number,
+            },
         ]
 
 
 class Embeddings:
-    """Cosine of the embeddings with and without the plan, and whether the nearest other input stays the same.
+    """Cosine of the embeddings with and without the plan, and whether the nearest other input stays
+    the same.
 
-    The embedding is the mean of the last hidden states over real tokens, for a vision model the first token.
+    The embedding is the mean of the last hidden states over real tokens, for a vision model the
+    first token.
     """
 
     def __init__(self, first_token: bool = False) -> None:
@@ -109,7 +131,9 @@ class Embeddings:
     def add(self, batch: Batch, plain: Any, planned: Any) -> None:
         for kept, output in zip(self.found, (plain, planned)):
             hidden = _hidden(output)
-            kept.append(F.normalize(self._pooled(hidden, batch.get("attention_mask")).float(), dim=-1).cpu())
+            kept.append(
+                F.normalize(self._pooled(hidden, batch.get("attention_mask")).float(), dim=-1).cpu()
+            )
 
     def merge(self, other: Self) -> None:
         for mine, theirs in zip(self.found, other.found):
@@ -136,7 +160,13 @@ class Embeddings:
             nearest = [(a @ plain.T).fill_diagonal_(-2).argmax(1) for a in (plain, planned)]
             agreement = float((nearest[0] == nearest[1]).float().mean())
             what = "top-1" if self.first_token else "retrieval"
-            rows.append({"measure": f"{what} agreement (nearest other input)", "plain": 1.0, "planned": agreement})
+            rows.append(
+                {
+                    "measure": f"{what} agreement (nearest other input)",
+                    "plain": 1.0,
+                    "planned": agreement,
+                }
+            )
         return rows
 
 
@@ -144,4 +174,8 @@ def _hidden(output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output
     found = getattr(output, "last_hidden_state", None)
-    return found if found is not None else next(x for x in (output.values() if isinstance(output, Mapping) else output))
+    return (
+        found
+        if found is not None
+        else next(x for x in (output.values() if isinstance(output, Mapping) else output))
+    )

@@ -1,4 +1,6 @@
-"""Studies, plans, evaluations, collapse runs and explanations as one page that needs nothing but a browser."""
+"""Studies, plans, evaluations, collapse runs and explanations as one page that needs nothing but a
+browser.
+"""
 
 from .make import report
 

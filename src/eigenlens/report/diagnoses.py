@@ -10,20 +10,27 @@ from .tables import Table
 
 
 def diagnosis_parts(study: Study, key: str, named: str) -> list[Part]:
-    """Each diagnostic with its sentence, picture and tables; those that do not apply say why in the first part."""
+    """Each diagnostic with its sentence, picture and tables; those that do not apply say why in the
+    first part.
+    """
     found = study.diagnostics.found
     if not found:
         return []
     layers = Table(f"{key}-by-layer", "Every layer", study.diagnostics.rows())
     parts = [Part(f"{key}-layers", f"Layer by layer{named}", [_overview(study)], tables=[layers])]
-    parts[0].notes = [f"{f.title}: not applicable, {f.note}." for f in study.diagnostics.values() if f.note]
+    parts[0].notes = [
+        f"{f.title}: not applicable, {f.note}." for f in study.diagnostics.values() if f.note
+    ]
     return parts + [_part(finding, f"{key}-{finding.name}", named) for finding in found]
 
 
 def _overview(study: Study) -> str:
     about = study.facts["diagnostics"]
     every = f" Diagnostics saw one input in {about['every']}." if about.get("every", 1) > 1 else ""
-    return f"The first number of each diagnostic, of heads the mean of the layer; each is told in full below.{every}"
+    return (
+        "The first number of each diagnostic, of heads the mean of the layer; each is told in full"
+        f" below.{every}"
+    )
 
 
 def _part(finding: Finding, key: str, named: str) -> Part:
@@ -33,7 +40,11 @@ def _part(finding: Finding, key: str, named: str) -> Part:
     shown = ("stack", "layer", "head", *finding.words)  # intervals would double the columns
     rows = [{name: value for name, value in row.items() if name in shown} for row in finding.rows()]
     tables = [Table(f"{key}-numbers", f"Every {finding.level}", rows, folded=True)]
-    tables += [Table(f"{key}-{i}", title, rows, folded=True) for i, (title, rows) in enumerate(finding.tables.items()) if rows]
+    tables += [
+        Table(f"{key}-{i}", title, rows, folded=True)
+        for i, (title, rows) in enumerate(finding.tables.items())
+        if rows
+    ]
     notes = [f"{name} = {value}" for name, value in finding.settings.items()]
     told = [f"with {', '.join(notes)}."] if notes else []
     return Part(key, f"{finding.title}{named}", [finding.sentence], [drawn], tables, notes=told)

@@ -1,4 +1,6 @@
-"""Explanations on the page: tokens with a colour behind them, one line for each method, readable without a script."""
+"""Explanations on the page: tokens with a colour behind them, one line for each method, readable
+without a script.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,27 @@ from .figures import Figure, figure
 from .tables import Table
 
 COLOURS = {
-    "text": "Red speaks for the target, blue with a dotted line against it; the strongest three tokens of a method are bold.",
-    "map": "Red speaks for the target, blue against it; what stands in front of a map are tokens without a place in it.",
+    "text": (
+        "Red speaks for the target, blue with a dotted line against it; the strongest three tokens"
+        " of a method are bold."
+    ),
+    "map": (
+        "Red speaks for the target, blue against it; what stands in front of a map are tokens"
+        " without a place in it."
+    ),
 }
 SCALE = (
-    "Every method has its own scale: full colour is its largest score of what can be taken away, and where it has no scores "
-    "below 0, no colour its least; what always stays, such as special tokens, has full colour wherever it scores more."
+    "Every method has its own scale: full colour is its largest score of what can be taken away,"
+    " and where it has no scores below 0, no colour its least; what always stays, such as special"
+    " tokens, has full colour wherever it scores more."
 )
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the page draws of one explanation: the lines, or maps of patches with the picture beside them."""
+    """What the page draws of one explanation: the lines, or maps of patches with the picture beside
+    them.
+    """
 
     lines: list[Line]
     legend: str
@@ -43,7 +54,11 @@ class Tokens:
     def place(cell: Cell) -> str:
         """A patch in words: `row 3, column 4`; other tokens as they are."""
         row, comma, column = cell.whole.partition(",")
-        return f"row {row}, column {column}" if comma and row.isdigit() and column.isdigit() else cell.whole
+        return (
+            f"row {row}, column {column}"
+            if comma and row.isdigit() and column.isdigit()
+            else cell.whole
+        )
 
     @staticmethod
     def text(line: Line) -> str:
@@ -51,7 +66,10 @@ class Tokens:
         cells = [cell for row in line.patches for cell in row]
         strong = sorted((cell for cell in cells if cell.strong), key=lambda cell: -cell.score)
         told = "; ".join(f"{Tokens.place(cell)}: {cell.score:.3g}" for cell in strong)
-        return f"{line.method}, {len(line.patches)} by {len(line.patches[0])} patches. Strongest: {told or 'none above 0'}."
+        return (
+            f"{line.method}, {len(line.patches)} by {len(line.patches[0])} patches. Strongest:"
+            f" {told or 'none above 0'}."
+        )
 
 
 def tokens_of(found: Explanation) -> Tokens:
@@ -65,11 +83,21 @@ def deletion_figures(found: Explanation, key: str) -> list[Figure]:
         return []
     orders = "; ".join(f"{order}: {told}" for order, told in ORDERS.items())
     text = f"Two panels of lines over the share of tokens taken away ({orders}). {found.sentence}"
-    return [figure(f"{key}-deletion", found.plot_deletion(), "The target's score while tokens are taken away", text)]
+    return [
+        figure(
+            f"{key}-deletion",
+            found.plot_deletion(),
+            "The target's score while tokens are taken away",
+            text,
+        )
+    ]
 
 
 def explanation_tables(found: Explanation, key: str) -> list[Table]:
-    title = "Area under the deletion curves: the smaller the positive and the larger the negative, the better"
+    title = (
+        "Area under the deletion curves: the smaller the positive and the larger the negative, the"
+        " better"
+    )
     found_tables = [
         Table(f"{key}-areas", title, found.areas()),
         Table(f"{key}-tokens", "Every token by every method", found.rows()),

@@ -1,4 +1,6 @@
-"""Pictures of the page: charts whose data stands apart, and arrays packed into one block of bytes."""
+"""Pictures of the page: charts whose data stands apart, and arrays packed into one block of
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ Renderer = Literal["svg", "canvas"]
 class Figure:
     """A chart as the page draws it: Vega-Lite with named data, and the rows of each name.
 
-    `title` is its name for everyone, `text` describes it to who cannot see it. A chart made with data of the figure's own
-    name and no rows gets them from the page's script, when a head is opened or a slider moved.
+    `title` is its name for everyone, `text` describes it to who cannot see it. A chart made with
+    data of the figure's own name and no rows gets them from the page's script, when a head is
+    opened or a slider moved.
     """
 
     key: str
@@ -41,19 +44,24 @@ class Figure:
 def figure(key: str, chart: Any, title: str, text: str, renderer: Renderer = "svg") -> Figure:
     """Take an altair chart apart: what it draws, and what it draws it from."""
     spec = chart.to_dict(validate=False)
-    for name in ("$schema", "config", "title"):  # the page has its own colours, and headings above its pictures
+    # the page has its own colours, and headings above its pictures
+    for name in ("$schema", "config", "title"):
         spec.pop(name, None)
     data: dict[str, list[dict[str, Any]]] = {}
     return Figure(key, title, text, _apart(spec, key, data), data, renderer)
 
 
 def _apart(spec: Any, key: str, data: dict[str, list[dict[str, Any]]]) -> Any:
-    """The specification with names where rows stood; the rows go into `data`, the same ones once."""
+    """The specification with names where rows stood; the rows go into `data`, the same ones
+    once.
+    """
     if isinstance(spec, list):
         return [_apart(part, key, data) for part in spec]
     if not isinstance(spec, dict):
         return spec
-    mine = {name: value if name == "data" else _apart(value, key, data) for name, value in spec.items()}
+    mine = {
+        name: value if name == "data" else _apart(value, key, data) for name, value in spec.items()
+    }
     if isinstance(rows := mine.get("data", {}).get("values"), list):
         name = next((known for known, other in data.items() if other == rows), f"{key}-{len(data)}")
         data[name] = rows
@@ -94,7 +102,9 @@ class Arrays:
         return place
 
     def add_scaled(self, array: np.ndarray, kind: type[np.signedinteger[Any]]) -> dict[str, Any]:
-        """Maps or lines `(N, …)` as whole numbers, each with its own scale; the least number stands for none."""
+        """Maps or lines `(N, …)` as whole numbers, each with its own scale; the least number stands
+        for none.
+        """
         most = np.iinfo(kind).max
         flat = array.reshape(len(array), -1)
         with np.errstate(invalid="ignore"):
@@ -102,7 +112,10 @@ class Arrays:
         scale = np.where(scale > 0, scale, 1.0)
         whole = np.round(flat / scale[:, None] * most)
         whole = np.where(np.isfinite(flat), whole, np.iinfo(kind).min).astype(kind)
-        return {**self.add(whole.reshape(array.shape)), "scale": self.add((scale / most).astype(np.float32))}
+        return {
+            **self.add(whole.reshape(array.shape)),
+            "scale": self.add((scale / most).astype(np.float32)),
+        }
 
     def block(self) -> bytes:
         return b"".join(self.parts)

@@ -28,7 +28,9 @@ MAP_BYTES = 1_200_000
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one study: what the template needs, and what the script needs; their numbers are the table of all heads."""
+    """The heads of one study: what the template needs, and what the script needs; their numbers are
+    the table of all heads.
+    """
 
     numbers: list[dict[str, Any]]
     metrics: dict[str, str]
@@ -62,7 +64,11 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     """Spectra, eigenvectors, mean maps and every number of every head."""
     numbers = head_numbers(study, results)
     known = METRICS | study.diagnostics.words("head")
-    metrics = {name: title for name, title in known.items() if any(record.get(name) is not None for record in numbers)}
+    metrics = {
+        name: title
+        for name, title in known.items()
+        if any(record.get(name) is not None for record in numbers)
+    }
     share = MAP_BYTES / max(len(results.studies), 1) / max(len(numbers) * (MAPS + 1), 1)
     side = int(np.clip(np.sqrt(share), 12, 64))
     sites, step = [], 1
@@ -73,15 +79,21 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
     what = "score" if study.facts["options"]["of"] == "scores" else "pattern"
     titles = [f"mean {what}", *(f"eigenvector {i + 1}" for i in range(MAPS))]
     record = {
-        "key": key, "sites": sites, "metrics": metrics, "maps": titles, "step": step,
+        "key": key,
+        "sites": sites,
+        "metrics": metrics,
+        "maps": titles,
+        "step": step,
         "sentences": head_sentences(numbers, roles(study.diagnostics)),
         "most": _kept(study),
-    }  # fmt: skip
+    }
     return Heads(numbers, metrics, _figures(study, key, titles), step, record)
 
 
 def _kept(study: Study) -> dict[str, int]:
-    """Components that were kept of each analysis: what `>64` says where a share lies beyond them."""
+    """Components that were kept of each analysis: what `>64` says where a share lies beyond
+    them.
+    """
     heads = study.spectra.select(level="head", centring="centred")
     return {s.analysis: len(s.eigenvalues) for s in heads}
 
@@ -91,9 +103,14 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
     names = {part: f"{key}-{part}" for part in ("spectrum", "vectors", "maps", "mean", "map")}
     first = next(iter(METRICS))
     data = {part: alt.NamedData(name=name) for part, name in names.items()}
-    charts: dict[str, tuple[Any, str, str]] = {"map": (_map(data["map"]), "Layers × heads", f"A heat map of {METRICS[first]}.")}
+    charts: dict[str, tuple[Any, str, str]] = {
+        "map": (_map(data["map"]), "Layers × heads", f"A heat map of {METRICS[first]}.")
+    }
     if len(study.spectra.select(level="head", centring="centred")):
-        text = "Lines: the share of variance in the first components, held out with its interval, and in the sample."
+        text = (
+            "Lines: the share of variance in the first components, held out with its interval, and"
+            " in the sample."
+        )
         charts["spectrum"] = (explained_curve(data["spectrum"]), "Variance explained", text)
     if study.has("rows"):
         lines = vector_lines(data["vectors"])
@@ -104,10 +121,18 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
         )
     if study.has("matrices"):
         maps = heat_maps(data["maps"], columns=2)
-        charts["maps"] = (maps, f"{titles[0].capitalize()} and leading eigenvectors of matrices", "Heat maps, queries by keys.")
+        charts["maps"] = (
+            maps,
+            f"{titles[0].capitalize()} and leading eigenvectors of matrices",
+            "Heat maps, queries by keys.",
+        )
     elif study.has("rows"):
         lines = vector_lines(data["mean"], entry=titles[0], lines="mean")
-        charts["mean"] = (lines, f"{titles[0].capitalize()} of each key", "A line: the mean over queries and inputs by key.")
+        charts["mean"] = (
+            lines,
+            f"{titles[0].capitalize()} of each key",
+            "A line: the mean over queries and inputs by key.",
+        )
     return [
         figure(names[part], chart, title, text, "canvas" if part == "maps" else "svg")
         for part, (chart, title, text) in charts.items()
@@ -115,12 +140,17 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
 
 
 def _map(data: alt.NamedData) -> alt.LayerChart:
-    """Layers × heads for saving; on the page the map is made of buttons. Rows: layer, order, head, value, label, dark."""
+    """Layers × heads for saving; on the page the map is made of buttons.
+
+    Rows: layer, order, head, value, label, dark.
+    """
     base = alt.Chart(data).encode(
         x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("layer:N", title="layer", sort=alt.EncodingSortField("order", op="min")),
     )
-    cells = base.mark_rect().encode(color=alt.Color("value:Q", scale=alt.Scale(range=["#bce4d8", "#20466e"]), title=""))
+    cells = base.mark_rect().encode(
+        color=alt.Color("value:Q", scale=alt.Scale(range=["#bce4d8", "#20466e"]), title="")
+    )
     ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
     return (cells + base.mark_text(fontSize=10).encode(text="label:N", color=ink)).properties(
         width=alt.Step(34), height=alt.Step(24)
@@ -131,17 +161,28 @@ def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str,
     place = Place.of(site, "head")
     record: dict[str, Any] = {"spectra": {}}
     for analysis in ("rows", "matrices"):
-        found = study.spectra.select(analysis=analysis, level="head", centring="centred", stack=place.stack, layer=place.layer)
+        found = study.spectra.select(
+            analysis=analysis,
+            level="head",
+            centring="centred",
+            stack=place.stack,
+            layer=place.layer,
+        )
         if len(found):
             chosen = counted(len(found.spectra[0].eigenvalues))
             curves = {
-                name: arrays.add(np.stack([getattr(s, name)[chosen - 1] for s in found]).astype(np.float32))
+                name: arrays.add(
+                    np.stack([getattr(s, name)[chosen - 1] for s in found]).astype(np.float32)
+                )
                 for name in ("held_out", "low", "high", "explained", "eigenvalues")
             }
             record["spectra"][analysis] = {"components": chosen.tolist(), **curves}
     if study.has("rows"):
-        vectors = study.row_basis(place).vectors[:, :, :VECTORS].transpose(1, 2).numpy()  # (H, k, S)
-        record["vectors"] = arrays.add_scaled(vectors.reshape(-1, vectors.shape[2]), np.int16) | {"each": vectors.shape[1]}
+        # (H, k, S)
+        vectors = study.row_basis(place).vectors[:, :, :VECTORS].transpose(1, 2).numpy()
+        record["vectors"] = arrays.add_scaled(vectors.reshape(-1, vectors.shape[2]), np.int16) | {
+            "each": vectors.shape[1]
+        }
     if study.has("rows") and not study.has("matrices"):
         record["mean"] = arrays.add_scaled(study.row_basis(place).mean.numpy(), np.int16)  # (H, S)
     step = 1
@@ -149,7 +190,8 @@ def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str,
         parts = study.matrix_results[site]
         kept = parts["vectors"][:, :MAPS].numpy()
         masked = np.isnan(parts["mean"].numpy())[:, None]
-        maps = np.concatenate([parts["mean"].numpy()[:, None], np.where(masked, np.nan, kept)], 1)  # (H, 1 + MAPS, T, S)
+        # (H, 1 + MAPS, T, S)
+        maps = np.concatenate([parts["mean"].numpy()[:, None], np.where(masked, np.nan, kept)], 1)
         small, step = block_means(maps.reshape(-1, *maps.shape[2:]), side)
         record["maps"] = arrays.add_scaled(small, np.int8) | {"each": maps.shape[1]}
     return record, step

@@ -12,13 +12,17 @@ from .results import Result, gather
 
 
 def report(
-    *results: Result | str | Path, out: str | Path = "report.html", title: str | None = None, force: bool = False,
+    *results: Result | str | Path,
+    out: str | Path = "report.html",
+    title: str | None = None,
+    force: bool = False,
     progress: Report = silent,
-) -> Path:  # fmt: skip
-    """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs and explanations.
+) -> Path:
+    """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs
+    and explanations.
 
-    `results` are objects or folders; a folder with result folders inside stands for all of them. The page needs a browser
-    and nothing else: no network, no server. Returns its path.
+    `results` are objects or folders; a folder with result folders inside stands for all of them.
+    The page needs a browser and nothing else: no network, no server. Returns its path.
 
     >>> report("minilm-study", "minilm-plan", out="minilm.html")
     """
@@ -27,9 +31,13 @@ def report(
 
     place = Path(out)
     if place.is_dir():
-        raise EigenlensError(f"{place} is a folder; name a file for the page, such as {place / 'report.html'}")
+        raise EigenlensError(
+            f"{place} is a folder; name a file for the page, such as {place / 'report.html'}"
+        )
     if place.exists() and not force and not _ours(place):
-        raise EigenlensError(f"{place} exists and is no report; name another file, or overwrite it with --force")
+        raise EigenlensError(
+            f"{place} exists and is no report; name another file, or overwrite it with --force"
+        )
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(1) as beside:

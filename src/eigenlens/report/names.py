@@ -1,4 +1,6 @@
-"""What tells the models of a page apart: each has one label, and where there are several every part carries its own."""
+"""What tells the models of a page apart: each has one label, and where there are several every part
+carries its own.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Names:
     @classmethod
     def of(cls, results: Results) -> Names:
         models = list(dict.fromkeys(_model(result) for result in results.all))
-        shared = {name for name, weights in models if any(n == name and w != weights for n, w in models)}
+        shared = {
+            name for name, weights in models if any(n == name and w != weights for n, w in models)
+        }
         return cls({(n, w): f"{n} ({w[:DIGITS]})" if n in shared and w else n for n, w in models})
 
     @property
@@ -60,7 +64,9 @@ def _model(result: Any) -> tuple[str, str]:
 
 
 def data_of(result: Any) -> str:
-    """The data in a few words: names of files, or how many there are; of an explanation its text."""
+    """The data in a few words: names of files, or how many there are; of an explanation its
+    text.
+    """
     name = _data(result)
     return _cut(name if isinstance(result, Explanation) else few_names(name), LONGEST)
 

@@ -31,7 +31,9 @@ class Matrix:
 
 
 def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
-    """Heads with heads, and layers with layers; nothing where a study has no rows, or layers see different keys."""
+    """Heads with heads, and layers with layers; nothing where a study has no rows, or layers see
+    different keys.
+    """
     if not study.has("rows") or len({site["keys"] for site in study.sites.values()}) > 1:
         return []
     keys = next(iter(study.sites.values()))["keys"]
@@ -74,24 +76,34 @@ def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
 def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Arrays) -> Matrix:
     title = f"Overlap of the leading {overlap.rank} eigenvectors: {label}"
     text = f"A heat map of {len(overlap.rows_)} by {len(overlap.columns)} cells. {sentence}"
-    drawn = figure(key, overlap_chart(alt.NamedData(name=key), overlap), title, text, renderer="canvas")
+    drawn = figure(
+        key, overlap_chart(alt.NamedData(name=key), overlap), title, text, renderer="canvas"
+    )
     down = cluster_order(overlap.matrix)
     across = down if overlap.same else cluster_order(overlap.matrix.T)
     orders = {"layer": [list(range(n)) for n in overlap.matrix.shape], "cluster": [down, across]}
     record = {
-        "figure": key, "left": list(overlap.rows_), "right": list(overlap.columns), "rank": overlap.rank,
-        "chance": overlap.chance, "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),
+        "figure": key,
+        "left": list(overlap.rows_),
+        "right": list(overlap.columns),
+        "rank": overlap.rank,
+        "chance": overlap.chance,
+        "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),
         "orders": orders,
-    }  # fmt: skip
+    }
     return Matrix(label, sentence, drawn, record)
 
 
 def cluster_order(matrix: np.ndarray) -> list[int]:
-    """An order in which like rows stand together: average linkage of the rows' profiles, leaves ordered optimally."""
+    """An order in which like rows stand together: average linkage of the rows' profiles, leaves
+    ordered optimally.
+    """
     from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
     from scipy.spatial.distance import pdist
 
     if len(matrix) < 3:
         return list(range(len(matrix)))
     distances = pdist(matrix)
-    return [int(i) for i in leaves_list(optimal_leaf_ordering(linkage(distances, "average"), distances))]
+    return [
+        int(i) for i in leaves_list(optimal_leaf_ordering(linkage(distances, "average"), distances))
+    ]

@@ -1,4 +1,6 @@
-"""The page as one file: template, style, script and data inlined, and a policy that lets nothing else run."""
+"""The page as one file: template, style, script and data inlined, and a policy that lets nothing
+else run.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,35 @@ def render(contents: Contents, library: str) -> str:
     style = _read("page.css")
     library, script = _inline(library), _inline("\n".join(_read(f"{name}.js") for name in SCRIPTS))
     policy = (
-        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src"
+        f" {_digest(style)}; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     text = json.dumps(contents.record(), separators=(",", ":"), allow_nan=False)
-    page = _environment().get_template("page.html.j2").render(
-        contents=contents, version=mine, policy=policy, style=Markup(style), library=Markup(library),
-        script=Markup(script), data=_packed(text.encode()), arrays=_packed(contents.arrays.block()),
-    )  # fmt: skip
-    return page.encode("utf-8", "backslashreplace").decode()  # names of files may hold what no encoding can carry
+    page = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            contents=contents,
+            version=mine,
+            policy=policy,
+            style=Markup(style),
+            library=Markup(library),
+            script=Markup(script),
+            data=_packed(text.encode()),
+            arrays=_packed(contents.arrays.block()),
+        )
+    )
+    # names of files may hold what no encoding can carry
+    return page.encode("utf-8", "backslashreplace").decode()
 
 
 def _environment() -> Environment:
     found = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     found.filters["cell"] = cell
     found.filters["worded"] = worded
@@ -68,11 +85,15 @@ def cell(value: Any) -> str:
 def coded(text: str) -> Markup:
     """Text with what stands between backticks as code."""
     parts = text.split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts)
+    )
 
 
 def worded(value: Any) -> bool:
-    """Whether a cell holds words, which stand on the left, or a number such as 12, >64 and 0.8 (0.7–0.9)."""
+    """Whether a cell holds words, which stand on the left, or a number such as 12, >64 and 0.8
+    (0.7–0.9).
+    """
     return isinstance(value, str) and not value.lstrip(">–-+.")[:1].isdigit()
 
 
@@ -90,7 +111,9 @@ def _digest(text: str) -> str:
 
 
 def _packed(content: bytes) -> str:
-    """Compressed bytes in letters that mean nothing to HTML; the same content always gives the same text."""
+    """Compressed bytes in letters that mean nothing to HTML; the same content always gives the same
+    text.
+    """
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
@@ -98,7 +121,8 @@ BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_
 
 
 def drawing_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the user's cache.
+    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the
+    user's cache.
 
     It is made in a process of its own: in this one it would hold up everything else.
     """
@@ -108,9 +132,13 @@ def drawing_library() -> str:
         return kept.read_text(encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", BUNDLE], capture_output=True)
     if done.returncode:
-        raise EigenlensError(f"the drawing library could not be bundled: {done.stderr.decode(errors='replace').strip()[-300:]}")
+        raise EigenlensError(
+            "the drawing library could not be bundled:"
+            f" {done.stderr.decode(errors='replace').strip()[-300:]}"
+        )
     made = done.stdout.decode()
-    with contextlib.suppress(OSError, EigenlensError):  # a cache that cannot be written costs time only
+    # a cache that cannot be written costs time only
+    with contextlib.suppress(OSError, EigenlensError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, made)
     return made

@@ -20,12 +20,21 @@ from .patterns import Patterns, patterns_of
 from .results import Results
 from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
 from .summary import target_of
-from .tables import Table, collapse_tables, comparison_tables, evaluation_tables, plan_tables, study_tables
+from .tables import (
+    Table,
+    collapse_tables,
+    comparison_tables,
+    evaluation_tables,
+    plan_tables,
+    study_tables,
+)
 
 
 @dataclass
 class Part:
-    """One result, or one view of it: a heading, a sentence made from its numbers, and what shows them."""
+    """One result, or one view of it: a heading, a sentence made from its numbers, and what shows
+    them.
+    """
 
     key: str
     title: str
@@ -67,19 +76,24 @@ def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arr
     notes = [f"{note}." for note in study.facts["notes"]]
     if masked_rows(study.spectra):
         notes.append(f"{ALL_ROWS}.")
-    return Part(key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes)
+    return Part(
+        key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes
+    )
 
 
 def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[Part]:
     matrices = of_study(study, key, arrays)
-    return [Part(key, title, [], matrices=matrices)] if matrices else []  # each matrix has its sentence
+    # each matrix has its sentence
+    return [Part(key, title, [], matrices=matrices)] if matrices else []
 
 
 def depth_parts(study: Study, key: str, title: str) -> list[Part]:
     if not study.has("depth") or not study.depth.numbers:
         return []
     sentence = study.depth.sentence
-    drawn = figure(key, study.depth.plot(), "Tokens and patterns along depth", f"Small line charts. {sentence}")
+    drawn = figure(
+        key, study.depth.plot(), "Tokens and patterns along depth", f"Small line charts. {sentence}"
+    )
     return [Part(key, title, [sentence], figures=[drawn])]
 
 
@@ -97,7 +111,12 @@ def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> Part:
 
 
 def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> Part:
-    drawn = figure(key, evaluation.plot(), "What every head loses under the plan", f"A heat map. {evaluation.sentence}")
+    drawn = figure(
+        key,
+        evaluation.plot(),
+        "What every head loses under the plan",
+        f"A heat map. {evaluation.sentence}",
+    )
     notes = [f"{note}." for note in evaluation.facts["notes"]]
     tables = evaluation_tables(evaluation, key)
     title = f"The planned model ({target_of(evaluation.facts['plan'])}): {whose}"
@@ -124,21 +143,44 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
     if not run.facts["float64"]:
-        notes.append(f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64 goes below it.")
+        notes.append(
+            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64"
+            " goes below it."
+        )
 
-    def part(name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]) -> list[Part]:
+    def part(
+        name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]
+    ) -> list[Part]:
         key = f"collapse{number}-{name}"
         figures = [
-            figure(f"{key}-{picture}", charts[picture], COLLAPSE[picture], f"{COLLAPSE[picture]}. {sentence}")
-            for picture in pictures if picture in charts
-        ]  # fmt: skip
+            figure(
+                f"{key}-{picture}",
+                charts[picture],
+                COLLAPSE[picture],
+                f"{COLLAPSE[picture]}. {sentence}",
+            )
+            for picture in pictures
+            if picture in charts
+        ]
         mine = [table for table in tables if table.key.rpartition("-")[2] in rows]
-        return [Part(key, title + named, [sentence], figures=figures, tables=mine)] if figures else []
+        return (
+            [Part(key, title + named, [sentence], figures=figures, tables=mine)] if figures else []
+        )
 
-    found = part("curves", "Depth by variant", run.sentence, ("residual", "metrics"), ("residual", "without"))
+    found = part(
+        "curves", "Depth by variant", run.sentence, ("residual", "metrics"), ("residual", "without")
+    )
     found[0].notes = notes
     if run.paths:
-        found += part("paths", "Path lengths", paths_sentence(run), ("paths", "path-residuals"), ("lengths", "single"))
+        found += part(
+            "paths",
+            "Path lengths",
+            paths_sentence(run),
+            ("paths", "path-residuals"),
+            ("lengths", "single"),
+        )
     if run.bounds:
-        found += part("bounds", "Bounds", bounds_sentence(run), ("bounds",), ("layers", "bounds", "composed"))
+        found += part(
+            "bounds", "Bounds", bounds_sentence(run), ("bounds",), ("layers", "bounds", "composed")
+        )
     return found

@@ -16,8 +16,12 @@ from ..study.compare import Comparison
 from ..study.study import Study
 
 KINDS: dict[str, Any] = {
-    "study": Study, "plan": Plan, "evaluation": Evaluation, "collapse": Collapse, "explanation": Explanation,
-}  # fmt: skip
+    "study": Study,
+    "plan": Plan,
+    "evaluation": Evaluation,
+    "collapse": Collapse,
+    "explanation": Explanation,
+}
 """A folder holds what its file `study.json`, `plan.json`, … says."""
 Result = Study | Comparison | Plan | Evaluation | Collapse | Explanation
 
@@ -38,16 +42,20 @@ class Results:
                 self.add(study)
             return
         kinds: dict[type, list[Any]] = {
-            Study: self.studies, Plan: self.plans, Evaluation: self.evaluations, Collapse: self.collapses,
+            Study: self.studies,
+            Plan: self.plans,
+            Evaluation: self.evaluations,
+            Collapse: self.collapses,
             Explanation: self.explanations,
-        }  # fmt: skip
+        }
         for kind, known in kinds.items():
             if isinstance(result, kind):
                 if not any(_same(result, other) for other in known):
                     known.append(result)
                 return
         raise EigenlensError(
-            f"a report shows studies, comparisons, plans, evaluations, collapse runs and explanations, not {result!r}"
+            "a report shows studies, comparisons, plans, evaluations, collapse runs and"
+            f" explanations, not {result!r}"
         )
 
     @property
@@ -56,7 +64,9 @@ class Results:
 
 
 def weights_of(result: Any) -> str | None:
-    """The fingerprint of the weights a result is of, if known: what tells which results belong together."""
+    """The fingerprint of the weights a result is of, if known: what tells which results belong
+    together.
+    """
     facts = result.facts["plan"] if isinstance(result, Evaluation) else result.facts
     return facts["model"].get("fingerprint")
 
@@ -69,7 +79,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def gather(given: Iterable[Result | str | Path]) -> Results:
-    """Open every folder; one without a result of its own stands for those in the folders inside it, as `demo` makes them."""
+    """Open every folder; one without a result of its own stands for those in the folders inside it,
+    as `demo` makes them.
+    """
     found, seen = Results(), set()
     for result in given:
         if not isinstance(result, str | Path):
@@ -97,7 +109,9 @@ def _folders(folder: Path) -> list[Path]:
     inside = [part for part in sorted(folder.iterdir()) if part.is_dir() and _holds(part)]
     if not inside:
         files = ", ".join(f"{kind}.json" for kind in KINDS)
-        raise EigenlensError(f"{folder} holds no result of eigenlens, nor does a folder inside it (none of {files})")
+        raise EigenlensError(
+            f"{folder} holds no result of eigenlens, nor does a folder inside it (none of {files})"
+        )
     return inside
 
 

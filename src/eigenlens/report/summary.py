@@ -1,4 +1,6 @@
-"""The page in a few lines: what a reader in a hurry wants to know, and what everything was made from."""
+"""The page in a few lines: what a reader in a hurry wants to know, and what everything was made
+from.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,38 @@ def summary_of(results: Results, names: Names) -> list[tuple[str, str]]:
     lines = []
     for study in results.studies:
         facts = study.facts
-        lines.append((
-            "What was studied",
-            f"{names.whole(study)}: {_size(study)}, {facts['inputs']} inputs of {study.length} tokens, "
-            f"{facts['data']['inputs_held_out']} of them held out.",
-        ))  # fmt: skip
+        lines.append(
+            (
+                "What was studied",
+                (
+                    f"{names.whole(study)}: {_size(study)}, {facts['inputs']} inputs of"
+                    f" {study.length} tokens, {facts['data']['inputs_held_out']} of them held out."
+                ),
+            )
+        )
         said = study_sentence(study) or "This study holds no spectra."
         lines.append(("How low-dimensional", f"{of(study, results.studies)}{said}"))
         if does := roles_sentence(study.diagnostics):
             lines.append(("What the heads do", f"{of(study, results.studies)}{does}"))
-    lines += [("Where it would collapse", f"{of(run, results.collapses)}{run.sentence}") for run in results.collapses]
     lines += [
-        ("What the plan saves", f"{of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}")
+        ("Where it would collapse", f"{of(run, results.collapses)}{run.sentence}")
+        for run in results.collapses
+    ]
+    lines += [
+        (
+            "What the plan saves",
+            f"{of(plan, results.plans, target_of(plan.facts))}{plan_sentence(plan)}",
+        )
         for plan in results.plans
     ]
     for e in results.evaluations:
-        lines.append(("At what loss", of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence))
-    lines += [(f"Which tokens decide in {names.model(found)}", found.sentence) for found in results.explanations]
+        lines.append(
+            ("At what loss", of(e, results.evaluations, target_of(e.facts["plan"])) + e.sentence)
+        )
+    lines += [
+        (f"Which tokens decide in {names.model(found)}", found.sentence)
+        for found in results.explanations
+    ]
     return lines
 
 
@@ -60,16 +77,27 @@ def facts_of(result: Any, names: Names) -> dict[str, Any]:
     """How a result was made: one row of the last table; of its data every name."""
     facts = result.facts
     return {
-        "result": type(result).__name__.lower(), "model": names.model(result), "data": all_data_of(result),
-        "length": facts["length"], "inputs": facts.get("inputs"), "seconds": facts.get("seconds"),
+        "result": type(result).__name__.lower(),
+        "model": names.model(result),
+        "data": all_data_of(result),
+        "length": facts["length"],
+        "inputs": facts.get("inputs"),
+        "seconds": facts.get("seconds"),
         "created": facts.get("created"),
-        "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()) or None,
+        "versions": (
+            ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
+            or None
+        ),
         "notes": "; ".join(facts.get("notes", [])) or None,
-    }  # fmt: skip
+    }
 
 
 def target_of(facts: dict[str, Any]) -> str:
     """What a plan was made for, such as `budget 0.25`, or which mechanism took its place."""
     if "attention" in facts["target"]:
         return f"{facts['target']['attention']} attention"
-    return ", ".join(f"{name} {value:g}" for name, value in facts["target"].items() if isinstance(value, int | float))
+    return ", ".join(
+        f"{name} {value:g}"
+        for name, value in facts["target"].items()
+        if isinstance(value, int | float)
+    )

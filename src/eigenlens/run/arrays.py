@@ -14,7 +14,9 @@ def as_arrays(state: Any) -> Any:
     """The tensors of a dictionary as arrays; anything else as it is."""
     if not isinstance(state, dict):
         return state
-    return {name: x.detach().cpu().numpy() if isinstance(x, Tensor) else x for name, x in state.items()}
+    return {
+        name: x.detach().cpu().numpy() if isinstance(x, Tensor) else x for name, x in state.items()
+    }
 
 
 def as_tensors(state: Any, own: bool = False) -> Any:
@@ -24,5 +26,6 @@ def as_tensors(state: Any, own: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         return {
-            name: torch.from_numpy(np.array(x) if own else x) if isinstance(x, np.ndarray) else x for name, x in state.items()
+            name: torch.from_numpy(np.array(x) if own else x) if isinstance(x, np.ndarray) else x
+            for name, x in state.items()
         }

@@ -10,8 +10,12 @@ from ..display import need_drawing
 from .files import disk_errors
 
 
-def save_charts(charts: Mapping[str, Any], folder: Path, only_png: Collection[str] = ()) -> list[Path]:
-    """Save altair charts under their names as PNG and SVG (those of ten thousand cells as PNG alone); returns the files."""
+def save_charts(
+    charts: Mapping[str, Any], folder: Path, only_png: Collection[str] = ()
+) -> list[Path]:
+    """Save altair charts under their names as PNG and SVG (those of ten thousand cells as PNG
+    alone); returns the files.
+    """
     need_drawing()
     written = []
     with disk_errors(folder):

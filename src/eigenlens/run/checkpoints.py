@@ -20,9 +20,10 @@ TURNS = 2
 class Checkpoints:
     """Two checkpoints take turns, so that the one before is whole until the next one is.
 
-    Each is a file of tensors and a JSON file, written last, that has the digest of the tensors, of the files that the
-    checkpoint builds on, and of itself. One that was cut short or changed is noticed, and the one before is used. A
-    checkpoint is written at most every `seconds`, and writing takes at most a twentieth of the time.
+    Each is a file of tensors and a JSON file, written last, that has the digest of the tensors, of
+    the files that the checkpoint builds on, and of itself. One that was cut short or changed is
+    noticed, and the one before is used. A checkpoint is written at most every `seconds`, and
+    writing takes at most a twentieth of the time.
     """
 
     folder: Path
@@ -40,16 +41,26 @@ class Checkpoints:
         """Whether one has been written."""
         return self._number > 0
 
-    def save(self, standing: Mapping[str, Any], state: State, builds_on: Sequence[str] = ()) -> None:
-        """Write where the run stands, as JSON, and its state; `builds_on` are files of the folder that it needs too."""
+    def save(
+        self, standing: Mapping[str, Any], state: State, builds_on: Sequence[str] = ()
+    ) -> None:
+        """Write where the run stands, as JSON, and its state; `builds_on` are files of the folder
+        that it needs too.
+        """
         begin = time.monotonic()
         turn = self._number % TURNS
-        tensors, mark = self.folder / f"checkpoint-{turn}.safetensors", self.folder / f"checkpoint-{turn}.json"
+        tensors, mark = (
+            self.folder / f"checkpoint-{turn}.safetensors",
+            self.folder / f"checkpoint-{turn}.json",
+        )
         mark.unlink(missing_ok=True)  # what it says is over
         write_tensors(tensors, state)
         for name in builds_on:
             self._built_on.setdefault(name, sha256(self.folder / name))
-        files = {tensors.name: sha256(tensors), **{name: self._built_on[name] for name in builds_on}}
+        files = {
+            tensors.name: sha256(tensors),
+            **{name: self._built_on[name] for name in builds_on},
+        }
         content = {"number": self._number + 1, "standing": dict(standing), "files": files}
         write_json(mark, {**content, "digest": seal(content)})
         self._number += 1
@@ -57,7 +68,9 @@ class Checkpoints:
         self._cost = self._last - begin
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """Where the run stood, and its state; None where nothing has been saved, or nothing that is whole."""
+        """Where the run stood, and its state; None where nothing has been saved, or nothing that is
+        whole.
+        """
         found, damaged = [], []
         for turn in range(TURNS):
             mark = self.folder / f"checkpoint-{turn}.json"
@@ -76,7 +89,11 @@ class Checkpoints:
                 damaged.append(str(error))
                 continue
             self._number = content["number"]
-            self._built_on = {name: digest for name, digest in content["files"].items() if not name.startswith("checkpoint-")}
+            self._built_on = {
+                name: digest
+                for name, digest in content["files"].items()
+                if not name.startswith("checkpoint-")
+            }
             self._tell(damaged, "going on from the one before")
             return content["standing"], state
         self._tell(damaged, "beginning anew")
@@ -93,11 +110,19 @@ class Checkpoints:
     @staticmethod
     def _tell(damaged: Sequence[str], then: str) -> None:
         if damaged:
-            warnings.warn(f"a checkpoint is damaged ({'; '.join(damaged)}); {then}", EigenlensWarning, stacklevel=3)
+            warnings.warn(
+                f"a checkpoint is damaged ({'; '.join(damaged)}); {then}",
+                EigenlensWarning,
+                stacklevel=3,
+            )
 
 
 def pack_states(statistics: Mapping[str, Statistic]) -> State:
-    return {f"{name}:{key}": x for name, statistic in statistics.items() for key, x in statistic.state().items()}
+    return {
+        f"{name}:{key}": x
+        for name, statistic in statistics.items()
+        for key, x in statistic.state().items()
+    }
 
 
 def unpack_states(state: State, names: Sequence[str]) -> dict[str, State]:

@@ -18,16 +18,21 @@ from .folding import PATIENCE, Fold
 from .shards import Folded, Job, Shard, Tick
 
 S = TypeVar("S")
-UNGUARDED = 'a script that starts workers is read again by each of them: put what it does below if __name__ == "__main__":'
+UNGUARDED = (
+    "a script that starts workers is read again by each of them: put what it does below if __name__"
+    ' == "__main__":'
+)
 
 
 class Dask:
-    """Workers of a Dask cluster: `workers` processes of this machine, or those of the `scheduler` at an address.
+    """Workers of a Dask cluster: `workers` processes of this machine, or those of the `scheduler`
+    at an address.
 
-    A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each worker loads the model
-    once and computes with `threads` threads, one shard at a time. Trunks are folded by the workers too; this process gets
-    whole trunks only, a bounded number of shards is under way, and lost work is done again. Used alone for one call, or as
-    a context for all calls inside it, which then share the cluster and its loaded models:
+    A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each
+    worker loads the model once and computes with `threads` threads, one shard at a time. Trunks are
+    folded by the workers too; this process gets whole trunks only, a bounded number of shards is
+    under way, and lost work is done again. Used alone for one call, or as a context for all calls
+    inside it, which then share the cluster and its loaded models:
 
     >>> with Dask(workers=4):
     ...     study("minilm", "book.txt", "s1")
@@ -36,10 +41,17 @@ class Dask:
     remote = True
 
     def __init__(
-        self, workers: int | None = None, scheduler: str | None = None, threads: int = 1, on_failure: OnFailure = "stop"
+        self,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        threads: int = 1,
+        on_failure: OnFailure = "stop",
     ) -> None:
         if (workers is None) == (scheduler is None):
-            raise EigenlensError("a Dask engine needs a number of workers to start here, or the address of a scheduler to join")
+            raise EigenlensError(
+                "a Dask engine needs a number of workers to start here, or the address of a"
+                " scheduler to join"
+            )
         needs("dask", "distributed", what="the engine dask")
         if workers is not None and workers < 1:
             raise EigenlensError(f"a cluster needs at least 1 worker, not {workers}")
@@ -90,37 +102,69 @@ class Dask:
             try:
                 if self.scheduler is None:
                     scratch = stack.enter_context(
-                        tempfile.TemporaryDirectory(prefix="eigenlens-workers-", ignore_cleanup_errors=True)
+                        tempfile.TemporaryDirectory(
+                            prefix="eigenlens-workers-", ignore_cleanup_errors=True
+                        )
                     )
                     with _uninterrupted():
                         here = _started(self.workers, scratch)
                     client = Client(stack.enter_context(here))
                 else:
                     client = Client(self.scheduler, timeout=PATIENCE / 6)
-            except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
+            except (
+                OSError,
+                TimeoutError,
+                ValueError,
+                TypeError,
+                ImportError,
+                RuntimeError,
+            ) as error:
                 if self.scheduler:
                     where = f"the scheduler at {self.scheduler}"
-                    hint = "; set distributed.comm.tls in Dask's settings" if "ssl_context" in str(error) else ""
-                    raise EigenlensError(f"{where} could not be reached: {first_line(error)}{hint}") from error
+                    hint = (
+                        "; set distributed.comm.tls in Dask's settings"
+                        if "ssl_context" in str(error)
+                        else ""
+                    )
+                    raise EigenlensError(
+                        f"{where} could not be reached: {first_line(error)}{hint}"
+                    ) from error
                 hint = f" ({UNGUARDED})" if "Nanny" in str(error) else ""
-                raise EigenlensError(f"the workers could not be started: {first_line(error)}{hint}") from error
+                raise EigenlensError(
+                    f"the workers could not be started: {first_line(error)}{hint}"
+                ) from error
             stack.callback(_close, client)
             try:
                 client.wait_for_workers(1, timeout=PATIENCE)
             except (TimeoutError, OSError) as error:
-                raise EigenlensError(f"no worker has joined {self._place} in {PATIENCE} seconds; start some") from error
+                raise EigenlensError(
+                    f"no worker has joined {self._place} in {PATIENCE} seconds; start some"
+                ) from error
             yield client
 
     @property
     def _place(self) -> str:
-        return f"the scheduler at {self.scheduler}" if self.scheduler else "the cluster of this machine"
+        return (
+            f"the scheduler at {self.scheduler}"
+            if self.scheduler
+            else "the cluster of this machine"
+        )
 
     def fold(
-        self, job: Job[S], trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None = None, progress: Tick | None = None
+        self,
+        job: Job[S],
+        trunks: Sequence[Sequence[Shard]],
+        begun: Folded[S] | None = None,
+        progress: Tick | None = None,
     ) -> Iterator[Folded[S]]:
         if self._client is None:
-            raise EigenlensError("the Dask engine is not running; use it with `with`, or give it to the call as its engine")
-        with Fold(self._place, self.on_failure, self._client, job, before(trunks, begun), progress) as fold:
+            raise EigenlensError(
+                "the Dask engine is not running; use it with `with`, or give it to the call as its"
+                " engine"
+            )
+        with Fold(
+            self._place, self.on_failure, self._client, job, before(trunks, begun), progress
+        ) as fold:
             for number, shards, at in remaining(trunks, begun):
                 while fold.full(len(shards)):
                     yield fold.next()
@@ -135,18 +179,27 @@ def _started(workers: int | None, scratch: str) -> Any:
 
     class Workers(LocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
-            """Word of a lost worker may come after the list of workers was read anew without it: nothing is left to do then."""
+            """Word of a lost worker may come after the list of workers was read anew without it:
+            nothing is left to do then.
+            """
             if op != "remove" or msg in self.scheduler_info["workers"]:
                 super()._update_worker_status(op, msg)
 
-    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options: dict[str, Any] = {
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        "silence_logs": 50,
+    }
     return Workers(n_workers=workers, local_directory=scratch, **options)
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Processes started now do not hear an interruption from the keyboard: this one ends them."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is None
+    ):
         yield
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -166,7 +219,14 @@ def _quiet() -> Iterator[None]:
     """What Dask says of lost connections is told in one sentence of ours."""
     import logging
 
-    names = ("distributed", "distributed.client", "distributed.core", "distributed.scheduler", "distributed.comm", "tornado")
+    names = (
+        "distributed",
+        "distributed.client",
+        "distributed.core",
+        "distributed.scheduler",
+        "distributed.comm",
+        "tornado",
+    )
     levels = {name: logging.getLogger(name).level for name in names}
     try:
         for name in names:

@@ -1,4 +1,7 @@
-"""Engines: who works on the shards. The local one is this process; the Dask engine is in `cluster.py`."""
+"""Engines: who works on the shards.
+
+The local one is this process; the Dask engine is in `cluster.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,16 @@ from .shards import Failure, Folded, Job, Shard, Tick, stopped
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
-"""What a shard that always fails means: the end of the run, or a result that says what is missing from it."""
+"""What a shard that always fails means: the end of the run, or a result that says what is missing
+from it.
+"""
 
 
 class Engine(Protocol):
-    """Folds shards into trunks. The numbers depend on the shards and on `threads`, and on nothing else."""
+    """Folds shards into trunks.
+
+    The numbers depend on the shards and on `threads`, and on nothing else.
+    """
 
     remote: bool
     """Whether other processes do the work, which then load the model themselves."""
@@ -31,11 +39,16 @@ class Engine(Protocol):
         """Of each process that computes."""
 
     def fold(
-        self, job: Job[S], trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None = None, progress: Tick | None = None
+        self,
+        job: Job[S],
+        trunks: Sequence[Sequence[Shard]],
+        begun: Folded[S] | None = None,
+        progress: Tick | None = None,
     ) -> Iterator[Folded[S]]:
         """Every trunk in order, folded as far as it got; the last one of each trunk is `whole`.
 
-        `begun` is where an earlier run stopped: inside its trunk, or behind it. `progress` gets the inputs done so far.
+        `begun` is where an earlier run stopped: inside its trunk, or behind it. `progress` gets the
+        inputs done so far.
         """
 
     @contextlib.contextmanager
@@ -57,12 +70,17 @@ class Local:
         return torch.get_num_threads()
 
     def fold(
-        self, job: Job[S], trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None = None, progress: Tick | None = None
+        self,
+        job: Job[S],
+        trunks: Sequence[Sequence[Shard]],
+        begun: Folded[S] | None = None,
+        progress: Tick | None = None,
     ) -> Iterator[Folded[S]]:
         done = before(trunks, begun)
         for number, shards, at in remaining(trunks, begun):
             for i, shard in enumerate(shards[at.shards :], at.shards + 1):
-                outside: list[BaseException] = []  # what progress itself raises is no failure of the shard
+                # what progress itself raises is no failure of the shard
+                outside: list[BaseException] = []
                 tick = _watched(progress, done, outside)
                 try:
                     new = job.run(shard.content(), tick)
@@ -73,7 +91,13 @@ class Local:
                         raise stopped(shard, error) from error
                     at = Folded(number, i, False, at.state, (*at.failed, Failure.of(shard, error)))
                 else:
-                    at = Folded(number, i, False, new if at.state is None else job.merge(at.state, new), at.failed)
+                    at = Folded(
+                        number,
+                        i,
+                        False,
+                        new if at.state is None else job.merge(at.state, new),
+                        at.failed,
+                    )
                     del new  # not to be held beside the next one
                 done += shard.size
                 at.whole = i == len(shards)
@@ -92,18 +116,26 @@ def before(trunks: Sequence[Sequence[Shard]], begun: Folded[Any] | None) -> int:
     return whole + sum(shard.size for shard in trunks[begun.trunk][: begun.shards])
 
 
-def remaining(trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None) -> Iterator[tuple[int, Sequence[Shard], Folded[S]]]:
+def remaining(
+    trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None
+) -> Iterator[tuple[int, Sequence[Shard], Folded[S]]]:
     """The trunks that are not whole yet, and how far each is folded."""
     for number, shards in enumerate(trunks):
         if begun is not None and (number < begun.trunk or (number == begun.trunk and begun.whole)):
             continue
         mine = begun is not None and number == begun.trunk
-        yield number, shards, begun if mine and begun is not None else Folded(number, 0, False, None)
+        yield (
+            number,
+            shards,
+            begun if mine and begun is not None else Folded(number, 0, False, None),
+        )
 
 
 def checked(on_failure: str) -> OnFailure:
     if on_failure not in ("stop", "partial"):
-        raise EigenlensError(f"where a shard fails a run can stop or end partial, not {on_failure!r}")
+        raise EigenlensError(
+            f"where a shard fails a run can stop or end partial, not {on_failure!r}"
+        )
     return on_failure  # type: ignore[return-value]
 
 
@@ -131,7 +163,8 @@ def choose(engine: Engine | None = None) -> Engine:
 def engaged(engine: Engine | None = None) -> Iterator[Engine]:
     """The engine to work with, as `choose` says, running.
 
-    While it works this process computes with as many threads as the engine's own, so that all numbers are of one kind.
+    While it works this process computes with as many threads as the engine's own, so that all
+    numbers are of one kind.
     """
     chosen = choose(engine)
     mine = torch.get_num_threads()

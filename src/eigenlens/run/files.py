@@ -34,10 +34,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     seen: set[int] = set()
     for name, x in apart.items():  # a file holds no part of a tensor, and no tensor twice
         store = x.untyped_storage()
-        if store.nbytes() > x.numel() * x.element_size() or (x.numel() and store.data_ptr() in seen):
+        if store.nbytes() > x.numel() * x.element_size() or (
+            x.numel() and store.data_ptr() in seen
+        ):
             apart[name] = x.clone()
         seen.add(store.data_ptr())
-    order = {"order": json.dumps(list(apart))}  # the file has its own, and sums in another order round otherwise
+    # the file has its own, and sums in another order round otherwise
+    order = {"order": json.dumps(list(apart))}
     _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part, order))
 
 
@@ -81,9 +84,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, "pt") as file:
             order = json.loads((file.metadata() or {}).get("order", "[]"))
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        raise EigenlensError(f"{path} is missing, damaged or cut short: {' '.join(str(error).split())[:200]}") from error
+        raise EigenlensError(
+            f"{path} is missing, damaged or cut short: {' '.join(str(error).split())[:200]}"
+        ) from error
     tensors.pop("empty", None)
-    known = [name for name in order if isinstance(name, str) and name in tensors] if isinstance(order, list) else []
+    known = (
+        [name for name in order if isinstance(name, str) and name in tensors]
+        if isinstance(order, list)
+        else []
+    )
     return {name: tensors[name] for name in dict.fromkeys([*known, *tensors])}
 
 
@@ -107,7 +116,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         in_words = re.search(r"os error (\d+)", str(error))  # as safetensors tells it
         number = int(in_words[1]) if in_words else getattr(error, "errno", None)
         if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise EigenlensError(f"the disk is full: {path} could not be written; free some space") from error
+            raise EigenlensError(
+                f"the disk is full: {path} could not be written; free some space"
+            ) from error
         if number in {
             errno.EROFS,
             errno.EACCES,
@@ -125,7 +136,10 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second one is refused. The lock ends with the process, however it ends."""
+    """Hold a folder for this process; a second one is refused.
+
+    The lock ends with the process, however it ends.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some network disks know no locks

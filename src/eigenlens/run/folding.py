@@ -19,7 +19,9 @@ from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
 from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
-"""A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's `allowed-failures`."""
+"""A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's
+`allowed-failures`.
+"""
 _LETTERS = "ghijklmnopqrstuv"
 """For digits, which would end the words of a key."""
 PATIENCE = 60
@@ -52,7 +54,8 @@ class Fold:
     progress: Tick | None
     trunks: deque[Trunk] = field(default_factory=deque)
     inside: dict[int, int] = field(default_factory=dict)  # shard → inputs done, of those under way
-    lonely: float | None = None  # since when there is no worker, and how long that may last without a word
+    # since when there is no worker, and how long that may last without a word
+    lonely: float | None = None
 
     def __enter__(self) -> Fold:
         self.mark = "".join(_LETTERS[int(digit, 16)] for digit in uuid.uuid4().hex[:12])
@@ -64,13 +67,16 @@ class Fold:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self.client.status == "running":  # what a lost scheduler is told would wait for it to come back
+        # what a lost scheduler is told would wait for it to come back
+        if self.client.status == "running":
             with contextlib.suppress(Exception):
                 self.client.unsubscribe_topic(self.name)
-        for trunk in self.trunks:  # what is still held, by a traceback too, would still be worked on
+        # what is still held, by a traceback too, would still be worked on
+        for trunk in self.trunks:
             trunk.futures.clear()
             trunk.start = trunk.whole = None
-        self.trunks.clear()  # nobody wants these any more: what runs, runs out, and the rest is forgotten
+        # nobody wants these any more: what runs, runs out, and the rest is forgotten
+        self.trunks.clear()
         del self.held
 
     @contextlib.contextmanager
@@ -83,17 +89,23 @@ class Fold:
         except Exception as error:
             if self.client.status != "running":
                 raise self._lost() from error
-            raise EigenlensError(f"the work cannot be sent to {self.place}: {first_line(error)}") from error
+            raise EigenlensError(
+                f"the work cannot be sent to {self.place}: {first_line(error)}"
+            ) from error
 
     def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
-        """A task. Dask learns from the words at the start of a key how long such tasks take, and moves those that pay to idle
-        workers: what shards take is learned of this fold's shards alone, not of merges nor of shards of other models."""
+        """A task. Dask learns from the words at the start of a key how long such tasks take, and
+        moves those that pay to idle workers: what shards take is learned of this fold's shards
+        alone, not of merges nor of shards of other models.
+        """
         key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
         with self._sending():
             return self.client.submit(function, *args, key=key, pure=False, **options)
 
     def full(self, more: int) -> bool:
-        """Whether so many shards more would be too many under way: each waits in the memory of some worker."""
+        """Whether so many shards more would be too many under way: each waits in the memory of some
+        worker.
+        """
         under_way = sum(len(trunk.futures) for trunk in self.trunks)
         return bool(self.trunks) and under_way + more > 2 * max(1, self._workers()) + FAN
 
@@ -124,14 +136,18 @@ class Fold:
         from .. import __version__
 
         task = (self.held, shard.number, content, self.name, __version__)
-        return self._submit(run, *task, what="shard", number=shard.number, retries=RETRIES, priority=-shard.number)
+        return self._submit(
+            run, *task, what="shard", number=shard.number, retries=RETRIES, priority=-shard.number
+        )
 
     def _fold(self, trunk: Trunk) -> None:
         """One merge after the other, in the order of the shards."""
         parts = [*([] if trunk.start is None else [trunk.start]), *trunk.futures]
         whole = parts[0] if parts else None
         for part in parts[1:]:
-            whole = self._submit(merge, self.held, whole, part, what="merge", number=trunk.number, priority=1)
+            whole = self._submit(
+                merge, self.held, whole, part, what="merge", number=trunk.number, priority=1
+            )
         trunk.whole = whole
 
     def next(self) -> Folded[Any]:
@@ -154,7 +170,10 @@ class Fold:
         return Folded(trunk.number, trunk.size, True, state, trunk.failed)
 
     def _settled(self, futures: Sequence[Any]) -> None:
-        """Wait until each is finished or has failed. What a dead worker had is computed again; a scheduler does not return."""
+        """Wait until each is finished or has failed.
+
+        What a dead worker had is computed again; a scheduler does not return.
+        """
         from distributed import wait
 
         while any(future.status not in {"finished", "error"} for future in futures):
@@ -176,22 +195,34 @@ class Fold:
         elif self.lonely is None:
             self.lonely = time.monotonic() + PATIENCE
         elif time.monotonic() > self.lonely:
-            say(f"{self.place} has no worker left; waiting for one (an interrupted run goes on with --resume)")
+            say(
+                f"{self.place} has no worker left; waiting for one (an interrupted run goes on with"
+                " --resume)"
+            )
             self.lonely = math.inf
 
     def _judge(self, trunk: Trunk) -> None:
         """What failed: single shards, which are named, or everything."""
-        failed = {i: future.exception() for i, future in enumerate(trunk.futures) if future.status == "error"}
+        failed = {
+            i: future.exception()
+            for i, future in enumerate(trunk.futures)
+            if future.status == "error"
+        }
         for error in failed.values():
             if isinstance(error, Unfit):
                 raise error
-        if not failed and not trunk.again:  # a merge on a worker that died, or the news of a shard is still on its way
+        # a merge on a worker that died, or the news of a shard is still on its way
+        if not failed and not trunk.again:
             trunk.again = True
             self._fold(trunk)
             return
         if not failed or self.held.status == "error":
-            error = self.held.exception() if self.held.status == "error" else trunk.whole.exception()
-            raise EigenlensError(f"the workers of {self.place} cannot do this work: {_told(error)}") from error
+            error = (
+                self.held.exception() if self.held.status == "error" else trunk.whole.exception()
+            )
+            raise EigenlensError(
+                f"the workers of {self.place} cannot do this work: {_told(error)}"
+            ) from error
         if killed := [i for i, error in failed.items() if _death(error)]:
             guilty = self._alone(trunk, killed)
             failed = {i: error for i, error in failed.items() if i in guilty or i not in killed}
@@ -201,19 +232,32 @@ class Fold:
         if self.on_failure == "stop":
             first = min(failed)
             raise stopped(trunk.shards[first], _told(failed[first])) from failed[first]
-        trunk.failed += tuple(Failure.of(trunk.shards[i], _told(error)) for i, error in failed.items())
+        trunk.failed += tuple(
+            Failure.of(trunk.shards[i], _told(error)) for i, error in failed.items()
+        )
         kept = [i for i in range(len(trunk.futures)) if i not in failed]
         self.done += sum(trunk.shards[i].size for i in failed)
-        trunk.shards, trunk.futures = [trunk.shards[i] for i in kept], [trunk.futures[i] for i in kept]
+        trunk.shards, trunk.futures = (
+            [trunk.shards[i] for i in kept],
+            [trunk.futures[i] for i in kept],
+        )
         self._fold(trunk)
 
     def _alone(self, trunk: Trunk, suspects: Sequence[int]) -> set[int]:
-        """Which of these shards kill their worker: Dask suspects every one that waited on a worker that died.
+        """Which of these shards kill their worker: Dask suspects every one that waited on a worker
+        that died.
 
-        When all else is done each of them runs by itself. One that passes may be lost again with the worker of the next;
-        if Dask then gives it up, it is looked at once more.
+        When all else is done each of them runs by itself. One that passes may be lost again with
+        the worker of the next; if Dask then gives it up, it is looked at once more.
         """
-        self._settled([future for other in self.trunks for future in (*other.futures, other.whole) if future is not None])
+        self._settled(
+            [
+                future
+                for other in self.trunks
+                for future in (*other.futures, other.whole)
+                if future is not None
+            ]
+        )
         guilty = set()
         for i in suspects:
             trunk.futures[i] = self._shard(trunk.shards[i], trunk.shards[i].content())
@@ -224,8 +268,8 @@ class Fold:
 
     def _lost(self) -> EigenlensError:
         return EigenlensError(
-            f"{self.place} is lost; what was merged is kept where the work has a folder: the same command "
-            "with --resume goes on from there"
+            f"{self.place} is lost; what was merged is kept where the work has a folder: the same"
+            " command with --resume goes on from there"
         )
 
     def _hear(self, event: tuple[Any, dict[str, int]]) -> None:
@@ -235,10 +279,18 @@ class Fold:
 
     def _show(self) -> None:
         if self.progress is not None:
-            under_way = {shard.number: shard.size for trunk in self.trunks for shard in trunk.shards}
+            under_way = {
+                shard.number: shard.size for trunk in self.trunks for shard in trunk.shards
+            }
             for number in [number for number in list(self.inside) if number not in under_way]:
                 self.inside.pop(number, None)  # a late word of a shard that is folded
-            self.progress(self.done + sum(min(done, under_way.get(number, 0)) for number, done in list(self.inside.items())))
+            self.progress(
+                self.done
+                + sum(
+                    min(done, under_way.get(number, 0))
+                    for number, done in list(self.inside.items())
+                )
+            )
 
 
 def _told(error: BaseException) -> BaseException | str:

@@ -13,9 +13,11 @@ LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class Number:
-    """A number between two bounds, a whole one if asked for, else finite unless `finite` is false; true and false are none.
+    """A number between two bounds, a whole one if asked for, else finite unless `finite` is false;
+    true and false are none.
 
-    An integer of hundreds of digits is no number either: it fits no float, and what is printed of it would be one long line.
+    An integer of hundreds of digits is no number either: it fits no float, and what is printed of
+    it would be one long line.
     """
 
     least: float = -LARGEST
@@ -27,7 +29,11 @@ class Number:
         kind = int if self.whole else int | float
         if not self.finite and isinstance(value, float):
             return True
-        return isinstance(value, kind) and not isinstance(value, bool) and self.least <= value <= self.most
+        return (
+            isinstance(value, kind)
+            and not isinstance(value, bool)
+            and self.least <= value <= self.most
+        )
 
     def __str__(self) -> str:
         return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
@@ -52,12 +58,15 @@ PLAIN = (MEASURED, bool, str, None)
 
 
 def check_form(value: Any, form: Any, where: str) -> None:
-    """Raise a `ValueError`, or `KeyError`, that names the first place where `value` is not of `form`.
+    """Raise a `ValueError`, or `KeyError`, that names the first place where `value` is not of
+    `form`.
 
-    A form is a table of keys and their forms (`name?` may be missing, others may be there), a list of one form for all
-    entries, a tuple of forms of which one is enough, a `Number`, a `Table`, None, or a type.
+    A form is a table of keys and their forms (`name?` may be missing, others may be there), a list
+    of one form for all entries, a tuple of forms of which one is enough, a `Number`, a `Table`,
+    None, or a type.
 
-    >>> check_form({"name": "x", "sizes": [1, 2]}, {"name": str, "sizes": [COUNT], "note?": (str, None)}, "it")
+    >>> form = {"name": str, "sizes": [COUNT], "note?": (str, None)}
+    >>> check_form({"name": "x", "sizes": [1, 2]}, form, "it")
     """
     if isinstance(form, dict):
         _check_kind(value, dict, "a table", where)
@@ -83,7 +92,9 @@ def check_form(value: Any, form: Any, where: str) -> None:
         if not form.holds(value):
             raise ValueError(f"{where} is {form}, not {str(value)[:40]!r}")
     elif not (value is None if form is None else fits(value, form)):
-        raise ValueError(f"{where} is {'nothing' if form is None else told(form)}, not {str(value)[:40]!r}")
+        raise ValueError(
+            f"{where} is {'nothing' if form is None else told(form)}, not {str(value)[:40]!r}"
+        )
 
 
 def _check_kind(value: Any, kind: type, called: str, where: str) -> None:

@@ -14,7 +14,8 @@ ROOT = Path("/")
 
 
 def free(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
-    """Bytes that this process may still take on `device`: of a GPU what its driver says, otherwise the least of
+    """Bytes that this process may still take on `device`: of a GPU what its driver says, otherwise
+    the least of
 
     - what the machine has left (`MemAvailable`, without swap),
     - what every control group above the process leaves it, in a container or a job of a cluster,
@@ -49,21 +50,30 @@ def _machine(root: Path) -> int:
 
 
 def _groups(root: Path) -> Iterator[int]:
-    """What each control group with a limit leaves: version 2 (`0::/path`), and the memory controller of version 1."""
+    """What each control group with a limit leaves: version 2 (`0::/path`), and the memory
+    controller of version 1.
+    """
     names: tuple[str, str]
     tops: tuple[str, ...]
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not controllers:
-            names, tops = ("memory.max", "memory.current"), ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+            names, tops = (
+                ("memory.max", "memory.current"),
+                ("sys/fs/cgroup", "sys/fs/cgroup/unified"),
+            )
         elif "memory" in controllers.split(","):
-            names, tops = ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("sys/fs/cgroup/memory",)
+            names, tops = (
+                ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                ("sys/fs/cgroup/memory",),
+            )
         else:
             continue
         for top in tops:
             inner = Path(path.lstrip("/"))
-            for part in (inner, *inner.parents):  # a container may see its own group as the top: what is not there is skipped
+            # a container may see its own group as the top: what is not there is skipped
+            for part in (inner, *inner.parents):
                 limit, used = (_number(root / top / part / name) for name in names)
                 if limit is not None and used is not None:
                     yield limit - used + _cached(root / top / part / "memory.stat")
@@ -88,7 +98,11 @@ def _status(name: str, root: Path) -> int:
 def _fields(path: Path) -> dict[str, int]:
     """Lines `Name:   123 kB` as bytes."""
     parts = (line.replace(":", " ").split() for line in _text(path).splitlines())
-    return {part[0]: int(part[1]) * 1024 for part in parts if len(part) == 3 and part[2] == "kB" and part[1].isdigit()}
+    return {
+        part[0]: int(part[1]) * 1024
+        for part in parts
+        if len(part) == 3 and part[2] == "kB" and part[1].isdigit()
+    }
 
 
 def _number(path: Path) -> int | None:

@@ -1,4 +1,6 @@
-"""A long run in parts: each is written when it is finished, and not done again by a run that goes on."""
+"""A long run in parts: each is written when it is finished, and not done again by a run that goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ Make = Callable[[], Any]
 
 
 class Parts:
-    """The folder of a run. `part("overlap", make)` is what `make()` gives, kept as JSON from then on.
+    """The folder of a run.
 
-    `request` is what was asked for, as JSON holds it: lists for tuples. Sent to another process, it is `away` from its folder.
+    `part("overlap", make)` is what `make()` gives, kept as JSON from then on.
+
+    `request` is what was asked for, as JSON holds it: lists for tuples. Sent to another process, it
+    is `away` from its folder.
     """
 
     away = False
@@ -38,7 +43,12 @@ class Parts:
     @classmethod
     @contextmanager
     def held(
-        cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
+        cls,
+        folder: Path,
+        request: dict[str, Any],
+        resume: bool = False,
+        force: bool = False,
+        what: str = "reproduction",
     ) -> Iterator[Parts]:
         """As `begin`, and the folder is this process's until the end: a second one is refused."""
         if folder.is_file():
@@ -50,9 +60,16 @@ class Parts:
 
     @classmethod
     def begin(
-        cls, folder: Path, request: dict[str, Any], resume: bool = False, force: bool = False, what: str = "reproduction"
+        cls,
+        folder: Path,
+        request: dict[str, Any],
+        resume: bool = False,
+        force: bool = False,
+        what: str = "reproduction",
     ) -> Parts:
-        """A folder for this request: a new one, or one of the same request to go on with; `what` names the kind of run."""
+        """A folder for this request: a new one, or one of the same request to go on with; `what`
+        names the kind of run.
+        """
         request = json.loads(json.dumps(request))  # as a run that goes on will find it
         cls.check(folder, request, resume, force, what)
         mark = _mark(folder, what)
@@ -75,7 +92,9 @@ class Parts:
         if not mark.is_file():
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
         if not resume and not force:
-            raise EigenlensError(f"{folder} already holds a {what}; go on with --resume or begin anew with --force")
+            raise EigenlensError(
+                f"{folder} already holds a {what}; go on with --resume or begin anew with --force"
+            )
         asked = json.loads(json.dumps(request))
         if resume and (stored := read_json(mark)) != asked:
             changed = [key for key in asked if stored.get(key) != asked[key]]
@@ -92,8 +111,12 @@ class Parts:
             self.write(name, make())
         return self.read(name)  # as a run that goes on will find it
 
-    def each(self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts") -> list[Any]:
-        """Parts that do not need each other, in their order: a cluster works on many of them at once."""
+    def each(
+        self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts"
+    ) -> list[Any]:
+        """Parts that do not need each other, in their order: a cluster works on many of them at
+        once.
+        """
         self.ahead(makes, report, what)
         found = []
         for done, (name, make) in enumerate(makes.items()):
@@ -101,18 +124,26 @@ class Parts:
             found.append(self.part(name, make))
         return found
 
-    def ahead(self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts") -> None:
-        """Have a cluster, if one is in force, make these parts; what it refuses to make is left to `part`, which says why."""
+    def ahead(
+        self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts"
+    ) -> None:
+        """Have a cluster, if one is in force, make these parts; what it refuses to make is left to
+        `part`, which says why.
+        """
         engine = choose()
         missing = {name: make for name, make in makes.items() if not self.has(name)}
         if engine.remote and missing:
             before, all_of_them = len(makes) - len(missing), len(makes)
-            for name, made in _made(engine, missing, lambda done: report(what, before + done, all_of_them)):
+            for name, made in _made(
+                engine, missing, lambda done: report(what, before + done, all_of_them)
+            ):
                 if "refused" not in made:
                     self.write(name, made["part"])
 
     def checkpoint(self, name: str) -> Path | None:
-        """Where the training of a part keeps how far it is; nowhere in another process, which may not see the folder."""
+        """Where the training of a part keeps how far it is; nowhere in another process, which may
+        not see the folder.
+        """
         return None if self.away else self.folder / f"{name}.safetensors"
 
     def read(self, name: str) -> Any:
@@ -147,9 +178,14 @@ class _Making:
         raise AssertionError("parts are not merged")
 
 
-def _made(engine: Engine, makes: Mapping[str, Make], tick: Tick) -> Iterator[tuple[str, dict[str, Any]]]:
+def _made(
+    engine: Engine, makes: Mapping[str, Make], tick: Tick
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and part, in order, as they come from the engine; one that always fails ends the run."""
-    pieces = [_Piece(number, 1, (name,), partial(pack, make)) for number, (name, make) in enumerate(makes.items())]
+    pieces = [
+        _Piece(number, 1, (name,), partial(pack, make))
+        for number, (name, make) in enumerate(makes.items())
+    ]
     for at in engine.fold(_Making(engine.threads), [[piece] for piece in pieces], progress=tick):
         piece = pieces[at.trunk]
         if at.state is None:

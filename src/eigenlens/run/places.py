@@ -14,44 +14,60 @@ from ..shell import command
 from .files import read_json
 
 RESULTS = {
-    "study": "a study", "plan": "a plan", "evaluation": "an evaluation", "collapse": "a collapse run",
+    "study": "a study",
+    "plan": "a plan",
+    "evaluation": "an evaluation",
+    "collapse": "a collapse run",
     "explanation": "an explanation",
-}  # fmt: skip
+}
 """A folder holds the result that its file `study.json`, `plan.json`, … says."""
 
 
 def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
-    """The folder for a result; one that is there is not overwritten unasked, that of another kind of result never."""
+    """The folder for a result; one that is there is not overwritten unasked, that of another kind
+    of result never.
+    """
     if out is None:
         return None
     folder = Path(out)
     others = [other for other in RESULTS if other != kind and (folder / f"{other}.json").exists()]
     if folder.is_file() or others:
         what = "a file" if folder.is_file() else f"the folder of {RESULTS[others[0]]}"
-        raise EigenlensError(f"{folder} already exists and is {what}; name another folder for the {kind}")
+        raise EigenlensError(
+            f"{folder} already exists and is {what}; name another folder for the {kind}"
+        )
     if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise EigenlensError(f"{folder} already exists; name another folder, or overwrite it with --force")
+        raise EigenlensError(
+            f"{folder} already exists; name another folder, or overwrite it with --force"
+        )
     return folder
 
 
-def read_result(folder: str | Path, kind: str, form: int | None, made_by: Sequence[str]) -> dict[str, Any]:
-    """The content of a result's JSON file; a folder without it, or with another format, is refused with the reason.
+def read_result(
+    folder: str | Path, kind: str, form: int | None, made_by: Sequence[str]
+) -> dict[str, Any]:
+    """The content of a result's JSON file; a folder without it, or with another format, is refused
+    with the reason.
 
-    `form` is the format that is read; None of a result whose file says none. `made_by` are the words of the command that
-    makes one.
+    `form` is the format that is read; None of a result whose file says none. `made_by` are the
+    words of the command that makes one.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
         how = command(*made_by, "-o", Path(folder))
-        raise EigenlensError(f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}")
+        raise EigenlensError(
+            f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
+        )
     content = read_json(path)
     if form is None and not isinstance(content, dict):
-        raise EigenlensError(f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew")
+        raise EigenlensError(
+            f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew"
+        )
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or found != form or isinstance(found, bool):
         raise EigenlensError(
-            f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens reads format {form}; "
-            "make it anew"
+            f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens"
+            f" reads format {form}; make it anew"
         )
     return content
 
@@ -60,15 +76,25 @@ def read_result(folder: str | Path, kind: str, form: int | None, made_by: Sequen
 def damage_told(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
     """What a file of a result lacks, has too much or has in another form, as one sentence.
 
-    For the code that turns a file into a result, and for nothing else: there, what fails is the file's fault.
+    For the code that turns a file into a result, and for nothing else: there, what fails is the
+    file's fault.
     """
     try:
         yield
     except torch.OutOfMemoryError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
         where = file or f"{kind}.json"
-        raise EigenlensError(f"the {kind} in {folder} is damaged: {_said(error)} in {where}; make it anew") from error
+        raise EigenlensError(
+            f"the {kind} in {folder} is damaged: {_said(error)} in {where}; make it anew"
+        ) from error
 
 
 def _said(error: Exception) -> str:

@@ -49,13 +49,19 @@ class Rate:
             return ""
         rate = (done - before) / (now - begin)
         left = round((total - done) / rate)
-        clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}" if left >= 3600 else f"{left // 60}:{left % 60:02}"
+        clock = (
+            f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+            if left >= 3600
+            else f"{left // 60}:{left % 60:02}"
+        )
         return f"{rate:.3g} a second, {clock} left"
 
 
 @contextlib.contextmanager
 def bar() -> Iterator[Report]:
-    """A bar with rate and time left; plain lines at every tenth where standard error is no terminal."""
+    """A bar with rate and time left; plain lines at every tenth where standard error is no
+    terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -67,7 +73,9 @@ def bar() -> Iterator[Report]:
             tenth, words = 10 * done // max(total, 1), rate.words(what, done, total)
             if last.get(what) != tenth:
                 last[what] = tenth
-                console.print(f"{what}: {done} of {total}{f' ({words})' if words else ''}", highlight=False)
+                console.print(
+                    f"{what}: {done} of {total}{f' ({words})' if words else ''}", highlight=False
+                )
 
         yield line
         return
@@ -82,6 +90,12 @@ def bar() -> Iterator[Report]:
         task = progress.add_task("starting", total=None, rate="")
 
         def report(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total, rate=rate.words(what, done, total))
+            progress.update(
+                task,
+                description=what,
+                completed=done,
+                total=total,
+                rate=rate.words(what, done, total),
+            )
 
         yield report

@@ -1,4 +1,6 @@
-"""A long computation over inputs, cut into shards that any process can work on, and the tree their results are merged in."""
+"""A long computation over inputs, cut into shards that any process can work on, and the tree their
+results are merged in.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from ..errors import EigenlensError, first_line
 
 S = TypeVar("S")
 FAN = 8
-"""Shards in a trunk. Shards are folded in order into trunks, trunks in order into the total, whoever works on them."""
+"""Shards in a trunk.
+
+Shards are folded in order into trunks, trunks in order into the total, whoever works on them.
+"""
 
 Tick = Callable[[int], None]
 """Called with the number of inputs that are done."""
@@ -21,7 +26,10 @@ Tick = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Some inputs: whole documents, unless one of them is longer than two shards. `content` makes what the job runs on."""
+    """Some inputs: whole documents, unless one of them is longer than two shards.
+
+    `content` makes what the job runs on.
+    """
 
     number: int
     size: int
@@ -30,13 +38,22 @@ class Shard:
 
     def __str__(self) -> str:
         """`shard 3 (64 inputs of the documents a.txt, b.txt)`."""
-        named = ", ".join(self.documents[:5]) + (f" and {len(self.documents) - 5} more" if len(self.documents) > 5 else "")
-        of = f" of the document{'s' if len(self.documents) > 1 else ''} {named}" if self.documents else ""
+        named = ", ".join(self.documents[:5]) + (
+            f" and {len(self.documents) - 5} more" if len(self.documents) > 5 else ""
+        )
+        of = (
+            f" of the document{'s' if len(self.documents) > 1 else ''} {named}"
+            if self.documents
+            else ""
+        )
         return f"shard {self.number} ({numbered(self.size, 'input')}{of})"
 
 
 class Job(Protocol[S]):
-    """What is done with every shard. It travels to other processes: it holds no model, but says where one is found."""
+    """What is done with every shard.
+
+    It travels to other processes: it holds no model, but says where one is found.
+    """
 
     threads: int
 
@@ -61,12 +78,18 @@ class Failure:
         return cls(shard.number, shard.size, shard.documents, _words(error))
 
     def record(self) -> dict[str, Any]:
-        return {"shard": self.shard, "inputs": self.inputs, "documents": list(self.documents), "error": self.error}
+        return {
+            "shard": self.shard,
+            "inputs": self.inputs,
+            "documents": list(self.documents),
+            "error": self.error,
+        }
 
 
 @dataclass
 class Folded(Generic[S]):
-    """How far a trunk is folded: `shards` of its shards are in `state`, but for those that `failed`.
+    """How far a trunk is folded: `shards` of its shards are in `state`, but for those that
+    `failed`.
 
     `state` is None where all of them failed.
     """
@@ -86,7 +109,8 @@ def stopped(shard: Shard, error: BaseException | str) -> EigenlensError:
 def cut(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
     """Runs `(start, stop)` of about `size` inputs (N,), each at the end of a document.
 
-    A run is longer than `size` by the rest of its last document, if that is no more than `size` again; else it is cut inside.
+    A run is longer than `size` by the rest of its last document, if that is no more than `size`
+    again; else it is cut inside.
     """
     ends = np.flatnonzero(np.diff(documents)) + 1
     runs, start, number = [], 0, len(documents)
@@ -107,11 +131,17 @@ def trunks(shards: Sequence[Shard]) -> list[list[Shard]]:
 
 
 def copies(shards: int) -> int:
-    """How many states a process holds at most while it folds so many shards: total, open trunk, and the shard that runs."""
+    """How many states a process holds at most while it folds so many shards: total, open trunk, and
+    the shard that runs.
+    """
     return min(shards, 1) + (shards > 1) + (shards > FAN)
 
 
 def _words(error: BaseException | str) -> str:
     if isinstance(error, str | EigenlensError):
         return str(error)
-    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
+    return (
+        f"{type(error).__name__}: {first_line(error)}"
+        if str(error).strip()
+        else type(error).__name__
+    )

@@ -23,7 +23,10 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def hold(content: Any) -> Any:
-    """A task whose result others need. The scheduler keeps what it is made from, so it outlives the loss of all workers."""
+    """A task whose result others need.
+
+    The scheduler keeps what it is made from, so it outlives the loss of all workers.
+    """
     return content
 
 
@@ -36,11 +39,20 @@ class Packed:
 
 
 def pack(work: Any) -> Packed:
-    """Work for `unpack`. Had Dask to read it on its way, a worker that lacks the code of it would end instead of saying so."""
+    """Work for `unpack`.
+
+    Had Dask to read it on its way, a worker that lacks the code of it would end instead of saying
+    so.
+    """
     from distributed.protocol.pickle import dumps
 
     arrays: list[np.ndarray] = []
-    return Packed(dumps(work, buffer_callback=lambda part: arrays.append(np.frombuffer(part.raw(), np.uint8))), arrays)
+    return Packed(
+        dumps(
+            work, buffer_callback=lambda part: arrays.append(np.frombuffer(part.raw(), np.uint8))
+        ),
+        arrays,
+    )
 
 
 def unpack(packed: Packed) -> Any:
@@ -59,12 +71,14 @@ def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> A
     worker = get_worker()
     if version != __version__:
         raise Unfit(
-            f"the worker at {worker.address} has eigenlens {__version__}, and this run is of {version}; "
-            "install the same everywhere"
+            f"the worker at {worker.address} has eigenlens {__version__}, and this run is of"
+            f" {version}; install the same everywhere"
         )
     with _ONE_AT_A_TIME:
         torch.set_num_threads(job.threads)
-        return as_arrays(job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done})))
+        return as_arrays(
+            job.run(content, lambda done: worker.log_event(topic, {"shard": number, "done": done}))
+        )
 
 
 def merge(job: Job[Any], mine: Any, theirs: Any) -> Any:

@@ -1,4 +1,6 @@
-"""A job over all of its shards at once, for results that are short enough to be done again when they are interrupted."""
+"""A job over all of its shards at once, for results that are short enough to be done again when
+they are interrupted.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ S = TypeVar("S")
 
 
 class Refused(EigenlensError):
-    """The work itself says why it cannot be done: the model or its inputs do not allow it, or no shard came through.
+    """The work itself says why it cannot be done: the model or its inputs do not allow it, or no
+    shard came through.
 
     `reason` is that alone, without the shard at which it was said.
     """
@@ -33,10 +36,13 @@ class Whole(Generic[S]):
     failed: list[dict[str, Any]]
 
 
-def folded(engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None) -> Whole[S]:
+def folded(
+    engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None
+) -> Whole[S]:
     """Shards into trunks and trunks into one, always in the same tree.
 
-    Where the engine stops at a shard, it is `Refused` what the job has a sentence for, such as a model that it is not for.
+    Where the engine stops at a shard, it is `Refused` what the job has a sentence for, such as a
+    model that it is not for.
     """
     total: S | None = None
     failed: list[dict[str, Any]] = []
@@ -58,8 +64,10 @@ def folded(engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick 
 def lost(what: str, failed: Sequence[dict[str, Any]]) -> str:
     """What a partial result says of itself: `SAN is partial: 1 shard with 4 inputs failed, …`."""
     inputs, first = sum(failure["inputs"] for failure in failed), failed[0]
-    documents = ", ".join(first["documents"][:5]) + (" and others" if len(first["documents"]) > 5 else "")
+    documents = ", ".join(first["documents"][:5]) + (
+        " and others" if len(first["documents"]) > 5 else ""
+    )
     return (
-        f"{what} is partial: {numbered(len(failed), 'shard')} with {numbered(inputs, 'input')} failed, the first of them "
-        f"(documents {documents}) with: {first['error']}"
+        f"{what} is partial: {numbered(len(failed), 'shard')} with {numbered(inputs, 'input')}"
+        f" failed, the first of them (documents {documents}) with: {first['error']}"
     )

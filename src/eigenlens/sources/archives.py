@@ -1,8 +1,9 @@
 """Read named members of an archive (wheel, tar, Debian package), and nothing else.
 
-Nothing is unpacked by the archive's own wish: the caller names each member and where it goes. A path that climbs out of
-the archive is refused, and so is a member that is a link, a device or a folder instead of a regular file. An archive that
-unpacks to far more than it holds, or has members without end, is refused before it fills memory or disk.
+Nothing is unpacked by the archive's own wish: the caller names each member and where it goes. A
+path that climbs out of the archive is refused, and so is a member that is a link, a device or a
+folder instead of a regular file. An archive that unpacks to far more than it holds, or has members
+without end, is refused before it fills memory or disk.
 """
 
 import bz2
@@ -25,12 +26,26 @@ from eigenlens.errors import EigenlensError
 
 MOST_MEMBERS = 100_000
 SPARE, RATIO = 64 << 20, 64
-"""An archive of n bytes may unpack to `SPARE + RATIO·n`; texts and weights shrink to a third, rarely to a twentieth."""
+"""An archive of n bytes may unpack to `SPARE + RATIO·n`; texts and weights shrink to a third,
+rarely to a twentieth.
+"""
 UNREADABLE = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError, LookupError,
-    OverflowError, NotImplementedError, RuntimeError,
-)  # fmt: skip
-"""What the readers of the standard library raise where an archive is cut, encrypted, or says what cannot be."""
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What the readers of the standard library raise where an archive is cut, encrypted, or says what
+cannot be.
+"""
 
 
 def member(archive: Path, path: str) -> bytes:
@@ -40,7 +55,9 @@ def member(archive: Path, path: str) -> bytes:
 
 
 def extract(archive: Path, members: dict[str, Path]) -> None:
-    """Write each named member to its own destination: `{"package/model/config.json": folder / "config.json"}`."""
+    """Write each named member to its own destination: `{"package/model/config.json": folder /
+    "config.json"}`.
+    """
     for path, destination in members.items():
         with open_member(archive, path) as stream, destination.open("wb") as file:
             shutil.copyfileobj(stream, file)
@@ -50,7 +67,9 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
 def open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
     """One member as a stream, so that a large one need not fit in memory."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path:
-        raise EigenlensError(f"{archive.name}: member {path!r} points outside of the archive and is refused.")
+        raise EigenlensError(
+            f"{archive.name}: member {path!r} points outside of the archive and is refused."
+        )
     opened = _opened(archive, path)
     stream = next(opened)
     try:
@@ -76,7 +95,9 @@ def _opened(archive: Path, path: str) -> Generator[IO[bytes], None, None]:
 
 
 class _Checked(io.RawIOBase):
-    """A stream that ends with one sentence where it cannot be read, or where more comes out of it than is allowed."""
+    """A stream that ends with one sentence where it cannot be read, or where more comes out of it
+    than is allowed.
+    """
 
     def __init__(self, archive: Path, stream: IO[bytes]) -> None:
         self.archive, self.stream, self.count, self.most = archive, stream, 0, _most(archive)
@@ -137,12 +158,14 @@ def _tar_member(tar: tarfile.TarFile, archive: Path, path: str) -> IO[bytes]:
     for number, info in enumerate(tar, 1):
         if number > MOST_MEMBERS:
             raise _too_many(archive)
-        if info.size > _most(archive):  # reading on would skip that many bytes, be they there or not
+        # reading on would skip that many bytes, be they there or not
+        if info.size > _most(archive):
             raise _too_large(archive)
         tar.members.clear()  # type: ignore[attr-defined]  # it would keep a record of every member that passed
         if info.name.removeprefix("./") != path:
             continue
-        if not info.isreg() or info.issparse():  # a sparse file has as many bytes as it says, out of nothing
+        # a sparse file has as many bytes as it says, out of nothing
+        if not info.isreg() or info.issparse():
             raise _not_regular(archive, path)
         content = tar.extractfile(info)
         assert content is not None
@@ -158,7 +181,8 @@ def _zip_member(zipped: zipfile.ZipFile, archive: Path, path: str) -> IO[bytes]:
     except KeyError:
         raise _absent(archive, path) from None
     kind = stat.S_IFMT(info.external_attr >> 16)
-    # Archives written on other systems carry no mode at all; such a member can only be a file or a folder.
+    # Archives written on other systems carry no mode at all; such a member can only be a file or a
+    # folder.
     if info.is_dir() or kind not in (0, stat.S_IFREG):
         raise _not_regular(archive, path)
     return zipped.open(info)
@@ -166,7 +190,9 @@ def _zip_member(zipped: zipfile.ZipFile, archive: Path, path: str) -> IO[bytes]:
 
 def _broken(archive: Path, error: Exception) -> EigenlensError:
     said = " ".join(str(error).split())[:200]
-    return EigenlensError(f"Cannot read {archive.name} as an archive ({said}). Delete it and try again.")
+    return EigenlensError(
+        f"Cannot read {archive.name} as an archive ({said}). Delete it and try again."
+    )
 
 
 def _most(archive: Path) -> int:
@@ -175,7 +201,8 @@ def _most(archive: Path) -> int:
 
 def _too_large(archive: Path) -> EigenlensError:
     return EigenlensError(
-        f"{archive.name} would unpack to more than {_most(archive):,} bytes, over {RATIO} times its size, and is refused."
+        f"{archive.name} would unpack to more than {_most(archive):,} bytes, over {RATIO} times its"
+        " size, and is refused."
     )
 
 
@@ -184,8 +211,12 @@ def _too_many(archive: Path) -> EigenlensError:
 
 
 def _absent(archive: Path, path: str) -> EigenlensError:
-    return EigenlensError(f"{archive.name} has no member {path[:200]!r}: it is not the archive eigenlens expects.")
+    return EigenlensError(
+        f"{archive.name} has no member {path[:200]!r}: it is not the archive eigenlens expects."
+    )
 
 
 def _not_regular(archive: Path, path: str) -> EigenlensError:
-    return EigenlensError(f"{archive.name}: member {path!r} is a link, device or folder, not a file, and is refused.")
+    return EigenlensError(
+        f"{archive.name}: member {path!r} is a link, device or folder, not a file, and is refused."
+    )

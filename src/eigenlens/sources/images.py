@@ -40,7 +40,9 @@ class Crops:
 
     def fingerprint(self) -> str:
         """Tells other pictures, or other parts of them, apart."""
-        digest = hashlib.sha256(repr((self.chosen, self.size, self.buckets.tolist(), self.documents.tolist())).encode())
+        digest = hashlib.sha256(
+            repr((self.chosen, self.size, self.buckets.tolist(), self.documents.tolist())).encode()
+        )
         for picture in self.pictures:
             digest.update(repr(picture.shape).encode() + np.ascontiguousarray(picture).tobytes())
         return digest.hexdigest()[:16]
@@ -55,8 +57,17 @@ class Crops:
         made = []
         for row in rows:
             picture, (left, top, side) = self.chosen[row]
-            image = Image.fromarray(self.pictures[picture]).convert("RGB").crop((left, top, left + side, top + side))
-            pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32) / 255
+            image = (
+                Image.fromarray(self.pictures[picture])
+                .convert("RGB")
+                .crop((left, top, left + side, top + side))
+            )
+            pixels = (
+                np.asarray(
+                    image.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32
+                )
+                / 255
+            )
             made.append((torch.from_numpy(pixels).permute(2, 0, 1) - mean) / spread)
         batch = {"pixel_values": torch.stack(made).to(self.model.device)}  # (B, 3, size, size)
         native = getattr(self.model.config, "image_size", self.size)
@@ -65,17 +76,29 @@ class Crops:
         return batch
 
 
-def crops(model: Model, data: Sequence[str], length: int | None, split: Split, rng: random.Random) -> Crops:
-    """Choose `split.inputs` crops. A document is a picture; with fewer pictures than inputs each gives several crops.
+def crops(
+    model: Model, data: Sequence[str], length: int | None, split: Split, rng: random.Random
+) -> Crops:
+    """Choose `split.inputs` crops.
 
-    `length` counts tokens and so sets the size of the crops: patches plus the tokens in front of them.
+    A document is a picture; with fewer pictures than inputs each gives several crops.
+
+    `length` counts tokens and so sets the size of the crops: patches plus the tokens in front of
+    them.
     """
     size, tokens = _geometry(model, length)
     pictures = list(islice(_pictures(data), split.inputs))
     if not pictures or (any(split.least) and len(pictures) < 2):
-        raise EigenlensError(f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one to hold out")
+        raise EigenlensError(
+            f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one to"
+            " hold out"
+        )
     rng.shuffle(pictures)
-    held = min(max(round(len(pictures) * split.held_out), 1), len(pictures) - 1) if split.held_out else 0
+    held = (
+        min(max(round(len(pictures) * split.held_out), 1), len(pictures) - 1)
+        if split.held_out
+        else 0
+    )
     split = replace(split, groups=min(split.groups, held), held_out=split.held_out if held else 0.0)
     groups = len(split.quota) - 1
     chosen, buckets, documents = [], [], []
@@ -99,7 +122,9 @@ def whole(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int, int, int]:
-    """(left, top, side): the middle of a picture that is used once, else a random square of a quarter of its area or more."""
+    """(left, top, side): the middle of a picture that is used once, else a random square of a
+    quarter of its area or more.
+    """
     height, width = picture.shape[:2]
     short = min(height, width)
     if not several:
@@ -111,7 +136,11 @@ def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int
 def _geometry(model: Model, length: int | None) -> tuple[int, int]:
     config = model.config
     patch = int(getattr(config, "patch_size", 16))
-    front = 1 + int(getattr(config, "num_register_tokens", 0) or 0) + (getattr(config, "model_type", "") == "deit")
+    front = (
+        1
+        + int(getattr(config, "num_register_tokens", 0) or 0)
+        + (getattr(config, "model_type", "") == "deit")
+    )
     native = int(config.image_size)
     size = min(native, DEFAULT_SIZE)
     if length is not None:
@@ -125,7 +154,8 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
             )
         if size > native:
             raise EigenlensError(
-                f"a length of {length} is over the maximum of {model.name}, {(native // patch) ** 2 + front} tokens"
+                f"a length of {length} is over the maximum of {model.name},"
+                f" {(native // patch) ** 2 + front} tokens"
             )
     return size, (size // patch) ** 2 + front
 
@@ -145,7 +175,8 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
             files = [path]
         else:
             raise EigenlensError(
-                f"no such data: {item!r}{near(item, NAMED)} is no picture, no folder and no named set ({', '.join(NAMED)})"
+                f"no such data: {item!r}{near(item, NAMED)} is no picture, no folder and no named"
+                f" set ({', '.join(NAMED)})"
             )
         for file in files:
             try:

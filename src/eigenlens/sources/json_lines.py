@@ -15,7 +15,8 @@ DEFAULT = "text"
 def json_texts(stream: BinaryIO, label: str, field: str | None = None) -> Iterator[tuple[int, str]]:
     """Number and text of every line that is not blank.
 
-    Without a `field` the first line decides: its `text`, or its only string. All other lines must have that field too.
+    Without a `field` the first line decides: its `text`, or its only string. All other lines must
+    have that field too.
     """
     for number, line in enumerate(stream, 1):
         if not line.strip():
@@ -26,9 +27,13 @@ def json_texts(stream: BinaryIO, label: str, field: str | None = None) -> Iterat
             field = _chosen(record, where, label)
         if field not in record:
             fields = ", ".join(record) or "none"
-            raise EigenlensError(f"{where}: no field {field!r}{near(field, record)}; its fields are {fields}")
+            raise EigenlensError(
+                f"{where}: no field {field!r}{near(field, record)}; its fields are {fields}"
+            )
         if not isinstance(record[field], str):
-            raise EigenlensError(f"{where}: the field {field!r} is no string but {str(record[field])[:40]!r}")
+            raise EigenlensError(
+                f"{where}: the field {field!r} is no string but {str(record[field])[:40]!r}"
+            )
         yield number, record[field]
 
 
@@ -38,7 +43,9 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise EigenlensError(f"{where}: this is not JSON: {str(error)[:100]}") from error
     if not isinstance(record, dict):
-        raise EigenlensError(f'{where}: this is not a JSON object with a text, such as {{"text": "…"}}')
+        raise EigenlensError(
+            f'{where}: this is not a JSON object with a text, such as {{"text": "…"}}'
+        )
     return record
 
 
@@ -47,6 +54,8 @@ def _chosen(record: dict[str, Any], where: str, label: str) -> str:
     if DEFAULT in record or len(texts) == 1:
         return DEFAULT if DEFAULT in record else texts[0]
     if not texts:
-        raise EigenlensError(f"{where}: none of its fields holds a string: {', '.join(record) or 'there are none'}")
+        raise EigenlensError(
+            f"{where}: none of its fields holds a string: {', '.join(record) or 'there are none'}"
+        )
     how = f"name one behind the file, such as {label}:{texts[0]}"
     raise EigenlensError(f"{where}: no field {DEFAULT!r}, and strings in {', '.join(texts)}; {how}")

@@ -13,22 +13,31 @@ from ..errors import EigenlensError, first_line
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is no model's, or whose files lead out of it or ask for what no model has."""
+    """Refuse a folder that is no model's, or whose files lead out of it or ask for what no model
+    has.
+    """
     if not (folder / "config.json").is_file():
         raise EigenlensError(f"{folder} holds no config.json, so it is not a model's folder")
     if (folder / "adapter_config.json").exists():
-        raise EigenlensError(f"{folder} holds an adapter, whose weights are in another place; merge it into its model first")
+        raise EigenlensError(
+            f"{folder} holds an adapter, whose weights are in another place; merge it into its"
+            " model first"
+        )
     names = ["*.safetensors", "pytorch_model*.bin"]
     weights = [path for pattern in names for path in sorted(folder.glob(pattern))]
     if not weights:
-        raise EigenlensError(f"{folder} holds a config but no weights (no .safetensors and no pytorch_model.bin)")
+        raise EigenlensError(
+            f"{folder} holds a config but no weights (no .safetensors and no pytorch_model.bin)"
+        )
     for path in weights:
         if path.suffix == ".safetensors":
             try:
                 with safe_open(path, "pt"):
                     pass
             except (SafetensorError, OSError) as error:
-                raise EigenlensError(f"{path} is damaged or cut short: {first_line(error)}") from error
+                raise EigenlensError(
+                    f"{path} is damaged or cut short: {first_line(error)}"
+                ) from error
     for path in sorted(folder.glob("*.index.json")):
         _check_index(path)
     _check_numbers(folder / "config.json")
@@ -41,12 +50,20 @@ def _check_index(path: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise EigenlensError(f"{path} cannot be read: {first_line(error)}") from error
     for name in files:
-        if not isinstance(name, str) or Path(name).name != name or not (path.parent / name).is_file():
-            raise EigenlensError(f"{path} names the file {str(name)[:80]!r}, and weights are files of that folder")
+        if (
+            not isinstance(name, str)
+            or Path(name).name != name
+            or not (path.parent / name).is_file()
+        ):
+            raise EigenlensError(
+                f"{path} names the file {str(name)[:80]!r}, and weights are files of that folder"
+            )
 
 
 def _check_numbers(path: Path) -> None:
-    """Refuse a config with a size that no model has: the library would build lists and layers of that many entries."""
+    """Refuse a config with a size that no model has: the library would build lists and layers of
+    that many entries.
+    """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -54,17 +71,36 @@ def _check_numbers(path: Path) -> None:
     for key, number in _integers(tree):
         most = MOST_LAYERS if "layer" in key else MOST_SIZE
         if number > most and not any(word in key for word in NO_SIZES):
-            raise EigenlensError(f"{path} has {key[:80]} = {str(number)[:40]}, where {most:,} is the most")
+            raise EigenlensError(
+                f"{path} has {key[:80]} = {str(number)[:40]}, where {most:,} is the most"
+            )
 
 
 MOST_LAYERS, MOST_SIZE = 10_000, 1 << 21
-NO_SIZES = ("theta", "max", "seq", "window", "token_id", "seed", "length", "bytes", "pretraining", "parameters")
+NO_SIZES = (
+    "theta",
+    "max",
+    "seq",
+    "window",
+    "token_id",
+    "seed",
+    "length",
+    "bytes",
+    "pretraining",
+    "parameters",
+)
 """Numbers of a config that no tensor is as large as."""
 
 
 def _integers(tree: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Every whole number of a config with its name; 1e12 is one as well."""
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list | tuple)
+        else ()
+    )
     for key, value in items:
         yield from _integers(value, f"{path}.{key}".lstrip("."))
     if isinstance(tree, int | float) and not isinstance(tree, bool) and tree == tree // 1:

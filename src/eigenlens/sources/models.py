@@ -1,4 +1,6 @@
-"""Models: a catalogue name, a folder, a hub id or a live module, loaded without running anyone's code."""
+"""Models: a catalogue name, a folder, a hub id or a live module, loaded without running anyone's
+code.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,24 @@ class Model:
     @property
     def no_tokenizer(self) -> str:
         """That there is no tokenizer, and why, in words."""
-        return f"{self.name} has no tokenizer{f' ({self.tokenizer_missing})' if self.tokenizer_missing else ''}"
+        return (
+            f"{self.name} has no"
+            f" tokenizer{f' ({self.tokenizer_missing})' if self.tokenizer_missing else ''}"
+        )
 
     @property
     def backbone(self) -> nn.Module:
-        """The part that attends, without the task's head: logits over a vocabulary cost much and show no attention."""
-        library = sys.modules.get("transformers.modeling_utils")  # slow to load; before that, nothing is a model of it
+        """The part that attends, without the task's head: logits over a vocabulary cost much and
+        show no attention.
+        """
+        # slow to load; before that, nothing is a model of it
+        library = sys.modules.get("transformers.modeling_utils")
         module: Any = self.module
-        return module.base_model if library is not None and isinstance(module, library.PreTrainedModel) else module
+        return (
+            module.base_model
+            if library is not None and isinstance(module, library.PreTrainedModel)
+            else module
+        )
 
     @property
     def config(self) -> Any:
@@ -67,13 +79,19 @@ class Model:
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
 
-def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | None = "cpu", tokenizer: Any = None) -> Model:
+def load(
+    model: str | Path | nn.Module | Model,
+    *,
+    device: str | torch.device | None = "cpu",
+    tokenizer: Any = None,
+) -> Model:
     """Load a model for study.
 
-    `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id (`org/name`), or an
-    `nn.Module` in hand. Remote code is never run, pickled weights are read as tensors only, and weights that are missing,
-    truncated or not finite are an error. The device `auto` is the GPU, where there is one. A module in hand stays where and
-    as it is: what runs it gives it back in the mode it was in.
+    `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id
+    (`org/name`), or an `nn.Module` in hand. Remote code is never run, pickled weights are read as
+    tensors only, and weights that are missing, truncated or not finite are an error. The device
+    `auto` is the GPU, where there is one. A module in hand stays where and as it is: what runs it
+    gives it back in the mode it was in.
     """
     if isinstance(model, Model):
         return model
@@ -87,14 +105,18 @@ def load(model: str | Path | nn.Module | Model, *, device: str | torch.device | 
     try:
         loaded.module.to(device).eval()
     except (RuntimeError, AssertionError) as error:
-        raise EigenlensError(f"{loaded.name} cannot be put on the device {device}: {first_line(error)}") from error
+        raise EigenlensError(
+            f"{loaded.name} cannot be put on the device {device}: {first_line(error)}"
+        ) from error
     if tokenizer is not None:
         loaded.tokenizer = tokenizer
     return loaded
 
 
 def place_of(facts: Mapping[str, Any]) -> str | Path:
-    """Where the model that a result speaks of can be loaded from: a folder, a hub id or a catalogue name."""
+    """Where the model that a result speaks of can be loaded from: a folder, a hub id or a catalogue
+    name.
+    """
     place = facts.get("place") or facts["name"]
     return Path(place) if facts.get("source") == "folder" else str(place)
 
@@ -125,12 +147,16 @@ def _from_place(name: str) -> Model:
         folder, source = Path(name), "folder"
         check_folder(folder)
     elif Path(name).exists():
-        raise EigenlensError(f"{name} is a file; give the model's folder (with config.json and weights)")
+        raise EigenlensError(
+            f"{name} is a file; give the model's folder (with config.json and weights)"
+        )
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         folder, source = name, "hub"
     else:
         hint = near(name, catalogue.MODELS)
-        raise EigenlensError(f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id")
+        raise EigenlensError(
+            f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id"
+        )
     with _quiet():
         config = _config(folder, name)
         module = _weights(folder, config, name)
@@ -152,7 +178,16 @@ def _from_place(name: str) -> Model:
     if source == "catalogue" and catalogue.MODELS[name].note:
         facts["note"] = catalogue.MODELS[name].note
     label = name if source != "folder" else Path(name).resolve().name
-    return Model(label, module, kind, tokenizer, processor, _max_length(config, tokenizer), facts, tokenizer_missing)
+    return Model(
+        label,
+        module,
+        kind,
+        tokenizer,
+        processor,
+        _max_length(config, tokenizer),
+        facts,
+        tokenizer_missing,
+    )
 
 
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
@@ -164,30 +199,39 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
-                f"no such model: {name!r}{near(name, catalogue.MODELS)} is no folder, not in the catalogue ({known}), and "
-                "could not be had from the hub"
+                f"no such model: {name!r}{near(name, catalogue.MODELS)} is no folder, not in the"
+                f" catalogue ({known}), and could not be had from the hub"
             ) from error
         raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
     return config
 
 
 def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
-    """The class of the library that the config names first, or the one of its kind: never a function, never another's code."""
+    """The class of the library that the config names first, or the one of its kind: never a
+    function, never another's code.
+    """
     import transformers
 
     architectures = getattr(config, "architectures", None) or [""]
     if not isinstance(architectures, list) or not isinstance(architectures[0], str):
-        raise EigenlensError(f"the config of {name} names no architecture but {str(architectures)[:80]!r}")
+        raise EigenlensError(
+            f"the config of {name} names no architecture but {str(architectures)[:80]!r}"
+        )
     implementation = str(getattr(config, "_attn_implementation", None) or "")
     if "/" in implementation:
-        raise EigenlensError(f"the config of {name} asks for the attention {implementation[:80]!r}, which is another's code")
+        raise EigenlensError(
+            f"the config of {name} asks for the attention {implementation[:80]!r}, which is"
+            " another's code"
+        )
     found = getattr(transformers, architectures[0], None)
     known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     return found if known else transformers.AutoModel
 
 
 def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, name: str) -> None:
-    """Refuse a config that describes far more weights than the files hold, before any memory is asked for."""
+    """Refuse a config that describes far more weights than the files hold, before any memory is
+    asked for.
+    """
     import transformers
 
     build = cls.from_config if cls is transformers.AutoModel else cls._from_config
@@ -195,13 +239,16 @@ def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, n
         with torch.device("meta"):
             module = build(copy.deepcopy(config))
     except Exception as error:  # a config can be wrong in as many ways as there are models
-        raise EigenlensError(f"{name} cannot be built from its config: {first_line(error)}") from error
+        raise EigenlensError(
+            f"{name} cannot be built from its config: {first_line(error)}"
+        ) from error
     wanted = sum(x.numel() for x in [*module.parameters(), *module.buffers()])
-    stored = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())  # a byte a weight, or more
+    # a byte a weight, or more
+    stored = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     if wanted > 2 * stored + SPARE:
         raise EigenlensError(
-            f"the config of {name} describes {wanted:,} numbers, and its files hold {stored:,} bytes: they do not belong "
-            "together"
+            f"the config of {name} describes {wanted:,} numbers, and its files hold {stored:,}"
+            " bytes: they do not belong together"
         )
 
 
@@ -223,15 +270,20 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
             dtype=torch.float32,
         )
     except SafetensorError as error:
-        raise EigenlensError(f"the weights of {name} are damaged or cut short: {first_line(error)}") from error
-    except Exception as error:  # config and weights that do not fit each other fail anywhere in the library
+        raise EigenlensError(
+            f"the weights of {name} are damaged or cut short: {first_line(error)}"
+        ) from error
+    except Exception as error:
+        # config and weights that do not fit each other fail anywhere in the library
         raise EigenlensError(f"{name} cannot be loaded: {first_line(error)}") from error
     missing = [key for key in info["missing_keys"] if "pooler" not in key]
     if missing:
         raise EigenlensError(f"{name} lacks {len(missing)} of its weights, {missing[0]} among them")
     for key, parameter in module.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise EigenlensError(f"the weights of {name} hold NaN or infinity, in {key} among others")
+            raise EigenlensError(
+                f"the weights of {name} hold NaN or infinity, in {key} among others"
+            )
     return module
 
 
@@ -262,7 +314,9 @@ def _kind(config: Any) -> Kind:
 def _max_length(config: Any, tokenizer: Any) -> int | None:
     if hasattr(config, "relative_attention_num_buckets"):
         return None  # relative positions have no end
-    text = getattr(config, "max_target_positions", None) or getattr(config, "max_position_embeddings", None)
+    text = getattr(config, "max_target_positions", None) or getattr(
+        config, "max_position_embeddings", None
+    )
     limit = text or getattr(config, "n_positions", None)
     bounds = [limit, getattr(tokenizer, "model_max_length", None)]
     known = [int(bound) for bound in bounds if bound is not None and 0 < bound < 1 << 30]
@@ -274,7 +328,9 @@ def _parameters(module: nn.Module) -> int:
 
 
 def fingerprint_of(module: nn.Module) -> str:
-    """Tells two sets of weights apart without hashing gigabytes: sizes, a thin slice of each tensor, the sum of its bits."""
+    """Tells two sets of weights apart without hashing gigabytes: sizes, a thin slice of each
+    tensor, the sum of its bits.
+    """
     digest = hashlib.sha256()
     for key, tensor in sorted(module.state_dict().items()):
         if "pooler" in key:
@@ -284,14 +340,18 @@ def fingerprint_of(module: nn.Module) -> str:
         digest.update(f"{key.replace('_orig_mod.', '')}{tuple(tensor.shape)}".encode())
         digest.update(flat[::step].cpu().float().numpy().tobytes())
         if not flat.is_complex() and flat.numel():
-            whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+            whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[
+                flat.element_size()
+            ]
             digest.update(str(int(flat.view(whole).sum(dtype=torch.int64))).encode())
     return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and warnings of the library while a model loads; its errors are ours to tell."""
+    """No progress bars and warnings of the library while a model loads; its errors are ours to
+    tell.
+    """
     from transformers.utils import logging as log
 
     level, bar = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -1,4 +1,6 @@
-"""What the catalogue's models and data sets need besides the base installation, known before anything is fetched."""
+"""What the catalogue's models and data sets need besides the base installation, known before
+anything is fetched.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ PHOTOS = "photos"
 
 
 def check_named(names: Iterable[Any], what: str = "") -> None:
-    """Refuse models and data sets, by name, whose libraries are not here; what is in no list needs nothing that is known.
+    """Refuse models and data sets, by name, whose libraries are not here; what is in no list needs
+    nothing that is known.
 
     `what` is the work that reads them all; without it each is told by itself.
     """
@@ -35,8 +38,12 @@ def check_asked(model: Any, data: Any = None) -> None:
 
 
 def read_by(scale: Any) -> tuple[str, ...]:
-    """The models and data sets that a scale names; and the photographs, where a vision model is given no other pictures."""
-    found = tuple(dict.fromkeys(name for name in _texts(scale) if name in MODELS or name in DATASETS))
+    """The models and data sets that a scale names; and the photographs, where a vision model is
+    given no other pictures.
+    """
+    found = tuple(
+        dict.fromkeys(name for name in _texts(scale) if name in MODELS or name in DATASETS)
+    )
     looks = any(name in MODELS and MODELS[name].kind == "vision" for name in found)
     shown = any(name in DATASETS and DATASETS[name].kind == "images" for name in found)
     return (*found, PHOTOS) if looks and not shown else found

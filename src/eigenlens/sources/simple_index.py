@@ -1,7 +1,9 @@
-"""Find a source archive on the package indexes pip is configured with, and download it as a plain file.
+"""Find a source archive on the package indexes pip is configured with, and download it as a plain
+file.
 
-`pip download` of a source archive runs its build to learn the metadata. Reading the index's project page instead
-(JSON, or the older HTML of links) gives the address of the file, and nothing of the package is ever executed.
+`pip download` of a source archive runs its build to learn the metadata. Reading the index's project
+page instead (JSON, or the older HTML of links) gives the address of the file, and nothing of the
+package is ever executed.
 """
 
 import ast
@@ -42,7 +44,8 @@ def download_sdist(name: str, version: str, folder: Path) -> Path:
                 shutil.copyfileobj(response, file)
             return target
         except (OSError, HTTPException, ValueError) as error:
-            # An index without the project is no reason to stop: the next may have it. Local ones are often empty.
+            # An index without the project is no reason to stop: the next may have it. Local ones
+            # are often empty.
             if urlsplit(index).scheme != "file":
                 troubles.append(f"{_public(index)}: {getattr(error, 'reason', None) or error}")
     tried = "; ".join(troubles) or "no index lists this version"
@@ -53,7 +56,9 @@ def download_sdist(name: str, version: str, folder: Path) -> Path:
 
 
 def index_urls(settings: dict[str, str] | None = None) -> list[str]:
-    """pip's index URLs, the main one first: from its settings, and else the default that its help text prints."""
+    """pip's index URLs, the main one first: from its settings, and else the default that its help
+    text prints.
+    """
     settings = _pip_settings() if settings is None else settings
     extra = settings.get("extra-index-url", "").split()
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
@@ -63,7 +68,9 @@ def index_urls(settings: dict[str, str] | None = None) -> list[str]:
 
 
 def _pip_settings() -> dict[str, str]:
-    """What `pip config list` says for downloads: the environment before the command's section before the global one."""
+    """What `pip config list` says for downloads: the environment before the command's section
+    before the global one.
+    """
     settings: dict[str, str] = {}
     lines = [line.partition("=") for line in _pip("config", "list").splitlines()]
     for section in ("global", "download", ":env:"):
@@ -74,14 +81,18 @@ def _pip_settings() -> dict[str, str]:
 
 
 def _default_index() -> str | None:
-    option = re.search(r"--index-url <url>.*?\(default:?\s+(\S+?)\)", _pip("download", "--help"), re.DOTALL)
+    option = re.search(
+        r"--index-url <url>.*?\(default:?\s+(\S+?)\)", _pip("download", "--help"), re.DOTALL
+    )
     return option.group(1) if option else None
 
 
 def _pip(*arguments: str) -> str:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     # A wide terminal keeps an address on one line of the help text.
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "1000"}, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "1000"}, check=False
+    )
     if done.returncode != 0:
         raise EigenlensError(f"pip does not run in this Python. Run: {sys.executable} -m ensurepip")
     return done.stdout
@@ -120,7 +131,9 @@ def _open(url: str, settings: dict[str, str]) -> IO[bytes]:
         request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
     context = None
     if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=settings.get("cert") or os.environ.get("SSL_CERT_FILE"))
+        context = ssl.create_default_context(
+            cafile=settings.get("cert") or os.environ.get("SSL_CERT_FILE")
+        )
     response: IO[bytes] = urlopen(request, timeout=60, context=context)
     return response
 

@@ -24,7 +24,9 @@ SECONDS = 30
 
 @dataclass
 class Clips:
-    """Clips of 30 seconds and their transcripts by the model itself, which its decoder is then fed."""
+    """Clips of 30 seconds and their transcripts by the model itself, which its decoder is then
+    fed.
+    """
 
     model: Model
     sounds: np.ndarray  # (N, RATE · SECONDS) float32
@@ -36,14 +38,23 @@ class Clips:
     def fingerprint(self) -> str:
         """Tells other sounds or transcripts apart."""
         parts = (self.sounds, self.ids, self.lengths, self.buckets, self.documents)
-        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()[:16]
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        ).hexdigest()[:16]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         device = self.model.device
         ids = torch.from_numpy(self.ids[rows]).to(device)
-        mask = torch.arange(ids.shape[1], device=device)[None] < torch.from_numpy(self.lengths[rows]).to(device)[:, None]
+        mask = (
+            torch.arange(ids.shape[1], device=device)[None]
+            < torch.from_numpy(self.lengths[rows]).to(device)[:, None]
+        )
         features = _features(self.model, self.sounds[rows])
-        return {"input_features": features, "decoder_input_ids": ids, "decoder_attention_mask": mask.long()}
+        return {
+            "input_features": features,
+            "decoder_input_ids": ids,
+            "decoder_attention_mask": mask.long(),
+        }
 
 
 def _features(model: Model, sounds: np.ndarray) -> Tensor:
@@ -51,12 +62,18 @@ def _features(model: Model, sounds: np.ndarray) -> Tensor:
     return made["input_features"].to(model.device)
 
 
-def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: Path, resume: bool) -> Clips:
-    """Cut recordings into clips; a document is a recording, or a clip where there are fewer than ten recordings."""
+def clips(
+    model: Model, data: Sequence[str], length: int, split: Split, folder: Path, resume: bool
+) -> Clips:
+    """Cut recordings into clips; a document is a recording, or a clip where there are fewer than
+    ten recordings.
+    """
     files = _files(data)
     sounds: list[np.ndarray] = []
     documents: list[int] = []
-    for number, clip in islice(((n, clip) for n, file in enumerate(files) for clip in _clips_of(file)), split.inputs):
+    for number, clip in islice(
+        ((n, clip) for n, file in enumerate(files) for clip in _clips_of(file)), split.inputs
+    ):
         documents.append(number if len(files) >= 10 else len(documents))
         sounds.append(clip)
     buckets, kept = [], []
@@ -67,7 +84,10 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
             kept.append(index)
             split.made[bucket] += 1
     if not kept or (any(split.least) and (len(kept) < 3 or len(set(buckets)) < 2)):
-        raise EigenlensError(f"{len(documents)} clip(s) of {SECONDS} s are too little sound: a study needs at least 3")
+        raise EigenlensError(
+            f"{len(documents)} clip(s) of {SECONDS} s are too little sound: a study needs at"
+            " least 3"
+        )
     chosen = np.stack([sounds[i] for i in kept])
     spool = folder / "transcripts.npy"
     if resume and spool.is_file():
@@ -75,7 +95,9 @@ def clips(model: Model, data: Sequence[str], length: int, split: Split, folder: 
     else:
         stored = _transcribe(model, chosen, length)
         np.save(spool, stored)
-    return Clips(model, chosen, stored[:, 1:], stored[:, 0], np.array(buckets), np.array(documents)[kept])
+    return Clips(
+        model, chosen, stored[:, 1:], stored[:, 0], np.array(buckets), np.array(documents)[kept]
+    )
 
 
 def first_clips(model: Model, files: Sequence[str]) -> Tensor:
@@ -120,8 +142,12 @@ def _clips_of(file: Path) -> Iterator[np.ndarray]:
             if width != 2:
                 raise EigenlensError(f"{file} has {8 * width} bits a sample; 16 are needed")
             while len(frames := sound.readframes(rate * SECONDS)) >= 2 * channels:
-                frames = frames[: len(frames) // (2 * channels) * 2 * channels]  # a file cut short ends inside a sample
-                samples = np.frombuffer(frames, "<i2").reshape(-1, channels).mean(1).astype(np.float32) / 32768
+                # a file cut short ends inside a sample
+                frames = frames[: len(frames) // (2 * channels) * 2 * channels]
+                samples = (
+                    np.frombuffer(frames, "<i2").reshape(-1, channels).mean(1).astype(np.float32)
+                    / 32768
+                )
                 samples = resample_poly(samples, RATE, rate)[: RATE * SECONDS].astype(np.float32)
                 yield np.pad(samples, (0, RATE * SECONDS - len(samples)))
     except (wave.Error, EOFError, OSError) as error:

@@ -7,27 +7,35 @@ from dataclasses import dataclass, field
 
 FIT = -1
 GROUPS = 8
-"""Held-out documents fall into this many groups; intervals come from leaving out one group at a time."""
+"""Held-out documents fall into this many groups; intervals come from leaving out one group at a
+time.
+"""
 
 
 @dataclass
 class Split:
-    """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come, by their number of inputs.
+    """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come, by their
+    number of inputs.
 
-    A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what has been dealt; within
-    it the emptiest group is next. A full bucket gets no further document. At a share of 0 there are no groups.
+    A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what
+    has been dealt; within it the emptiest group is next. A full bucket gets no further document. At
+    a share of 0 there are no groups.
     """
 
     inputs: int
     held_out: float
     seed: int
     groups: int = GROUPS
-    least: tuple[int, int] = (2, 1)  # inputs to fit and to hold out without which the data are too few
-    made: dict[int, float] = field(default_factory=dict)  # bucket → inputs it has; a part of one counts as its share
+    # inputs to fit and to hold out without which the data are too few
+    least: tuple[int, int] = (2, 1)
+    # bucket → inputs it has; a part of one counts as its share
+    made: dict[int, float] = field(default_factory=dict)
     _current: tuple[int, int | None] | None = None  # the document being dealt, and its bucket
 
     def __post_init__(self) -> None:
-        held = min(max(round(self.inputs * self.held_out), 1), self.inputs - 1) if self.held_out else 0
+        held = (
+            min(max(round(self.inputs * self.held_out), 1), self.inputs - 1) if self.held_out else 0
+        )
         groups = min(self.groups, held)
         self.quota = {FIT: self.inputs - held}
         self.quota |= {g: held // groups + (g < held % groups) for g in range(groups)}
@@ -36,17 +44,27 @@ class Split:
 
     @property
     def full(self) -> bool:
-        return not self.room(FIT) and not any(self.room(bucket) for bucket in self.quota if bucket != FIT)
+        return not self.room(FIT) and not any(
+            self.room(bucket) for bucket in self.quota if bucket != FIT
+        )
 
     def room(self, bucket: int, begun: bool = False) -> bool:
-        """Whether a bucket takes another document, or more of one that is `begun`: a long one may fill a group twice."""
+        """Whether a bucket takes another document, or more of one that is `begun`: a long one may
+        fill a group twice.
+        """
         if bucket == FIT:
             return self.made[FIT] < self.quota[FIT]
-        held = sum(int(n) for g, n in self.made.items() if g != FIT)  # begun inputs of other groups may never be finished
-        return held < sum(self.quota.values()) - self.quota[FIT] and self.made[bucket] < self.quota[bucket] * (1 + begun)
+        # begun inputs of other groups may never be finished
+        held = sum(int(n) for g, n in self.made.items() if g != FIT)
+        return held < sum(self.quota.values()) - self.quota[FIT] and self.made[bucket] < self.quota[
+            bucket
+        ] * (1 + begun)
 
     def bucket(self, document: int) -> int | None:
-        """The bucket of a document; None when there is no room for it. Documents come one after the other."""
+        """The bucket of a document; None when there is no room for it.
+
+        Documents come one after the other.
+        """
         if self._current is None or self._current[0] != document:
             self._current = (document, self._deal())
         bucket = self._current[1]

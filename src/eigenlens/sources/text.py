@@ -17,14 +17,18 @@ from .json_lines import json_texts
 
 SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
 MANY_FILES = 10
-"""From this many files on a document is a file; fewer are cut into sections, so that there is something to hold out."""
+"""From this many files on a document is a file; fewer are cut into sections, so that there is
+something to hold out.
+"""
 CHUNK = 1 << 16
 NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text, and the document it belongs to; a long document comes in several pieces."""
+    """A stretch of text, and the document it belongs to; a long document comes in several
+    pieces.
+    """
 
     document: int
     text: str
@@ -32,12 +36,14 @@ class Piece:
 
 
 def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[Piece]:
-    """Stream the documents of `data`: file and folder paths, `-` for standard input, names of data sets.
+    """Stream the documents of `data`: file and folder paths, `-` for standard input, names of data
+    sets.
 
-    Never more than about `max(section, 64 kB)` characters are held. With ten files or more a document is a file. Fewer
-    are cut into sections of at least `section` characters that end at a blank line. In a `.jsonl` file every line is a
-    document: its `text`, its only string, or the field that is named behind the file, `reviews.jsonl:body`. Lists of files
-    and named sets come in an order drawn from `seed`; a file is read from its start.
+    Never more than about `max(section, 64 kB)` characters are held. With ten files or more a
+    document is a file. Fewer are cut into sections of at least `section` characters that end at a
+    blank line. In a `.jsonl` file every line is a document: its `text`, its only string, or the
+    field that is named behind the file, `reviews.jsonl:body`. Lists of files and named sets come in
+    an order drawn from `seed`; a file is read from its start.
     """
     sources: list[tuple[Path | str, str | None]] = []  # each with the field that was named
     for item in map(str, data):
@@ -57,7 +63,10 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             sources.append(parted)
         else:
             known = ", ".join(NAMED)
-            raise EigenlensError(f"no such data: {item!r}{near(item, NAMED)} is no file, no folder and no named text ({known})")
+            raise EigenlensError(
+                f"no such data: {item!r}{near(item, NAMED)} is no file, no folder and no named text"
+                f" ({known})"
+            )
     if sources.count(("-", None)) > 1:
         raise EigenlensError("standard input is named twice, and can be read only once")
     random.Random(seed).shuffle(sources)
@@ -91,7 +100,11 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
 def _file_and_field(item: str) -> tuple[Path, str] | None:
     """`reviews.jsonl:body` as file and field, where there is such a file."""
     name, colon, field = item.rpartition(":")
-    return (Path(name), field) if colon and field and name.endswith(".jsonl") and Path(name).is_file() else None
+    return (
+        (Path(name), field)
+        if colon and field and name.endswith(".jsonl") and Path(name).is_file()
+        else None
+    )
 
 
 def _too_long(path: Path) -> bool:
@@ -104,7 +117,9 @@ def _too_long(path: Path) -> bool:
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
-    """Shuffle a stream within a window: the whole of a small set, the neighbourhood in a large one."""
+    """Shuffle a stream within a window: the whole of a small set, the neighbourhood in a large
+    one.
+    """
     held: list[str] = []
     rng = random.Random(seed)
     for text in texts:
@@ -125,11 +140,15 @@ def _characters(stream: BinaryIO, label: str) -> Iterator[str]:
                 raise EigenlensError(f"{label} is binary, not text (it holds NUL bytes)")
             yield chunk
     except UnicodeDecodeError as error:
-        raise EigenlensError(f"{label} is not UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason})") from error
+        raise EigenlensError(
+            f"{label} is not UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason})"
+        ) from error
 
 
 def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
-    """Cut at the first blank line after `section` characters; without one in four times that, at a line's end or anywhere."""
+    """Cut at the first blank line after `section` characters; without one in four times that, at a
+    line's end or anywhere.
+    """
     held = ""
     for chunk in chunks:
         held += chunk

@@ -1,4 +1,6 @@
-"""What the tokens of an input are called: their text, the place of a patch, the number of a frame."""
+"""What the tokens of an input are called: their text, the place of a patch, the number of a
+frame.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ BROKEN = "\ufffd"
 
 
 def token_texts(model: Model, batch: Batch, stack: str, length: int) -> list[list[str]]:
-    """The `length` tokens that a stack attends over, of every input of a batch `(B, …)`: B lists, raw, never escaped.
+    """The `length` tokens that a stack attends over, of every input of a batch `(B, …)`: B lists,
+    raw, never escaped.
 
-    A decoder's are those it is fed. Without a tokenizer a token is its id; a patch of a picture is `row,column`, with
-    `cls` and `register 0`, … in front; a frame of sound is `frame 0`, …; where a model pools its tokens they have no text
-    of their own, and are `position 0`, ….
+    A decoder's are those it is fed. Without a tokenizer a token is its id; a patch of a picture is
+    `row,column`, with `cls` and `register 0`, … in front; a frame of sound is `frame 0`, …; where a
+    model pools its tokens they have no text of their own, and are `position 0`, ….
     """
     ids = batch.get("input_ids")
     if "decoder" in stack:
@@ -46,7 +49,8 @@ def _text(tokenizer: Any, token: int) -> str:
     if text and BROKEN not in text:
         return text
     name = tokenizer.convert_ids_to_tokens([token])[0]
-    return str(token) if name is None else str(name)  # a vocabulary may be padded with ids that are no tokens
+    # a vocabulary may be padded with ids that are no tokens
+    return str(token) if name is None else str(name)
 
 
 def _patches(config: Any, pixels: Tensor, length: int) -> list[str]:

@@ -17,8 +17,8 @@ EMPTY = "the tokenizer that it gives knows no words"
 def tokenizer_of(folder: str | Path) -> tuple[Any, str]:
     """The tokenizer and no words, or None and why there is none: token ids do without it.
 
-    The library makes a tokenizer out of a config alone, which knows its special tokens and takes every text for nothing, or
-    for unknown words. That is no tokenizer.
+    The library makes a tokenizer out of a config alone, which knows its special tokens and takes
+    every text for nothing, or for unknown words. That is no tokenizer.
     """
     import transformers
 
@@ -30,7 +30,10 @@ def tokenizer_of(folder: str | Path) -> tuple[Any, str]:
 
 
 def _empty(tokenizer: Any) -> bool:
-    return len(tokenizer) <= FEW and not set(tokenizer.get_vocab()) - {*tokenizer.all_special_tokens, "▁"}
+    return len(tokenizer) <= FEW and not set(tokenizer.get_vocab()) - {
+        *tokenizer.all_special_tokens,
+        "▁",
+    }
 
 
 def _why(folder: str | Path, said: str) -> str:

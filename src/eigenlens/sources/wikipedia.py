@@ -16,7 +16,9 @@ TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
 TABLE = re.compile(r"\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL)
 EXTERNAL_LINK = re.compile(r"\[(?:https?|ftp|news|mailto)://?[^\s\[\]]*\s*([^\[\]]*)\]")
 LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
-DROPPED_LINK = re.compile(r"(?:image|media|category|[a-z]{2,3}(?:-[a-z-]+)?|simple|tokipona)\s*:", re.IGNORECASE)
+DROPPED_LINK = re.compile(
+    r"(?:image|media|category|[a-z]{2,3}(?:-[a-z-]+)?|simple|tokipona)\s*:", re.IGNORECASE
+)
 TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 QUOTES = re.compile(r"'{2,5}")
 HEADING = re.compile(r"^=+\s*(.*?)\s*=+\s*$", re.MULTILINE)
@@ -26,7 +28,8 @@ RULES = re.compile(r"^----+|__[A-Z]+__", re.MULTILINE)
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
-    """The plain text of every article of an export: pages of other namespaces and redirects are left out.
+    """The plain text of every article of an export: pages of other namespaces and redirects are
+    left out.
 
     A page without its end, as where an export was cut, is left out too.
     """
@@ -54,14 +57,22 @@ def _article(page: str, others: set[str]) -> str:
 
 
 def plain(source: str) -> str:
-    """Wiki markup to readable text: the words a reader would see, without tables, boxes, notes and pictures."""
+    """Wiki markup to readable text: the words a reader would see, without tables, boxes, notes and
+    pictures.
+    """
     text = ELEMENTS.sub("", source)
     text = _repeated(TEMPLATE, text)
     text = _repeated(TABLE, text)
     text = EXTERNAL_LINK.sub(r"\1", text)
     text = _repeated(LINK, text)
     text = TAG.sub("", text)
-    for pattern, kept in ((TABLE_REMAINS, ""), (RULES, ""), (QUOTES, ""), (HEADING, r"\1"), (LIST_MARK, "")):
+    for pattern, kept in (
+        (TABLE_REMAINS, ""),
+        (RULES, ""),
+        (QUOTES, ""),
+        (HEADING, r"\1"),
+        (LIST_MARK, ""),
+    ):
         text = pattern.sub(kept, text)
     # Entities such as &nbsp; were escaped once for the export and once by their author.
     text = html.unescape(text).replace("\xa0", " ")
@@ -71,7 +82,9 @@ def plain(source: str) -> str:
 
 
 def _repeated(pattern: re.Pattern[str], text: str) -> str:
-    """Replace from the inside outwards, since templates, tables and picture captions hold others of their kind."""
+    """Replace from the inside outwards, since templates, tables and picture captions hold others of
+    their kind.
+    """
     while True:
         text, count = pattern.subn(_shown if pattern is LINK else "", text)
         if count == 0:
@@ -79,7 +92,9 @@ def _repeated(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What a link shows: its last part, `[[target|shown]]`; nothing for pictures, categories and other languages."""
+    """What a link shows: its last part, `[[target|shown]]`; nothing for pictures, categories and
+    other languages.
+    """
     inside = link[1]
     if DROPPED_LINK.match(inside.lstrip()):
         return ""

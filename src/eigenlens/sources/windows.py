@@ -29,7 +29,9 @@ class Tokens:
 
 @dataclass
 class Windows:
-    """Inputs on disk: `ids (N, width)` memory-mapped, how many of each are tokens, and the bucket and document of each."""
+    """Inputs on disk: `ids (N, width)` memory-mapped, how many of each are tokens, and the bucket
+    and document of each.
+    """
 
     ids: np.ndarray
     lengths: np.ndarray  # (N,) tokens before the padding
@@ -39,35 +41,54 @@ class Windows:
 
     def save(self, folder: Path) -> None:
         np.save(folder / "rows.npy", np.stack([self.lengths, self.buckets, self.documents]))
-        (folder / "documents.json").write_text(json.dumps(list(self.named.items())), encoding="utf-8")
+        (folder / "documents.json").write_text(
+            json.dumps(list(self.named.items())), encoding="utf-8"
+        )
 
     @classmethod
     def open(cls, folder: Path) -> Windows:
         try:
             rows = np.load(folder / "rows.npy", allow_pickle=False)
             ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-            named = {int(number): str(name) for number, name in json.loads((folder / "documents.json").read_text("utf-8"))}
+            named = {
+                int(number): str(name)
+                for number, name in json.loads((folder / "documents.json").read_text("utf-8"))
+            }
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise EigenlensError(f"the inputs kept in {folder} cannot be read: {error}") from error
         whole = all(np.issubdtype(x.dtype, np.integer) and x.ndim == 2 for x in (rows, ids))
         if not whole or len(rows) != 3 or rows.shape[1] > len(ids):
-            raise EigenlensError(f"the inputs kept in {folder} are not what a study keeps; begin anew with --force")
+            raise EigenlensError(
+                f"the inputs kept in {folder} are not what a study keeps; begin anew with --force"
+            )
         return cls(ids, rows[0], rows[1], rows[2], named)
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(np.stack([self.lengths, self.buckets, self.documents]).astype(np.int64).tobytes())
+        digest = hashlib.sha256(
+            np.stack([self.lengths, self.buckets, self.documents]).astype(np.int64).tobytes()
+        )
         for start in range(0, len(self.lengths), 4096):
-            digest.update(np.ascontiguousarray(self.ids[start : min(start + 4096, len(self.lengths))]).tobytes())
+            digest.update(
+                np.ascontiguousarray(
+                    self.ids[start : min(start + 4096, len(self.lengths))]
+                ).tobytes()
+            )
         return digest.hexdigest()[:16]
 
 
 def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
     for piece in pieces:
-        yield Tokens(piece.document, tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"], piece.name)
+        yield Tokens(
+            piece.document,
+            tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"],
+            piece.name,
+        )
 
 
 def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after a text: `[CLS]`, `[SEP]`; a beginning; an end; or nothing."""
+    """What the tokenizer puts before and after a text: `[CLS]`, `[SEP]`; a beginning; an end; or
+    nothing.
+    """
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     full = tokenizer("a")["input_ids"]
     start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
@@ -87,16 +108,23 @@ def pack(
 ) -> Windows:
     """Make inputs of `width` tokens and write them to `folder/ids.npy`.
 
-    Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the middle, and are cut every
-    `width` tokens; an input never mixes fit and held-out text. Padded: one input a document, cut or filled with `pad`.
-    `around` holds the tokens that start and end every input; `what` is cut, in words.
+    Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the
+    middle, and are cut every `width` tokens; an input never mixes fit and held-out text. Padded:
+    one input a document, cut or filled with `pad`. `around` holds the tokens that start and end
+    every input; `what` is cut, in words.
     """
     before, after = around
     body = width - len(before) - len(after)
     if body < 1:
-        raise EigenlensError(f"a length of {width} leaves no room beside the {len(before) + len(after)} special tokens")
-    ids = np.lib.format.open_memmap(folder / "ids.npy", mode="w+", dtype=np.int32, shape=(split.inputs, width))
-    with open(folder / "ids.npy", "r+b") as file:  # a full disk is an error here, and would be a bus error later
+        raise EigenlensError(
+            f"a length of {width} leaves no room beside the {len(before) + len(after)} special"
+            " tokens"
+        )
+    ids = np.lib.format.open_memmap(
+        folder / "ids.npy", mode="w+", dtype=np.int32, shape=(split.inputs, width)
+    )
+    # a full disk is an error here, and would be a bus error later
+    with open(folder / "ids.npy", "r+b") as file:
         os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
     lengths, buckets, documents = (np.zeros(split.inputs, np.int64) for _ in range(3))
     named: dict[int, str] = {}
@@ -144,7 +172,14 @@ def pack(
     return windows
 
 
-def _check(windows: Windows, width: int, least: tuple[int, int], documents_seen: int, leftover: int, what: str) -> None:
+def _check(
+    windows: Windows,
+    width: int,
+    least: tuple[int, int],
+    documents_seen: int,
+    leftover: int,
+    what: str,
+) -> None:
     fit, held = int((windows.buckets == FIT).sum()), int((windows.buckets != FIT).sum())
     more = f"give more {'text or a smaller length' if what == 'the text' else 'token ids'}"
     if fit + held == 0 and leftover == 0:
@@ -153,6 +188,7 @@ def _check(windows: Windows, width: int, least: tuple[int, int], documents_seen:
         raise EigenlensError(f"{what} is too short for one input of length {width}; {more}")
     if fit < least[0] or held < least[1]:
         raise EigenlensError(
-            f"{what} is too short: at length {width} it gives {numbered(fit, 'input')} to fit and {held} to hold out from "
-            f"{numbered(documents_seen, 'document')}, where {least[0]} and {least[1]} are the least; {more}"
+            f"{what} is too short: at length {width} it gives {numbered(fit, 'input')} to fit and"
+            f" {held} to hold out from {numbered(documents_seen, 'document')}, where {least[0]} and"
+            f" {least[1]} are the least; {more}"
         )

@@ -30,7 +30,9 @@ class Place:
 
 @dataclass
 class Energies:
-    """Held-out variance of one group of documents along each component, `energy (h, m)`, and in all, `total (h,)`."""
+    """Held-out variance of one group of documents along each component, `energy (h, m)`, and in
+    all, `total (h,)`.
+    """
 
     energy: Tensor
     total: Tensor
@@ -49,7 +51,9 @@ def spectra_of(
     groups: Sequence[dict[Key, Energies]],
     lower_bound: bool = False,
 ) -> list[Spectrum]:
-    """One `Spectrum` for each of the h entries of `eigenvalues (h, m)`, with the held-out curves of the groups."""
+    """One `Spectrum` for each of the h entries of `eigenvalues (h, m)`, with the held-out curves of
+    the groups.
+    """
     place, centring = key
     seen = [group[key] for group in groups if key in group]
     if seen:
@@ -59,10 +63,20 @@ def spectra_of(
         held = low = high = np.full(tuple(eigenvalues.shape), np.nan)
     return [
         Spectrum(
-            analysis=analysis, level=place.level, centring=centring, stack=place.stack, layer=place.layer,
-            head=index if place.level == "head" else None, samples=samples, dimensions=dimensions,
-            total=float(total[index]), eigenvalues=eigenvalues[index].numpy(),
-            held_out=held[index], low=low[index], high=high[index], lower_bound=lower_bound,
+            analysis=analysis,
+            level=place.level,
+            centring=centring,
+            stack=place.stack,
+            layer=place.layer,
+            head=index if place.level == "head" else None,
+            samples=samples,
+            dimensions=dimensions,
+            total=float(total[index]),
+            eigenvalues=eigenvalues[index].numpy(),
+            held_out=held[index],
+            low=low[index],
+            high=high[index],
+            lower_bound=lower_bound,
         )
         for index in range(len(eigenvalues))
-    ]  # fmt: skip
+    ]

@@ -8,7 +8,8 @@ SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
 def dimension_at(explained: np.ndarray, share: float) -> int | None:
-    """The least number of components whose explained share reaches `share`; None where the curve never does.
+    """The least number of components whose explained share reaches `share`; None where the curve
+    never does.
 
     >>> dimension_at(np.array([.5, .8, 1.]), .9)
     3
@@ -18,7 +19,10 @@ def dimension_at(explained: np.ndarray, share: float) -> int | None:
 
 
 def effective_rank(eigenvalues: np.ndarray, total: float) -> float:
-    """`exp(−Σ p ln p)` with `p = λ / total`. What a truncated spectrum leaves out counts as one component: a lower bound."""
+    """`exp(−Σ p ln p)` with `p = λ / total`.
+
+    What a truncated spectrum leaves out counts as one component: a lower bound.
+    """
     if total <= 0:
         return 0.0
     p = np.append(eigenvalues, max(total - eigenvalues.sum(), 0.0)) / total
@@ -27,6 +31,9 @@ def effective_rank(eigenvalues: np.ndarray, total: float) -> float:
 
 
 def participation_ratio(eigenvalues: np.ndarray, total: float) -> float:
-    """`(Σ λ)² / Σ λ²`. The squares of what a truncated spectrum leaves out are negligible: its λ are the smallest."""
+    """`(Σ λ)² / Σ λ²`.
+
+    The squares of what a truncated spectrum leaves out are negligible: its λ are the smallest.
+    """
     squares = float(np.square(eigenvalues).sum())
     return total * total / squares if squares > 0 else 0.0

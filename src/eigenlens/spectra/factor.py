@@ -1,4 +1,6 @@
-"""A low-rank form of the scatter of score matrices, from a sketch or from the samples themselves."""
+"""A low-rank form of the scatter of score matrices, from a sketch or from the samples
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from ..threads import one_thread
 
 CHUNK = 4096
 COLUMNS, ELEMENTS = 1024, 2**24
-"""What the exact Gram matrix of several factors is made of: at most so many columns, and numbers in them."""
+"""What the exact Gram matrix of several factors is made of: at most so many columns, and numbers in
+them.
+"""
 
 
 def room(pairs: int) -> int:
@@ -22,7 +26,9 @@ def room(pairs: int) -> int:
 
 
 def kept(pairs: int, rank: int, each: int, together: int) -> int:
-    """Columns that a factor of `each` keeps: all, if that of all `together` can be exact, else the leading ones."""
+    """Columns that a factor of `each` keeps: all, if that of all `together` can be exact, else the
+    leading ones.
+    """
     return max(rank, each) if each * together <= room(pairs) else rank
 
 
@@ -41,14 +47,18 @@ class Half:
     def leading(self, rank: int) -> Half:
         """The first `rank`; zeros where there are fewer."""
         missing = max(rank - len(self.values), 0)
-        return Half(pad(self.vectors[:, :rank], (0, missing)), pad(self.values[:rank], (0, missing)))
+        return Half(
+            pad(self.vectors[:, :rank], (0, missing)), pad(self.values[:rank], (0, missing))
+        )
 
 
 @dataclass
 class Factor:
-    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means removed by P.
+    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means
+    removed by P.
 
-    `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`: none is missing.
+    `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`:
+    none is missing.
     """
 
     centred: Half
@@ -62,14 +72,21 @@ class Factor:
 
     def leading(self, rank: int) -> Factor:
         """With `rank` eigenvectors in both halves."""
-        return replace(self, centred=self.centred.leading(rank), row_centred=self.row_centred.leading(rank), complete=False)
+        return replace(
+            self,
+            centred=self.centred.leading(rank),
+            row_centred=self.row_centred.leading(rank),
+            complete=False,
+        )
 
 
 def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
-    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), and at most so many eigenvectors.
+    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), and at most so many
+    eigenvectors.
 
-    Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström form is
-    `B Bᵀ`, `B = Y_c V E^{-1/2}`; directions of E below float32 noise are dropped. Cost: 5·N·ℓ².
+    Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström
+    form is `B Bᵀ`, `B = Y_c V E^{-1/2}`; directions of E below float32 noise are dropped. Cost:
+    5·N·ℓ².
     """
     number, first = float(sums.number), sums.first[head]
     mean = first / number
@@ -78,17 +95,22 @@ def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor)
     y = torch.addr(sums.sketch[head].float(), mean.float(), weights, alpha=-1)  # (N, ℓ)
     core = (omega.T @ y).double()
     square = torch.zeros(len(weights), len(weights), dtype=torch.float64)
-    for start in range(0, len(y), CHUNK):  # YᵀY has the squares of the eigenvalues: float64, without a copy of the whole
+    # YᵀY has the squares of the eigenvalues: float64, without a copy of the whole
+    for start in range(0, len(y), CHUNK):
         part = y[start : start + CHUNK].double()
         square += part.T @ part
     inner, v = torch.linalg.eigh((core + core.T) / 2)
     kept = inner > inner[-1].clamp_min(1e-30) * len(inner) * torch.finfo(torch.float32).eps
     root = v[:, kept] / inner[kept].sqrt()  # V E^{-1/2}
-    return _factor(y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, most, exact=False)
+    return _factor(
+        y @ root.float(), root.T @ square @ root, mean, number, sums, head, pairs, most, exact=False
+    )
 
 
 def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
-    """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred samples. Cost: 2·n²·N."""
+    """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred
+    samples. Cost: 2·n²·N.
+    """
     x = sums.sketch[head].double()  # (n, N)
     mean = x.mean(0)
     x = x - mean
@@ -96,29 +118,41 @@ def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
 
 
 def _factor(
-    columns: Tensor, gram: Tensor, mean: Tensor, number: float, sums: MatrixSums, head: int, pairs: Pairs, most: int,
+    columns: Tensor,
+    gram: Tensor,
+    mean: Tensor,
+    number: float,
+    sums: MatrixSums,
+    head: int,
+    pairs: Pairs,
+    most: int,
     exact: bool,
-) -> Factor:  # fmt: skip
+) -> Factor:
     less = pairs.less_row_means(columns.T).T
     energy, row_energy = float(sums.squares[head].sum()), float(sums.row_energy[head])
     halves = _half(columns, gram, most), _half(less, None, most)
-    return Factor(*halves, mean, number, energy, row_energy, exact, exact and len(gram) <= most + 1)  # n samples: rank n − 1
+    # n samples: rank n − 1
+    return Factor(*halves, mean, number, energy, row_energy, exact, exact and len(gram) <= most + 1)
 
 
 def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
-    """The scatter of the samples of several factors about their common mean μ, by one Gram matrix of all their columns.
+    """The scatter of the samples of several factors about their common mean μ, by one Gram matrix
+    of all their columns.
 
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 
-    Exact where the factors are complete and there is `room` for all their columns; else the leading columns take part
-    alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are made. Cost: `2·N·m²` of m columns.
+    Exact where the factors are complete and there is `room` for all their columns; else the leading
+    columns take part alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are
+    made. Cost: `2·N·m²` of m columns.
     """
     number = sum(f.number for f in factors)
     mean = torch.stack([f.mean * f.number for f in factors]).sum(0) / number
     apart = torch.stack([(f.mean - mean) * f.number**0.5 for f in factors], 1).float()  # (N, heads)
     total = sum(len(f.centred.values) for f in factors)
     exact = all(f.complete for f in factors) and total <= room(pairs.number)
-    columns = torch.cat([_leading([f.centred for f in factors], total if exact else bounded(rank)), apart], 1)
+    columns = torch.cat(
+        [_leading([f.centred for f in factors], total if exact else bounded(rank)), apart], 1
+    )
     centred = _half(columns, None, most)
     if exact:
         less = pairs.less_row_means(columns.T).T  # P Σ Pᵀ from the whole Σ
@@ -126,14 +160,29 @@ def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
         own = _leading([f.row_centred for f in factors], bounded(rank))
         less = torch.cat([own, pairs.less_row_means(apart.T).T], 1)
     energies = sum(f.energy for f in factors), sum(f.row_energy for f in factors)
-    return Factor(centred, _half(less, None, most), mean, number, *energies, exact, exact and less.shape[1] <= most)
+    return Factor(
+        centred,
+        _half(less, None, most),
+        mean,
+        number,
+        *energies,
+        exact,
+        exact and less.shape[1] <= most,
+    )
 
 
 def _leading(halves: list[Half], number: int) -> Tensor:
     """The columns `z √λ` of the largest λ among several halves, (N, number)."""
     values = torch.cat([half.values for half in halves]).sort(descending=True).values[:number]
-    least = values[-1] if len(values) else 0.0  # heads whose scores are the same in every input have none
-    return torch.cat([h.vectors[:, h.values >= least] * h.values[h.values >= least].sqrt().float() for h in halves], 1)
+    # heads whose scores are the same in every input have none
+    least = values[-1] if len(values) else 0.0
+    return torch.cat(
+        [
+            h.vectors[:, h.values >= least] * h.values[h.values >= least].sqrt().float()
+            for h in halves
+        ],
+        1,
+    )
 
 
 def _half(columns: Tensor, gram: Tensor | None, most: int) -> Half:

@@ -18,18 +18,24 @@ from .spectrum import Spectrum
 
 
 class MatrixBasis:
-    """The eigenvectors of one factor in all three centrings, as coefficients in a basis that held-out samples meet once.
+    """The eigenvectors of one factor in all three centrings, as coefficients in a basis that
+    held-out samples meet once.
 
-    The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred eigenvectors. The raw ones lie in
-    the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they
-    are `W D^½ y` for eigenvectors y of `D^½ (WᵀW) D^½`.
+    The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred
+    eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
+    Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they are `W D^½ y` for eigenvectors y of `D^½
+    (WᵀW) D^½`.
     """
 
     def __init__(self, factor: Factor, pairs: Pairs, basis: Tensor) -> None:
-        self.number, self.exact, self.basis = factor.number, factor.exact, basis  # basis (N, 2r+2) is filled here
+        # basis (N, 2r+2) is filled here
+        self.number, self.exact, self.basis = factor.number, factor.exact, basis
         less = pairs.less_row_means(factor.mean)
         self.lengths = {"centred": factor.mean.norm(), "row-centred": less.norm()}  # ‖μ‖, ‖Pμ‖
-        halves = {"centred": (factor.centred, factor.mean), "row-centred": (factor.row_centred, less)}
+        halves = {
+            "centred": (factor.centred, factor.mean),
+            "row-centred": (factor.row_centred, less),
+        }
         column = 0
         self.means: dict[str, Tensor] = {}  # Wᵀμ and [U, …]ᵀPμ
         for name, (half, mean) in halves.items():
@@ -38,15 +44,24 @@ class MatrixBasis:
             basis[:, column : column + size] = half.vectors
             basis[:, column + size] = unit
             column += size + 1
-            self.means[name] = torch.cat([(mean.float() @ half.vectors).double(), self.lengths[name][None]])
+            self.means[name] = torch.cat(
+                [(mean.float() @ half.vectors).double(), self.lengths[name][None]]
+            )
         n, values = factor.number, factor.centred.values
         gram = torch.eye(len(values) + 1, dtype=torch.float64)
-        gram[:-1, -1] = gram[-1, :-1] = self.means["centred"][:-1] / self.lengths["centred"].clamp_min(1e-300)
-        root = torch.cat([values, (n * self.lengths["centred"] ** 2)[None]]).clamp_min(0).sqrt()  # D^½
+        gram[:-1, -1] = gram[-1, :-1] = self.means["centred"][:-1] / self.lengths[
+            "centred"
+        ].clamp_min(1e-300)
+        # D^½
+        root = torch.cat([values, (n * self.lengths["centred"] ** 2)[None]]).clamp_min(0).sqrt()
         raw, y = torch.linalg.eigh(root[:, None] * gram * root)
         raw, y = raw.flip(0)[: len(values)].clamp_min(0), y.flip(1)[:, : len(values)]
         self.raw_coefficients = root[:, None] * y / raw.clamp_min(1e-300).sqrt()  # (r+1, r)
-        self.values: dict[Centring, Tensor] = {"raw": raw, "centred": values, "row-centred": factor.row_centred.values}
+        self.values: dict[Centring, Tensor] = {
+            "raw": raw,
+            "centred": values,
+            "row-centred": factor.row_centred.values,
+        }
         less_energy = factor.energy - factor.row_energy
         self.totals: dict[Centring, float] = {
             "raw": factor.energy,
@@ -66,8 +81,12 @@ class MatrixBasis:
         start = 0 if centring == "centred" else r + 1
         return self.basis[:, start : start + min(number, r)].T
 
-    def energies(self, sums: ProjectionSums, entry: int, centring: Centring) -> tuple[Tensor, float]:
-        """Held-out variance along each eigenvector and in all, from the moments of `a = basisᵀ x`."""
+    def energies(
+        self, sums: ProjectionSums, entry: int, centring: Centring
+    ) -> tuple[Tensor, float]:
+        """Held-out variance along each eigenvector and in all, from the moments of `a = basisᵀ
+        x`.
+        """
         r = self.rank
         block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
         second, first = sums.second[entry, block, block], sums.first[entry, block]
@@ -78,24 +97,31 @@ class MatrixBasis:
             t = self.raw_coefficients
             return ((second @ t) * t).sum(0).clamp_min(0), max(total, 0.0)
         mean, length = self.means[centring], self.lengths[centring]
-        total += float(number * length**2 - 2 * length * first[-1])  # Σ‖x−μ‖² = Σ‖x‖² − 2 μᵀΣx + n‖μ‖²
+        # Σ‖x−μ‖² = Σ‖x‖² − 2 μᵀΣx + n‖μ‖²
+        total += float(number * length**2 - 2 * length * first[-1])
         along = second.diagonal() - 2 * first * mean + number * mean.square()
         return along[:-1].clamp_min(0), max(total, 0.0)
 
 
 class MatrixAnalysis:
-    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected on them.
+    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected
+    on them.
 
-    With `release`, `fit` lets go of its sketch or samples site by site as the bases take their place in memory.
+    With `release`, `fit` lets go of its sketch or samples site by site as the bases take their
+    place in memory.
     """
 
-    def __init__(self, fit: MatrixSketch | MatrixGram, rank: int = 64, release: bool = False) -> None:
+    def __init__(
+        self, fit: MatrixSketch | MatrixGram, rank: int = 64, release: bool = False
+    ) -> None:
         self.pairs: dict[str, Pairs] = {}
         self.bases: dict[Place, list[MatrixBasis]] = {}
-        self.projection_bases: dict[str, Tensor] = {}  # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
+        # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
+        self.projection_bases: dict[str, Tensor] = {}
         self.rank = rank
         layers: dict[str, list[tuple[str, Factor]]] = {}
-        found = {site: sums for site, sums in fit.result().items() if float(sums.number) >= 2}  # else all others were padded
+        # else all others were padded
+        found = {site: sums for site, sums in fit.result().items() if float(sums.number) >= 2}
         in_stack = Counter(Place.of(site, "stack").stack for site in found)
         for site, sums in found.items():
             pairs = self.pairs[site] = Pairs(sums.valid)
@@ -117,13 +143,19 @@ class MatrixAnalysis:
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
-                self._add(Place("stack", stack), [pooled([factor for _, factor in parts], first, rank, rank)], first)
+                self._add(
+                    Place("stack", stack),
+                    [pooled([factor for _, factor in parts], first, rank, rank)],
+                    first,
+                )
 
     def _add(self, place: Place, factors: list[Factor], pairs: Pairs) -> None:
         factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
         together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
-        self.bases[place] = side_by_side(lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together)))
+        self.bases[place] = side_by_side(
+            lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together))
+        )
         self.projection_bases[_name(place)] = together if place.level == "head" else together[0]
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
@@ -134,9 +166,13 @@ class MatrixAnalysis:
             if sums is None:
                 continue
             for centring in CENTRINGS:
-                measured = [basis.energies(sums, entry, centring) for entry, basis in enumerate(bases)]
+                measured = [
+                    basis.energies(sums, entry, centring) for entry, basis in enumerate(bases)
+                ]
                 total = torch.tensor([total for _, total in measured], dtype=torch.float64)
-                found[place, centring] = Energies(torch.stack([energy for energy, _ in measured]), total)
+                found[place, centring] = Energies(
+                    torch.stack([energy for energy, _ in measured]), total
+                )
         return found
 
     def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:
@@ -146,9 +182,14 @@ class MatrixAnalysis:
             for centring in CENTRINGS:
                 scale = normaliser(number, centring)
                 values = torch.stack([basis.values[centring] for basis in bases]) / scale
-                total = torch.tensor([basis.totals[centring] for basis in bases], dtype=torch.float64) / scale
+                total = (
+                    torch.tensor([basis.totals[centring] for basis in bases], dtype=torch.float64)
+                    / scale
+                )
                 key, bound = (place, centring), not bases[0].exact
-                made += spectra_of("matrices", key, values, total, int(number), dimensions, groups, bound)
+                made += spectra_of(
+                    "matrices", key, values, total, int(number), dimensions, groups, bound
+                )
         return made
 
 

@@ -14,7 +14,9 @@ from ..errors import EigenlensError
 
 @dataclass(frozen=True, eq=False)
 class Eigenspaces:
-    """Leading eigenvectors of several samples in one space, and their covariances where they are at hand."""
+    """Leading eigenvectors of several samples in one space, and their covariances where they are at
+    hand.
+    """
 
     names: tuple[str, ...]
     layers: tuple[str, ...]
@@ -28,8 +30,9 @@ class Eigenspaces:
 class Overlap:
     """Overlap `‖U_AᵀU_B‖²_F / r` of every pair of eigenspaces, `chance = r/n` beside it.
 
-    `matrix (A, B)` is 1 for equal spaces and about `chance` for random ones. `captured (A, B)` is the variance of B that
-    the space of A holds, of what B's own r leading directions hold: `tr(U_Aᵀ Σ_B U_A) / Σ_{i≤r} λ_i(B)`.
+    `matrix (A, B)` is 1 for equal spaces and about `chance` for random ones. `captured (A, B)` is
+    the variance of B that the space of A holds, of what B's own r leading directions hold: `tr(U_Aᵀ
+    Σ_B U_A) / Σ_{i≤r} λ_i(B)`.
     """
 
     left: str
@@ -45,7 +48,9 @@ class Overlap:
 
     @property
     def same(self) -> bool:
-        """Whether the spaces are compared with each other, so that the diagonal is 1 and says nothing."""
+        """Whether the spaces are compared with each other, so that the diagonal is 1 and says
+        nothing.
+        """
         return self.left == self.right and self.rows_ == self.columns
 
     def _mean(self, matrix: np.ndarray, same_layer: bool) -> float:
@@ -66,28 +71,42 @@ class Overlap:
         return self._mean(self.matrix, same_layer=False)
 
     def summary(self) -> dict[str, Any]:
-        """One record: rank, chance, the means within and across layers, of overlap and of captured variance."""
+        """One record: rank, chance, the means within and across layers, of overlap and of captured
+        variance.
+        """
         record = {
-            "left": self.left, "right": self.right, "rank": self.rank, "chance": self.chance,
-            "within_layers": self.within_layers, "across_layers": self.across_layers, "best": float(self.matrix.max()),
-        }  # fmt: skip
+            "left": self.left,
+            "right": self.right,
+            "rank": self.rank,
+            "chance": self.chance,
+            "within_layers": self.within_layers,
+            "across_layers": self.across_layers,
+            "best": float(self.matrix.max()),
+        }
         if self.captured is not None:
             record |= {
                 "captured_within_layers": self._mean(self.captured, True),
                 "captured_across_layers": self._mean(self.captured, False),
             }
-        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in record.items()}
+        return {
+            key: None if isinstance(value, float) and np.isnan(value) else value
+            for key, value in record.items()
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a pair: left, right, rank, overlap, chance, captured."""
         return [
             {
-                "left": row, "right": column, "rank": self.rank, "overlap": float(self.matrix[i, j]), "chance": self.chance,
+                "left": row,
+                "right": column,
+                "rank": self.rank,
+                "overlap": float(self.matrix[i, j]),
+                "chance": self.chance,
                 "captured": None if self.captured is None else float(self.captured[i, j]),
             }
             for i, row in enumerate(self.rows_)
             for j, column in enumerate(self.columns)
-        ]  # fmt: skip
+        ]
 
     def plot(self) -> Any:
         """The matrix as a heat map, chance marked on the scale (an altair chart)."""
@@ -113,11 +132,14 @@ class Overlap:
 
 
 def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Overlap:
-    """All pairs of spaces of `a` and `b`. Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n² for captured variance."""
+    """All pairs of spaces of `a` and `b`.
+
+    Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n² for captured variance.
+    """
     if a.vectors.shape[1] != b.vectors.shape[1]:
         raise EigenlensError(
-            f"{left} and {right} differ in length ({a.vectors.shape[1]} and {b.vectors.shape[1]} dimensions); "
-            "only studies of one length can be compared"
+            f"{left} and {right} differ in length ({a.vectors.shape[1]} and {b.vectors.shape[1]}"
+            " dimensions); only studies of one length can be compared"
         )
     r = min(a.vectors.shape[2], b.vectors.shape[2])
     ua, ub = a.vectors[:, :, :r], b.vectors[:, :, :r]
@@ -147,6 +169,8 @@ def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Ove
 
 
 def principal_angles(a: Tensor, b: Tensor) -> np.ndarray:
-    """Angles between two subspaces in degrees, rising: `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n, r)`, `b (n, r)`."""
+    """Angles between two subspaces in degrees, rising: `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n,
+    r)`, `b (n, r)`.
+    """
     cosines = torch.linalg.svdvals(a.T @ b).clamp(0, 1)
     return np.degrees(np.arccos(cosines.numpy()))

@@ -18,23 +18,36 @@ DARK = 0.65
 
 
 def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
-    with debug_mode(False):  # altair would check every row against its grammar: seconds for a map of 144 heads
+    # altair would check every row against its grammar: seconds for a map of 144 heads
+    with debug_mode(False):
         return alt.Data(values=list(rows))
 
 
-def dimension_map(spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9) -> alt.Chart:
-    """Layers × heads, coloured by the held-out dimension at `share`; the number stands in each cell."""
+def dimension_map(
+    spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9
+) -> alt.Chart:
+    """Layers × heads, coloured by the held-out dimension at `share`; the number stands in each
+    cell.
+    """
     heads = spectra.select(analysis=analysis, level="head", centring=centring)
     most = max((len(s.eigenvalues) for s in heads), default=1)
     rows: list[dict[str, Any]] = []
     for s in heads:
         found = s.dimension(share)
-        rows.append({"layer": s.place, "head": s.head, "dimension": most if found is None else found,
-                     "label": f">{most}" if found is None else str(found),
-                     "effective rank": round(s.effective_rank, 1)})  # fmt: skip
+        rows.append(
+            {
+                "layer": s.place,
+                "head": s.head,
+                "dimension": most if found is None else found,
+                "label": f">{most}" if found is None else str(found),
+                "effective rank": round(s.effective_rank, 1),
+            }
+        )
     size = spectra.spectra[0].dimensions if len(spectra) else most
     over = ", over all rows" if any(s.valid_rows is not None for s in heads) else ""
-    title = f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}{over}; of {size})"
+    title = (
+        f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}{over}; of {size})"
+    )
     return labelled_map(rows, "dimension", "dimensions", title)
 
 
@@ -44,12 +57,17 @@ def whole_axis(most: int, about: int = 12) -> alt.Axis:
 
 
 def labelled_map(
-    rows: Sequence[dict[str, Any]], value: str, name: str, title: str, log: bool = False, cell: tuple[int, int] = (34, 24)
+    rows: Sequence[dict[str, Any]],
+    value: str,
+    name: str,
+    title: str,
+    log: bool = False,
+    cell: tuple[int, int] = (34, 24),
 ) -> alt.LayerChart:
     """Layers × heads, coloured by one number of each head, with its label in the cell.
 
-    Rows hold layer, head, label and the number under `value` (None where there is none); `name` stands over the legend,
-    `cell` is a width and a height.
+    Rows hold layer, head, label and the number under `value` (None where there is none); `name`
+    stands over the legend, `cell` is a width and a height.
     """
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     base = alt.Chart(_data(rows)).encode(
@@ -57,23 +75,33 @@ def labelled_map(
         y=alt.Y("layer:N", title="layer", sort=layers),
         tooltip=["layer:N", "head:O", alt.Tooltip("label:N", title=name)],
     )
-    known = [row[value] for row in rows if row[value] is not None and (row[value] > 0 or not log)] or [1.0]
+    known = [
+        row[value] for row in rows if row[value] is not None and (row[value] > 0 or not log)
+    ] or [1.0]
     least, most = min(known), max(known)
     dark = least * (most / least) ** DARK if log else least + DARK * (most - least)
     scale = alt.Scale(scheme=BLUES, type="log" if log else "linear")
-    colour = alt.Color(f"{value}:Q", scale=scale, title=name, legend=alt.Legend(format=".2~g" if log else "~g"))
+    colour = alt.Color(
+        f"{value}:Q", scale=scale, title=name, legend=alt.Legend(format=".2~g" if log else "~g")
+    )
     ink = alt.condition(f"datum.{value} > {dark}", alt.value("white"), alt.value("black"))
     text = base.mark_text(fontSize=10 if cell[0] > 30 else 9).encode(text="label:N", color=ink)
-    size = {"width": cell[0] * (1 + max((row["head"] for row in rows), default=0)), "height": cell[1] * len(layers)}
+    size = {
+        "width": cell[0] * (1 + max((row["head"] for row in rows), default=0)),
+        "height": cell[1] * len(layers),
+    }
     return (base.mark_rect().encode(color=colour) + text).properties(title=title, **size)
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
-    """Explained variance against components: held-out with its interval, in-sample dashed; one panel a layer."""
+    """Explained variance against components: held-out with its interval, in-sample dashed; one
+    panel a layer.
+    """
     rows = [
         {"layer": s.place, "head": "all" if s.head is None else str(s.head), **point}
-        for s in spectra for point in s.points(40)
-    ]  # fmt: skip
+        for s in spectra
+        for point in s.points(40)
+    ]
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     what = f"{spectra.spectra[0].analysis}, {spectra.spectra[0].centring}" if len(spectra) else ""
     return (
@@ -81,20 +109,39 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
         .mark_line(strokeWidth=1.2, opacity=0.8)
         .encode(
             x=alt.X("components:Q", scale=alt.Scale(type="log", nice=False), title="components"),
-            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"), title="variance explained"),
-            color=alt.Color("head:N", sort=[str(i) for i in range(64)], scale=alt.Scale(scheme="tableau20")),
+            y=alt.Y(
+                "share:Q",
+                scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%"),
+                title="variance explained",
+            ),
+            color=alt.Color(
+                "head:N", sort=[str(i) for i in range(64)], scale=alt.Scale(scheme="tableau20")
+            ),
             strokeDash=alt.StrokeDash("variance:N", sort=["held out", "in the sample"]),
-            tooltip=["layer:N", "head:N", "components:Q", alt.Tooltip("share:Q", format=".1%"), "variance:N"],
+            tooltip=[
+                "layer:N",
+                "head:N",
+                "components:Q",
+                alt.Tooltip("share:Q", format=".1%"),
+                "variance:N",
+            ],
         )
         .properties(width=230, height=150)
-        .facet(alt.Facet("layer:N", sort=layers, title=None), columns=3, title=f"Variance explained ({what})")
+        .facet(
+            alt.Facet("layer:N", sort=layers, title=None),
+            columns=3,
+            title=f"Variance explained ({what})",
+        )
     )
 
 
 def explained_curve(data: alt.Data) -> alt.LayerChart:
-    """One head: variance explained against components, held out with its interval, in the sample dashed.
+    """One head: variance explained against components, held out with its interval, in the sample
+    dashed.
 
-    Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low, high.
+    Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low,
+    high.
     """
     base = alt.Chart(data).encode(
         x=alt.X("components:Q", scale=alt.Scale(type="log", nice=False), title="components"),
@@ -107,19 +154,31 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
         ),
     )
     axis = alt.Axis(format="%")
-    band = base.mark_area(opacity=0.3).encode(y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q")
+    band = base.mark_area(opacity=0.3).encode(
+        y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q"
+    )
     line = base.mark_line(strokeWidth=1.6, clip=True).encode(
         y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=axis, title="variance explained"),
         strokeDash=alt.StrokeDash(
-            "variance:N", sort=["held out", "in the sample"], title="variance", legend=alt.Legend(symbolType="stroke")
+            "variance:N",
+            sort=["held out", "in the sample"],
+            title="variance",
+            legend=alt.Legend(symbolType="stroke"),
         ),
         tooltip=["analysis:N", "variance:N", "components:Q", alt.Tooltip("share:Q", format=".1%")],
     )
-    return (band.transform_filter("datum.variance == 'held out'") + line).properties(width=330, height=210)
+    return (band.transform_filter("datum.variance == 'held out'") + line).properties(
+        width=330, height=210
+    )
 
 
-def vector_lines(data: alt.Data, entry: str = "entry of the eigenvector", lines: str = "eigenvector") -> alt.Chart:
-    """Leading eigenvectors of rows along the keys, one line each. Rows of `data`: component, position, value."""
+def vector_lines(
+    data: alt.Data, entry: str = "entry of the eigenvector", lines: str = "eigenvector"
+) -> alt.Chart:
+    """Leading eigenvectors of rows along the keys, one line each.
+
+    Rows of `data`: component, position, value.
+    """
     return (
         alt.Chart(data)
         .mark_line(strokeWidth=1.3)
@@ -127,7 +186,9 @@ def vector_lines(data: alt.Data, entry: str = "entry of the eigenvector", lines:
             x=alt.X("position:Q", title="key position", scale=alt.Scale(nice=False)),
             y=alt.Y("value:Q", title=entry),
             color=alt.Color("component:N", title=lines, scale=alt.Scale(scheme="tableau10")),
-            strokeDash=alt.StrokeDash("component:N", title=lines, legend=alt.Legend(symbolType="stroke")),
+            strokeDash=alt.StrokeDash(
+                "component:N", title=lines, legend=alt.Legend(symbolType="stroke")
+            ),
             tooltip=["component:N", "position:Q", alt.Tooltip("value:Q", format=".3f")],
         )
         .properties(width=330, height=210)
@@ -137,28 +198,55 @@ def vector_lines(data: alt.Data, entry: str = "entry of the eigenvector", lines:
 def overlap_map(overlap: Overlap) -> alt.Chart:
     """Overlap of every pair of eigenspaces."""
     rows = [
-        {"left": left, "right": right, "row": i, "column": j, "overlap": round(float(overlap.matrix[i, j]), 4)}
+        {
+            "left": left,
+            "right": right,
+            "row": i,
+            "column": j,
+            "overlap": round(float(overlap.matrix[i, j]), 4),
+        }
         for i, left in enumerate(overlap.rows_)
         for j, right in enumerate(overlap.columns)
     ]
-    return overlap_chart(_data(rows), overlap).properties(title=f"Overlap of the leading {overlap.rank} eigenvectors, ‖UᵀV‖²/r")
+    return overlap_chart(_data(rows), overlap).properties(
+        title=f"Overlap of the leading {overlap.rank} eigenvectors, ‖UᵀV‖²/r"
+    )
 
 
 def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
-    """A heat map whose colours start at the chance level. Rows of `data`: left, right, row, column, overlap.
+    """A heat map whose colours start at the chance level.
 
-    Rows and columns stand in the order of the fields `row` and `column`, so another order needs other numbers only.
+    Rows of `data`: left, right, row, column, overlap.
+
+    Rows and columns stand in the order of the fields `row` and `column`, so another order needs
+    other numbers only.
     """
     step = max(3, min(36, 620 // max(len(overlap.rows_), 1)))
     labels = alt.Axis(labelOverlap="greedy", labelFontSize=9, ticks=False)
-    marked = [overlap.chance, *(tick for tick in (0.25, 0.5, 0.75, 1.0) if tick > overlap.chance * 1.2)]
-    chance = f"datum.value < {overlap.chance * 1.1} ? 'chance {overlap.chance:.3f}' : format(datum.value, '.2f')"
+    marked = [
+        overlap.chance,
+        *(tick for tick in (0.25, 0.5, 0.75, 1.0) if tick > overlap.chance * 1.2),
+    ]
+    chance = (
+        f"datum.value < {overlap.chance * 1.1} ? 'chance {overlap.chance:.3f}' :"
+        " format(datum.value, '.2f')"
+    )
     return (
         alt.Chart(data)
         .mark_rect()
         .encode(
-            x=alt.X("right:N", sort=alt.EncodingSortField("column", op="min"), title=overlap.right, axis=labels),
-            y=alt.Y("left:N", sort=alt.EncodingSortField("row", op="min"), title=overlap.left, axis=labels),
+            x=alt.X(
+                "right:N",
+                sort=alt.EncodingSortField("column", op="min"),
+                title=overlap.right,
+                axis=labels,
+            ),
+            y=alt.Y(
+                "left:N",
+                sort=alt.EncodingSortField("row", op="min"),
+                title=overlap.left,
+                axis=labels,
+            ),
             color=alt.Color(
                 "overlap:Q",
                 scale=alt.Scale(scheme=BLUES, domain=[overlap.chance, 1], clamp=True),
@@ -170,8 +258,12 @@ def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
     )
 
 
-def map_pictures(maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48) -> alt.Chart:
-    """Matrices (queries × keys) as heat maps side by side, as means of blocks where they have more than `most` rows."""
+def map_pictures(
+    maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48
+) -> alt.Chart:
+    """Matrices (queries × keys) as heat maps side by side, as means of blocks where they have more
+    than `most` rows.
+    """
     rows = []
     for title, picture in zip(titles, maps):
         small, step = block_means(picture[None], most)
@@ -204,17 +296,23 @@ def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
             x=alt.X("key:O", axis=bare, title="key"),
             y=alt.Y("query:O", axis=bare, title="query"),
             color=alt.Color(
-                "relative:Q", scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True), title="of its largest"
+                "relative:Q",
+                scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True),
+                title="of its largest",
             ),
             tooltip=["map:N", "query:Q", "key:Q", alt.Tooltip("value:Q", format=".3g")],
         )
         .properties(width=150, height=150)
-        .facet(alt.Facet("map:N", sort=alt.EncodingSortField("order", op="min"), title=None), columns=columns)
+        .facet(
+            alt.Facet("map:N", sort=alt.EncodingSortField("order", op="min"), title=None),
+            columns=columns,
+        )
     )
 
 
 def block_means(maps: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` of them a side; blocks without a pair are NaN.
+    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` of them a side; blocks
+    without a pair are NaN.
 
     >>> block_means(np.arange(16.0).reshape(1, 4, 4), 2)[0][0].tolist()
     [[2.5, 4.5], [10.5, 12.5]]

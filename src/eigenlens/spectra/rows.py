@@ -32,11 +32,16 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
     covariance = row_scatter(sums, centring, mean) / normaliser(sums.rows, centring)
     values, vectors = eigh(covariance)  # rising
     total = covariance.diagonal(dim1=1, dim2=2).sum(1)
-    return RowBasis(mean, values.flip(1).clamp_min(0), vectors.flip(2), total.clamp_min(0), int(sums.rows))
+    return RowBasis(
+        mean, values.flip(1).clamp_min(0), vectors.flip(2), total.clamp_min(0), int(sums.rows)
+    )
 
 
 def levels(fit: dict[str, RowSums]) -> dict[Place, RowSums]:
-    """The sums of every head, layer and stack. A stack is left out where its layers see different numbers of keys."""
+    """The sums of every head, layer and stack.
+
+    A stack is left out where its layers see different numbers of keys.
+    """
     found: dict[Place, RowSums] = {}
     stacks: dict[str, list[RowSums]] = {}
     for site, sums in fit.items():
@@ -58,11 +63,15 @@ class RowAnalysis:
 
     def __init__(self, fit: dict[str, RowSums]) -> None:
         self.bases: dict[Key, RowBasis] = {
-            (place, centring): row_basis(sums, centring) for place, sums in levels(fit).items() for centring in CENTRINGS
+            (place, centring): row_basis(sums, centring)
+            for place, sums in levels(fit).items()
+            for centring in CENTRINGS
         }
 
     def energies(self, group: dict[str, RowSums]) -> dict[Key, Energies]:
-        """Variance of held-out rows along every eigenvector: `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, means from the fit."""
+        """Variance of held-out rows along every eigenvector: `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, means from
+        the fit.
+        """
         found: dict[Key, Energies] = {}
         for place, sums in levels(group).items():
             for centring in CENTRINGS:
@@ -70,8 +79,10 @@ class RowAnalysis:
                 if basis is None:
                     continue
                 scatter = row_scatter(sums, centring, basis.mean)
-                vectors = basis.vectors.float()  # float32 is enough for a share, and n³ a head is much in float64
-                energy = ((scatter.float() @ vectors) * vectors).sum(1, dtype=torch.float64)  # (h, S)
+                # float32 is enough for a share, and n³ a head is much in float64
+                vectors = basis.vectors.float()
+                # (h, S)
+                energy = ((scatter.float() @ vectors) * vectors).sum(1, dtype=torch.float64)
                 total = scatter.diagonal(dim1=1, dim2=2).sum(1)
                 found[place, centring] = Energies(energy.clamp_min(0), total.clamp_min(0))
         return found
@@ -81,6 +92,12 @@ class RowAnalysis:
             spectrum
             for key, basis in self.bases.items()
             for spectrum in spectra_of(
-                "rows", key, basis.eigenvalues, basis.total, basis.samples, basis.eigenvalues.shape[1], groups
+                "rows",
+                key,
+                basis.eigenvalues,
+                basis.total,
+                basis.samples,
+                basis.eigenvalues.shape[1],
+                groups,
             )
         ]

@@ -10,15 +10,17 @@ from .overlap import Overlap
 from .spectrum import Spectra, Spectrum
 
 ALL_ROWS = (
-    "over all rows a pair that the mask excludes counts as the mean of its key, so that keys which few rows see, the late ones "
-    "of a causal model, shrink, and dimensions look lower; over valid rows every covariance is taken over the rows that see "
-    "both keys"
+    "over all rows a pair that the mask excludes counts as the mean of its key, so that keys which"
+    " few rows see, the late ones of a causal model, shrink, and dimensions look lower; over valid"
+    " rows every covariance is taken over the rows that see both keys"
 )
 """What has to be said wherever a dimension of masked rows stands."""
 
 
 def masked_rows(spectra: Spectra) -> bool:
-    """Whether some dimensions are of rows that a mask cuts, and those over valid rows stand beside them."""
+    """Whether some dimensions are of rows that a mask cuts, and those over valid rows stand beside
+    them.
+    """
     return any(s.valid_rows is not None for s in spectra)
 
 
@@ -37,7 +39,9 @@ def bound_levels(spectra: Iterable[Spectrum]) -> str:
 
 
 def dimension_sentence(spectra: Spectra) -> str:
-    """How many dimensions the heads need, of rows or else of matrices; nothing where there is no spectrum of a head."""
+    """How many dimensions the heads need, of rows or else of matrices; nothing where there is no
+    spectrum of a head.
+    """
     heads = spectra.select(analysis="rows", level="head", centring="centred")
     if not len(heads):
         heads = spectra.select(analysis="matrices", level="head", centring="centred")
@@ -49,16 +53,27 @@ def dimension_sentence(spectra: Spectra) -> str:
     known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
     what = f"{'score' if spectra.of == 'scores' else 'pattern'} {heads.spectra[0].analysis}"
     whose = "the median head need" if number > 1 else f"{heads.spectra[0].name} need"
-    text = f"The {what} of {whose} {middle} of {size} dimensions for 90 % of their held-out variance"
+    text = (
+        f"The {what} of {whose} {middle} of {size} dimensions for 90 % of their held-out variance"
+    )
     if len(known) > 1:
-        text += f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]} ({max(known)[1]})"
+        text += (
+            f"; the least is {min(known)[0]} ({min(known)[1]}), the most {max(known)[0]}"
+            f" ({max(known)[1]})"
+        )
     valid = _valid_sentence(heads)
     if number == 1:
         return f"{text}.{valid}"
     if kept < size / 8:  # more dimensions than were kept may still be an eighth
-        return f"{text}. {len(known)} of {number} heads {_gets(len(known))} by with the {kept} that were kept.{valid}"
+        return (
+            f"{text}. {len(known)} of {number} heads {_gets(len(known))} by with the {kept} that"
+            f" were kept.{valid}"
+        )
     low = sum(d is not None and d <= size / 8 for d in at_90)
-    return f"{text}. {low} of {number} heads {_gets(low)} by with an eighth of the dimensions or less.{valid}"
+    return (
+        f"{text}. {low} of {number} heads {_gets(low)} by with an eighth of the dimensions or"
+        f" less.{valid}"
+    )
 
 
 def _valid_sentence(heads: Spectra) -> str:
@@ -76,23 +91,46 @@ def _gets(number: int) -> str:
 
 
 def overlap_sentence(overlap: Overlap) -> str:
-    """How alike the spaces are, against chance, which two are the most alike, and which is the least like the others.
+    """How alike the spaces are, against chance, which two are the most alike, and which is the
+    least like the others.
 
     A space is not compared with itself.
     """
-    what = "heads" if overlap.rows_ != overlap.row_layers else "layers" if "/" in overlap.rows_[0] else "stacks"
-    itself = np.eye(len(overlap.matrix), dtype=bool) if overlap.same else np.zeros(overlap.matrix.shape, dtype=bool)
+    what = (
+        "heads"
+        if overlap.rows_ != overlap.row_layers
+        else "layers"
+        if "/" in overlap.rows_[0]
+        else "stacks"
+    )
+    itself = (
+        np.eye(len(overlap.matrix), dtype=bool)
+        if overlap.same
+        else np.zeros(overlap.matrix.shape, dtype=bool)
+    )
     if itself.all():
         return f"There is one of the {what} alone, and nothing to compare it with."
     others = np.where(itself, np.nan, overlap.matrix)
     mean, means = float(np.nanmean(others)), np.nanmean(others, 1)
     i, j = np.unravel_index(int(np.nanargmax(others)), others.shape)
-    pair = f"Two {what} share" if overlap.same else f"The {what} of {overlap.left} and of {overlap.right} share"
+    pair = (
+        f"Two {what} share"
+        if overlap.same
+        else f"The {what} of {overlap.left} and of {overlap.right} share"
+    )
     inside, between = overlap.within_layers, overlap.across_layers
-    split = f": {inside:.2f} inside a layer, {between:.2f} between layers" if not np.isnan([inside, between]).any() else ""
-    lonely = f"; {overlap.rows_[means.argmin()]} is the least like the others ({means.min():.2f})" if len(means) > 2 else ""
+    split = (
+        f": {inside:.2f} inside a layer, {between:.2f} between layers"
+        if not np.isnan([inside, between]).any()
+        else ""
+    )
+    lonely = (
+        f"; {overlap.rows_[means.argmin()]} is the least like the others ({means.min():.2f})"
+        if len(means) > 2
+        else ""
+    )
     return (
-        f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average, {mean / overlap.chance:.1f} times chance "
-        f"({overlap.chance:.3f}){split}. The most alike are {overlap.rows_[i]} and {overlap.columns[j]} "
-        f"({others[i, j]:.2f}){lonely}."
+        f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average,"
+        f" {mean / overlap.chance:.1f} times chance ({overlap.chance:.3f}){split}. The most alike"
+        f" are {overlap.rows_[i]} and {overlap.columns[j]} ({others[i, j]:.2f}){lonely}."
     )

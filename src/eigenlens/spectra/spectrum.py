@@ -27,13 +27,15 @@ RANKS = (1, 4, 16, 64)
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and what held-out inputs say.
+    """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and
+    what held-out inputs say.
 
-    `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices. `held_out (m,)` is the share
-    of held-out variance in the first k components of the fit, `low` and `high` its 95 % interval over documents.
-    `valid_rows` is there for rows of a head under a mask: the same over the rows that see a key. With
-    `lower_bound` the components are not quite the best ones: the true eigenvalues, and shares in the sample, are at least
-    these, and fewer components may do.
+    `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices.
+    `held_out (m,)` is the share of held-out variance in the first k components of the fit, `low`
+    and `high` its 95 % interval over documents. `valid_rows` is there for rows of a head under a
+    mask: the same over the rows that see a key. With `lower_bound` the components are not quite the
+    best ones: the true eigenvalues, and shares in the sample, are at least these, and fewer
+    components may do.
     """
 
     analysis: Analysis
@@ -65,11 +67,17 @@ class Spectrum:
     @property
     def explained(self) -> np.ndarray:
         """Share of the variance of the fit inputs in the first k components, (m,)."""
-        return np.clip(self.eigenvalues.cumsum() / self.total, 0, 1) if self.total > 0 else np.zeros(len(self.eigenvalues))
+        return (
+            np.clip(self.eigenvalues.cumsum() / self.total, 0, 1)
+            if self.total > 0
+            else np.zeros(len(self.eigenvalues))
+        )
 
     @property
     def effective_rank(self) -> float:
-        """`exp(−Σ p ln p)` with `p = λ / total`, in the sample; of a truncated spectrum a lower bound."""
+        """`exp(−Σ p ln p)` with `p = λ / total`, in the sample; of a truncated spectrum a lower
+        bound.
+        """
         return effective_rank(self.eigenvalues, self.total)
 
     @property
@@ -78,17 +86,26 @@ class Spectrum:
         return participation_ratio(self.eigenvalues, self.total)
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
-        """Components needed for `share` of the variance, of held-out inputs or in the sample; None beyond the spectrum."""
+        """Components needed for `share` of the variance, of held-out inputs or in the sample; None
+        beyond the spectrum.
+        """
         return dimension_at(self.held_out if held_out else self.explained, share)
 
     def row(self) -> dict[str, Any]:
         """One flat record, as in `--json` and CSV."""
         record: dict[str, Any] = {
-            "analysis": self.analysis, "level": self.level, "centring": self.centring, "stack": self.stack,
-            "layer": self.layer, "head": self.head, "samples": self.samples, "dimensions": self.dimensions,
-            "total_variance": self.total, "effective_rank": self.effective_rank,
+            "analysis": self.analysis,
+            "level": self.level,
+            "centring": self.centring,
+            "stack": self.stack,
+            "layer": self.layer,
+            "head": self.head,
+            "samples": self.samples,
+            "dimensions": self.dimensions,
+            "total_variance": self.total,
+            "effective_rank": self.effective_rank,
             "participation_ratio": self.participation_ratio,
-        }  # fmt: skip
+        }
         if self.analysis == "matrices":
             record["lower_bound"] = self.lower_bound
         for share in SHARES:
@@ -105,16 +122,26 @@ class Spectrum:
         return record if self.valid_rows is None else record | self.valid_rows.row()
 
     def points(self, most: int = 48) -> list[dict[str, Any]]:
-        """The curves at up to `most` numbers of components: held out with its interval, and in the sample."""
+        """The curves at up to `most` numbers of components: held out with its interval, and in the
+        sample.
+        """
         chosen = counted(len(self.eigenvalues), most) - 1
-        curves = {"held out": (self.held_out, self.low, self.high), "in the sample": (self.explained, None, None)}
+        curves = {
+            "held out": (self.held_out, self.low, self.high),
+            "in the sample": (self.explained, None, None),
+        }
         return [
             {
-                "analysis": self.analysis, "components": int(k) + 1, "variance": name, "share": _number(curve[k]),
-                "low": None if low is None else _number(low[k]), "high": None if high is None else _number(high[k]),
+                "analysis": self.analysis,
+                "components": int(k) + 1,
+                "variance": name,
+                "share": _number(curve[k]),
+                "low": None if low is None else _number(low[k]),
+                "high": None if high is None else _number(high[k]),
             }
-            for name, (curve, low, high) in curves.items() for k in chosen
-        ]  # fmt: skip
+            for name, (curve, low, high) in curves.items()
+            for k in chosen
+        ]
 
     def plot(self) -> Any:
         """Variance explained against components, held out and in the sample (an altair chart)."""
@@ -126,10 +153,14 @@ class Spectrum:
 
 
 def counted(m: int, most: int = 48) -> np.ndarray:
-    """Numbers of components at which a curve of m is drawn: all, or the first sixteen and up to `most` in even ratios."""
+    """Numbers of components at which a curve of m is drawn: all, or the first sixteen and up to
+    `most` in even ratios.
+    """
     if m <= most:
         return np.arange(1, m + 1)
-    return np.unique(np.concatenate([np.arange(1, 17), np.round(np.geomspace(1, m, most)).astype(int)]))
+    return np.unique(
+        np.concatenate([np.arange(1, 17), np.round(np.geomspace(1, m, most)).astype(int)])
+    )
 
 
 def _number(value: float) -> float | None:
@@ -138,7 +169,9 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectra:
-    """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern behind the softmax."""
+    """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern
+    behind the softmax.
+    """
 
     spectra: tuple[Spectrum, ...]
     of: Literal["scores", "pattern"] = "scores"
@@ -150,13 +183,17 @@ class Spectra:
         return iter(self.spectra)
 
     def select(self, **wanted: Any) -> Spectra:
-        """The spectra whose attributes are as given: `select(analysis="rows", level="head", centring="centred", layer=2)`."""
+        """The spectra whose attributes are as given: `select(analysis="rows", level="head",
+        centring="centred", layer=2)`.
+        """
         for name, value in wanted.items():
             if name not in ATTRIBUTES:
                 raise unknown("attribute of a spectrum", name, ATTRIBUTES)
             if (known := NAMED.get(name)) is not None and value not in known:
                 raise unknown(name, value, known)
-        found = tuple(s for s in self if all(getattr(s, key) == value for key, value in wanted.items()))
+        found = tuple(
+            s for s in self if all(getattr(s, key) == value for key, value in wanted.items())
+        )
         return Spectra(found, self.of)
 
     def one(self, **wanted: Any) -> Spectrum:
@@ -164,15 +201,22 @@ class Spectra:
         found = self.select(**wanted)
         if len(found) != 1:
             told = ", ".join(f"{name} {value}" for name, value in wanted.items())
-            raise EigenlensError(f"{len(found)} spectra have {told}, where one was asked for{self._nearest(wanted)}")
+            raise EigenlensError(
+                f"{len(found)} spectra have {told}, where one was asked for{self._nearest(wanted)}"
+            )
         return found.spectra[0]
 
     def _nearest(self, wanted: dict[str, Any]) -> str:
-        """Of the attribute that leaves no spectrum, or of those not given that leave several, the values there are."""
+        """Of the attribute that leaves no spectrum, or of those not given that leave several, the
+        values there are.
+        """
         left = self
         for name, value in wanted.items():
             if not len(found := left.select(**{name: value})):
-                return f"; {name} is one of {', '.join(dict.fromkeys(str(getattr(s, name)) for s in left))}"
+                return (
+                    f"; {name} is one of"
+                    f" {', '.join(dict.fromkeys(str(getattr(s, name)) for s in left))}"
+                )
             left = found
         for name in PLACED:
             values = dict.fromkeys(str(getattr(s, name)) for s in left)
@@ -185,11 +229,15 @@ class Spectra:
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
-        """Held-out and in-sample curves, one panel a layer (an altair chart); `wanted` selects as in `select`."""
+        """Held-out and in-sample curves, one panel a layer (an altair chart); `wanted` selects as
+        in `select`.
+        """
         from .plots import spectrum_curves
 
         analysis = "rows" if len(self.select(analysis="rows")) else "matrices"
-        return spectrum_curves(self.select(**{"analysis": analysis, "level": "head", "centring": "centred", **wanted}))
+        return spectrum_curves(
+            self.select(**{"analysis": analysis, "level": "head", "centring": "centred", **wanted})
+        )
 
     @property
     def sentence(self) -> str:

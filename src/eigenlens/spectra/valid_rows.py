@@ -1,15 +1,17 @@
 """Row spectra over the rows that see a key, beside those over all rows.
 
-Under a mask a key is seen by some of the n rows only. With `v_ij ∈ {0, 1}` marking valid pairs and `n_jk = Σ_i v_ij v_ik`,
+Under a mask a key is seen by some of the n rows only. With `v_ij ∈ {0, 1}` marking valid pairs and
+`n_jk = Σ_i v_ij v_ik`,
 
     all rows      C_jk = Σ_i (s_ij − μ_j)(s_ik − μ_k) v_ij v_ik / (n − 1)
     valid rows    C_jk = Σ_i (s_ij − μ_j)(s_ik − μ_k) v_ij v_ik / (n_jk − 1)
 
-(without the −1 where nothing is centred). The first is the covariance of rows in which every missing score is put at the mean
-of its key: it is never indefinite, but the variance of key j is `n_jj / n` of its own, so that late keys of a causal model
-shrink and dimensions look lower. The second estimates every entry from the rows that see both keys. Its entries come from
-different rows, so it may have negative eigenvalues: they are set to zero, and `clipped = Σ|λ₋| / Σλ₊` says what they were
-worth. Without a mask the two are the same.
+(without the −1 where nothing is centred). The first is the covariance of rows in which every
+missing score is put at the mean of its key: it is never indefinite, but the variance of key j is
+`n_jj / n` of its own, so that late keys of a causal model shrink and dimensions look lower. The
+second estimates every entry from the rows that see both keys. Its entries come from different rows,
+so it may have negative eigenvalues: they are set to zero, and `clipped = Σ|λ₋| / Σλ₊` says what
+they were worth. Without a mask the two are the same.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ValidRows:
-    """The spectrum of one head over valid rows; `eigenvalues (S,)` fall, `held_out (S,)` is a share without an interval."""
+    """The spectrum of one head over valid rows; `eigenvalues (S,)` fall, `held_out (S,)` is a share
+    without an interval.
+    """
 
     total: float
     clipped: float
@@ -43,7 +47,11 @@ class ValidRows:
     @property
     def explained(self) -> np.ndarray:
         """Share of the variance of the fit inputs in the first k components, (S,)."""
-        return np.clip(self.eigenvalues.cumsum() / self.total, 0, 1) if self.total > 0 else np.zeros(len(self.eigenvalues))
+        return (
+            np.clip(self.eigenvalues.cumsum() / self.total, 0, 1)
+            if self.total > 0
+            else np.zeros(len(self.eigenvalues))
+        )
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
         """Components needed for `share` of the variance, of held-out inputs or in the sample."""
@@ -52,10 +60,11 @@ class ValidRows:
     def row(self) -> dict[str, Any]:
         """Its numbers under `valid_rows_…`."""
         record: dict[str, Any] = {
-            "total_variance": self.total, "clipped": self.clipped,
+            "total_variance": self.total,
+            "clipped": self.clipped,
             "effective_rank": effective_rank(self.eigenvalues, self.total),
             "participation_ratio": participation_ratio(self.eigenvalues, self.total),
-        }  # fmt: skip
+        }
         for share in SHARES:
             record[f"dimension_{round(share * 100)}"] = self.dimension(share, held_out=False)
             record[f"held_out_dimension_{round(share * 100)}"] = self.dimension(share)
@@ -63,7 +72,9 @@ class ValidRows:
 
 
 def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[ValidRows]:
-    """Of every head: the eigenvalues over valid rows, and the held-out variance along their eigenvectors. Cost: S³ a head."""
+    """Of every head: the eigenvalues over valid rows, and the held-out variance along their
+    eigenvectors. Cost: S³ a head.
+    """
     mean = row_mean(fit, centring)
     values, vectors = eigh(_pairwise(fit, centring, mean, centring != "raw"))  # rising
     values, vectors = values.flip(1), vectors.flip(2)
@@ -72,15 +83,21 @@ def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[V
     clipped = (kept - values).sum(1) / total.clamp_min(torch.finfo(total.dtype).tiny)
     share = torch.full_like(values, torch.nan)
     if held is not None:
-        energy = ((_pairwise(held, centring, mean, False) @ vectors) * vectors).sum(1).clamp_min(0)  # (H, S)
-        share = (energy.cumsum(1) / energy.sum(1, keepdim=True).clamp_min(torch.finfo(energy.dtype).tiny)).clamp_max(1)
+        # (H, S)
+        energy = ((_pairwise(held, centring, mean, False) @ vectors) * vectors).sum(1).clamp_min(0)
+        share = (
+            energy.cumsum(1) / energy.sum(1, keepdim=True).clamp_min(torch.finfo(energy.dtype).tiny)
+        ).clamp_max(1)
     return [
-        ValidRows(float(total[h]), float(clipped[h]), kept[h].numpy(), share[h].numpy()) for h in range(len(values))
-    ]  # fmt: skip
+        ValidRows(float(total[h]), float(clipped[h]), kept[h].numpy(), share[h].numpy())
+        for h in range(len(values))
+    ]
 
 
 def _pairwise(sums: RowSums, centring: Centring, mean: Tensor, less_one: bool) -> Tensor:
-    """The scatter, each entry over the rows that see both of its keys, (H, S, S); zero where none does."""
+    """The scatter, each entry over the rows that see both of its keys, (H, S, S); zero where none
+    does.
+    """
     return row_scatter(sums, centring, mean) / (sums.count - int(less_one)).clamp_min(1)
 
 
@@ -89,8 +106,11 @@ def uneven(sums: RowSums) -> bool:
     return sums.masked and bool((sums.count < sums.rows).any())
 
 
-def with_valid_rows(spectra: Sequence[Spectrum], fit: RowMoments, held: RowMoments) -> list[Spectrum]:
-    """The spectra of rows of heads under a mask get that over valid rows beside them; all others stay as they are.
+def with_valid_rows(
+    spectra: Sequence[Spectrum], fit: RowMoments, held: RowMoments
+) -> list[Spectrum]:
+    """The spectra of rows of heads under a mask get that over valid rows beside them; all others
+    stay as they are.
 
     Memory: a few matrices (S, S) for each head of one site.
     """
@@ -100,10 +120,17 @@ def with_valid_rows(spectra: Sequence[Spectrum], fit: RowMoments, held: RowMomen
         if uneven(sums):
             stack, _, layer = site.rpartition("/")
             beyond = held.of_site(site) if site in held.sites else None
-            found |= {(stack, int(layer), centring): valid_rows(sums, beyond, centring) for centring in CENTRINGS}
+            found |= {
+                (stack, int(layer), centring): valid_rows(sums, beyond, centring)
+                for centring in CENTRINGS
+            }
 
     def beside(s: Spectrum) -> Spectrum:
-        mine = found.get((s.stack, s.layer, s.centring)) if s.analysis == "rows" and s.head is not None else None
+        mine = (
+            found.get((s.stack, s.layer, s.centring))
+            if s.analysis == "rows" and s.head is not None
+            else None
+        )
         return s if mine is None or s.head is None else replace(s, valid_rows=mine[s.head])
 
     return [beside(spectrum) for spectrum in spectra]

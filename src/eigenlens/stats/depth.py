@@ -13,10 +13,19 @@ from ..errors import EigenlensError
 from . import geometry
 from .statistic import State, add_sites, same_shape
 
-TOKEN_METRICS = ("residual", "effective_rank", "stable_rank", "participation_ratio", "cosine", "high_frequency")
+TOKEN_METRICS = (
+    "residual",
+    "effective_rank",
+    "stable_rank",
+    "participation_ratio",
+    "cosine",
+    "high_frequency",
+)
 """Of the tokens that go into a block (place `input`) and come out of it (`output`)."""
 ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
-"""Of the pattern of the block's self-attention (place `attention`): every head's, and under head None their mean."""
+"""Of the pattern of the block's self-attention (place `attention`): every head's, and under head
+None their mean.
+"""
 TOKENS = ("all", "without sinks")
 
 Place = Literal["input", "output", "attention"]
@@ -29,7 +38,9 @@ PAIRS = 2**24
 
 @dataclass(frozen=True)
 class DepthNumber:
-    """One metric at one place: the mean over inputs, and its 95 % interval (None of a single input)."""
+    """One metric at one place: the mean over inputs, and its 95 % interval (None of a single
+    input).
+    """
 
     stack: str
     layer: int
@@ -44,28 +55,42 @@ class DepthNumber:
 
 
 class DepthMetrics:
-    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block, over all tokens and without the sinks.
+    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block, over all tokens and without
+    the sinks.
 
-    `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves out. Only every
-    `every`-th input is measured. `centre` is what the residual is taken to: the token mean or the column median. Patterns
-    are the model's own; where it has sink logits, their rows sum to less than 1, but for the set without sinks.
+    `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves
+    out. Only every `every`-th input is measured. `centre` is what the residual is taken to: the
+    token mean or the column median. Patterns are the model's own; where it has sink logits, their
+    rows sum to less than 1, but for the set without sinks.
 
-    Cost of a measured input: a Gram matrix and its eigenvalues (n³) for each stream and set of tokens, and for each head.
-    Memory: a few hundred bytes a head.
+    Cost of a measured input: a Gram matrix and its eigenvalues (n³) for each stream and set of
+    tokens, and for each head. Memory: a few hundred bytes a head.
     """
 
-    def __init__(self, sinks: tuple[int, int] = (1, 0), every: int = 1, centre: Literal["mean", "median"] = "mean") -> None:
+    def __init__(
+        self,
+        sinks: tuple[int, int] = (1, 0),
+        every: int = 1,
+        centre: Literal["mean", "median"] = "mean",
+    ) -> None:
         if min(sinks) < 0:
-            raise EigenlensError(f"the sinks are numbers of tokens at the front and at the end, not {sinks}")
+            raise EigenlensError(
+                f"the sinks are numbers of tokens at the front and at the end, not {sinks}"
+            )
         if every < 1:
-            raise EigenlensError(f"of the inputs every first or every n-th can be measured, not every {every}-th")
+            raise EigenlensError(
+                f"of the inputs every first or every n-th can be measured, not every {every}-th"
+            )
         self.sinks, self.every, self.centre = sinks, every, centre
         self.sums: dict[str, Tensor] = {}  # `encoder/3/input` → (tokens, metrics, heads, 3) float64
-        self._last: tuple[Tensor, int, Tensor | None, Tensor] | None = None  # what a block gave, as the next one takes it
+        # what a block gave, as the next one takes it
+        self._last: tuple[Tensor, int, Tensor | None, Tensor] | None = None
 
     @torch.no_grad()
     def update(self, layer: Layer, start: int = 0) -> None:
-        """Measure a block; `start` is the place of the batch's first input among all inputs, for the choice of the n-th."""
+        """Measure a block; `start` is the place of the batch's first input among all inputs, for
+        the choice of the n-th.
+        """
         first = -start % self.every
         if first >= len(layer.inputs):
             return
@@ -74,7 +99,12 @@ class DepthMetrics:
         _check_finite(layer.site, X, valid)
         sets = self._sets(X, valid)
         known = self._last
-        if known is not None and known[0] is layer.inputs and known[1] == first and _equal(known[2], valid):
+        if (
+            known is not None
+            and known[0] is layer.inputs
+            and known[1] == first
+            and _equal(known[2], valid)
+        ):
             values = known[3]
         else:
             values = self._of_tokens(X, sets)
@@ -88,11 +118,17 @@ class DepthMetrics:
         self._add(f"{layer.site}/output", values, outer)
         call = layer.calls[0] if layer.calls else None
         if call is not None and call.kind == "self" and _over(call, layer.inputs):
-            self._add(f"{layer.site}/attention", self._of_attention(call.of_inputs(chosen), X, valid, sets), sets)
+            self._add(
+                f"{layer.site}/attention",
+                self._of_attention(call.of_inputs(chosen), X, valid, sets),
+                sets,
+            )
 
     def _sets(self, X: Tensor, valid: Tensor | None) -> list[Tensor]:
         """The tokens of each set, (B, T) bool."""
-        there = torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        there = (
+            torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
+        )
         place, n = there.cumsum(1) - 1, there.sum(1, keepdim=True)
         front, end = self.sinks
         return [there, there & (place >= front) & (place < n - end)]
@@ -106,17 +142,24 @@ class DepthMetrics:
             found.append(torch.stack(numbers, 1))
         return torch.stack(found, 1)[..., None]
 
-    def _of_attention(self, call: AttentionCall, X: Tensor, valid: Tensor | None, sets: list[Tensor]) -> Tensor:
+    def _of_attention(
+        self, call: AttentionCall, X: Tensor, valid: Tensor | None, sets: list[Tensor]
+    ) -> Tensor:
         """Metrics of a pattern, (B, tokens, metrics, H + 1), the last the mean of the heads."""
         B, H, T, _ = call.q.shape
         D = geometry.squared_distances(X, valid)
         size = max(1, PAIRS // (B * T * T))
         parts = []
         for some in range(0, H, size):
-            P = (call if size >= H else call.of_heads(range(some, min(some + size, H)))).pattern()  # (B, h, T, T)
+            # (B, h, T, T)
+            P = (call if size >= H else call.of_heads(range(some, min(some + size, H)))).pattern()
             found = []
             for Q in (P, geometry.restricted(P, sets[1])):
-                numbers = (geometry.row_entropy(Q), geometry.singular_ratio(Q), geometry.dirichlet_energy(Q, D))
+                numbers = (
+                    geometry.row_entropy(Q),
+                    geometry.singular_ratio(Q),
+                    geometry.dirichlet_energy(Q, D),
+                )
                 found.append(torch.stack(numbers, 1))
             parts.append(torch.stack(found, 1))
         heads = torch.cat(parts, 3)
@@ -148,7 +191,10 @@ class DepthMetrics:
         """Every metric at every place, in the order of the layers."""
         numbers: list[DepthNumber] = []
         order = {"input": 0, "output": 1, "attention": 2}
-        places = [(Site.parse(name.rpartition("/")[0]), name.rpartition("/")[2], sums) for name, sums in self.sums.items()]
+        places = [
+            (Site.parse(name.rpartition("/")[0]), name.rpartition("/")[2], sums)
+            for name, sums in self.sums.items()
+        ]
         for site, place, sums in sorted(places, key=lambda found: (found[0], order[found[1]])):
             metrics = ATTENTION_METRICS if place == "attention" else TOKEN_METRICS
             for i, tokens in enumerate(TOKENS):
@@ -162,7 +208,9 @@ class DepthMetrics:
         return tuple(numbers)
 
 
-def mean_interval(n: float, first: float, second: float) -> tuple[float, float | None, float | None]:
+def mean_interval(
+    n: float, first: float, second: float
+) -> tuple[float, float | None, float | None]:
     """The mean `Σm/n` and its 95 % Student-t interval."""
     from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
 
@@ -175,7 +223,9 @@ def mean_interval(n: float, first: float, second: float) -> tuple[float, float |
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:
-    """The pattern runs over the tokens of the stream, and not over windows or a memory beside it."""
+    """The pattern runs over the tokens of the stream, and not over windows or a memory beside
+    it.
+    """
     B, _, T, _ = call.q.shape
     return X.shape[:2] == (B, T) and call.k.shape[2] == T
 
@@ -187,5 +237,6 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
 def _check_finite(site: Site, X: Tensor, valid: Tensor | None) -> None:
     if not bool(torch.isfinite(X if valid is None else X[valid]).all()):
         raise EigenlensError(
-            f"the tokens of block {site} are not finite: they overflow there, or the model or its inputs are broken"
+            f"the tokens of block {site} are not finite: they overflow there, or the model or its"
+            " inputs are broken"
         )

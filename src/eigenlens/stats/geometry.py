@@ -1,7 +1,9 @@
-"""How alike the tokens of an input are, and how an attention pattern mixes them: formulas of rank collapse.
+"""How alike the tokens of an input are, and how an attention pattern mixes them: formulas of rank
+collapse.
 
-Tokens `X (B, T, C)` with `valid (B, T)`, where False marks tokens that are left out (padding, sinks); patterns
-`P (B, H, T, S)`. Everything is computed in float64 and always defined: an input without tokens counts as a zero matrix.
+Tokens `X (B, T, C)` with `valid (B, T)`, where False marks tokens that are left out (padding,
+sinks); patterns `P (B, H, T, S)`. Everything is computed in float64 and always defined: an input
+without tokens counts as a zero matrix.
 """
 
 from __future__ import annotations
@@ -22,17 +24,25 @@ _BLOCK, _STEPS = 8, 6  # columns and powers of the Krylov space beyond
 
 
 def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`X (B, T, C)` in float64 with zero rows for what is left out, and the number of tokens that are there, `(B,)`."""
+    """`X (B, T, C)` in float64 with zero rows for what is left out, and the number of tokens that
+    are there, `(B,)`.
+    """
     if X.ndim != 3 or (valid is not None and valid.shape != X.shape[:2]):
         shape = None if valid is None else tuple(valid.shape)
-        raise EigenlensError(f"tokens are (B, T, C) with valid (B, T), not {tuple(X.shape)} with {shape}")
+        raise EigenlensError(
+            f"tokens are (B, T, C) with valid (B, T), not {tuple(X.shape)} with {shape}"
+        )
     if valid is None:
         return X.double(), torch.full((len(X),), X.shape[1], device=X.device)
     return torch.where(valid[..., None], X.double(), 0.0), valid.sum(1)
 
 
-def residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> Tensor:
-    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (the ℓ1 minimiser)."""
+def residual(
+    X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
+) -> Tensor:
+    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (the ℓ1
+    minimiser).
+    """
     if centre not in ("mean", "median"):
         raise EigenlensError(f"the centre of the tokens is mean or median, not {centre!r}")
     Z, n = present(X, valid)
@@ -43,13 +53,15 @@ def residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "me
         x = Z.sum(1, keepdim=True) / n.clamp_min(1)[:, None, None]
     else:
         ordered = Z.masked_fill(~there[..., None], torch.inf).sort(1).values
-        middle = torch.stack([(n - 1).clamp_min(0) // 2, n // 2], 1).clamp_max(Z.shape[1] - 1)  # (B, 2)
+        # (B, 2)
+        middle = torch.stack([(n - 1).clamp_min(0) // 2, n // 2], 1).clamp_max(Z.shape[1] - 1)
         x = ordered.gather(1, middle[..., None].expand(-1, -1, Z.shape[2])).mean(1, keepdim=True)
     return torch.where(there[..., None], Z - x, 0.0)
 
 
 def composite_norm(X: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…): of the largest absolute column sum and the largest absolute row sum.
+    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…): of the largest absolute column sum and the largest
+    absolute row sum.
 
     >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
     tensor(3.4641)
@@ -58,7 +70,9 @@ def composite_norm(X: Tensor) -> Tensor:
     return (size.sum(-2).amax(-1) * size.sum(-1).amax(-1)).sqrt()
 
 
-def relative_residual(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> Tensor:
+def relative_residual(
+    X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
+) -> Tensor:
     """`‖res(X)‖₁,∞ / ‖X‖₁,∞`, (B,); 0 where all tokens are equal."""
     return spread(X, valid, centre)[0]
 
@@ -68,8 +82,12 @@ def high_frequency(X: Tensor, valid: Tensor | None = None) -> Tensor:
     return spread(X, valid)[1]
 
 
-def spread(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean") -> tuple[Tensor, Tensor]:
-    """The relative residual and the high-frequency ratio, from one residual where both are taken to the mean."""
+def spread(
+    X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
+) -> tuple[Tensor, Tensor]:
+    """The relative residual and the high-frequency ratio, from one residual where both are taken to
+    the mean.
+    """
     Z, _ = present(X, valid)
     to_mean = residual(X, valid)
     R = to_mean if centre == "mean" else residual(X, valid, centre)
@@ -78,11 +96,12 @@ def spread(X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "medi
 
 
 def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Effective rank `exp(−Σ p ln p)`, p = σ/Σσ; stable rank `‖X‖_F²/‖X‖₂²`; participation ratio `(Σσ²)²/Σσ⁴`; each (B,).
+    """Effective rank `exp(−Σ p ln p)`, p = σ/Σσ; stable rank `‖X‖_F²/‖X‖₂²`; participation ratio
+    `(Σσ²)²/Σσ⁴`; each (B,).
 
-    The σ² are the eigenvalues of the smaller Gram matrix, at a quarter of the cost of the singular values themselves.
-    Squaring loses those below about 1e-7 σ₁; they count as zero, which changes the effective rank by less than one part
-    in a thousand, the other two by nothing.
+    The σ² are the eigenvalues of the smaller Gram matrix, at a quarter of the cost of the singular
+    values themselves. Squaring loses those below about 1e-7 σ₁; they count as zero, which changes
+    the effective rank by less than one part in a thousand, the other two by nothing.
     """
     Z, _ = present(X, valid)
     Z = Z / _positive(Z.abs().amax((1, 2), keepdim=True))  # squares neither overflow nor vanish
@@ -94,11 +113,16 @@ def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
     some = squares[:, -1] > 0
     effective = torch.where(some, torch.special.entr(p).sum(1).exp(), 0.0)
     energy = squares.sum(1)
-    return effective, _ratio(energy, squares[:, -1]), _ratio(energy.square(), squares.square().sum(1))
+    return (
+        effective,
+        _ratio(energy, squares[:, -1]),
+        _ratio(energy.square(), squares.square().sum(1)),
+    )
 
 
 def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,), as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`; 1 where there are no pairs.
+    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,), as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`; 1
+    where there are no pairs.
 
     A zero token is at right angles to the others; if all are zero, they are all alike.
     """
@@ -111,7 +135,9 @@ def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def restricted(P: Tensor, kept: Tensor) -> Tensor:
-    """The pattern among the tokens `kept (B, T)` alone: other queries and keys at zero, rows renormalised, (B, H, T, T)."""
+    """The pattern among the tokens `kept (B, T)` alone: other queries and keys at zero, rows
+    renormalised, (B, H, T, T).
+    """
     both = (kept[:, :, None] & kept[:, None, :]).to(P.dtype)  # (B, T, T)
     P = P * both[:, None]
     return P.div_(_positive(P.sum(3, keepdim=True)))
@@ -137,16 +163,19 @@ def squared_distances(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def dirichlet_energy(P: Tensor, D: Tensor) -> Tensor:
-    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern over tokens with the squared distances `D (B, T, T)`."""
+    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern over tokens with the squared
+    distances `D (B, T, T)`.
+    """
     return (P.flatten(2).double() @ D.flatten(1)[..., None])[..., 0] / 2
 
 
 def singular_ratio(P: Tensor) -> Tensor:
     """`σ₂/σ₁` of every pattern, (B, H).
 
-    Up to `EXACT` keys from the eigenvalues of `PᵀP` (where σ₂ is small, from the singular values of P): exact to 1e-5 of
-    a float32 pattern, 1e-12 of a float64 one. Beyond, Rayleigh–Ritz on the Krylov space of `PᵀP` with 8 columns and 6
-    powers: from below, to 1e-6 where σ₁₀ is well under σ₂, within 0.02 where dozens of singular values are nearly equal.
+    Up to `EXACT` keys from the eigenvalues of `PᵀP` (where σ₂ is small, from the singular values of
+    P): exact to 1e-5 of a float32 pattern, 1e-12 of a float64 one. Beyond, Rayleigh–Ritz on the
+    Krylov space of `PᵀP` with 8 columns and 6 powers: from below, to 1e-6 where σ₁₀ is well under
+    σ₂, within 0.02 where dozens of singular values are nearly equal.
     """
     B, H, T, S = P.shape
     flat = wide(P.reshape(B * H, T, S))
@@ -164,9 +193,15 @@ def singular_ratio(P: Tensor) -> Tensor:
 
 
 def _krylov(P: Tensor) -> Tensor:
-    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6), from a fixed random Y."""
+    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6), from a fixed
+    random Y.
+    """
     draw = torch.Generator().manual_seed(0)
-    Y = torch.randn(P.shape[2], _BLOCK, generator=draw, dtype=torch.float64).to(P).expand(len(P), -1, -1)
+    Y = (
+        torch.randn(P.shape[2], _BLOCK, generator=draw, dtype=torch.float64)
+        .to(P)
+        .expand(len(P), -1, -1)
+    )
     powers = [Y]
     for _ in range(_STEPS - 1):
         Y = P.mT @ (P @ Y)
@@ -176,7 +211,9 @@ def _krylov(P: Tensor) -> Tensor:
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
-    """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's eigensolver does not converge."""
+    """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's
+    eigensolver does not converge.
+    """
     try:
         return by_matrix(torch.linalg.eigvalsh, G)
     except torch.linalg.LinAlgError:

@@ -1,4 +1,6 @@
-"""Whole score matrices, `vec(S) ∈ R^N` with one sample an input: a mergeable sketch, and the exact form for few inputs."""
+"""Whole score matrices, `vec(S) ∈ R^N` with one sample an input: a mergeable sketch, and the exact
+form for few inputs.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,15 @@ class MatrixSums:
 
 @dataclass
 class MatrixSketch:
-    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a fixed Ω (N, ℓ) a head.
+    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a
+    fixed Ω (N, ℓ) a head.
 
-    `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves (`from_pilot`): drawn from the
-    distribution whose covariance is sought, they lie along its leading eigenvectors, where random directions would not.
-    The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never overstates an eigenvalue, what it misses of the trace is known (the trace itself
-    is exact), and with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` a head and input. Memory: `8·N·ℓ` bytes a head,
-    float32, for Y and Ω.
+    `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves
+    (`from_pilot`): drawn from the distribution whose covariance is sought, they lie along its
+    leading eigenvectors, where random directions would not. The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never
+    overstates an eigenvalue, what it misses of the trace is known (the trace itself is exact), and
+    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` a head and input. Memory: `8·N·ℓ` bytes a
+    head, float32, for Y and Ω.
     """
 
     tests: dict[str, Tensor]  # site → Ω (H, N, ℓ)
@@ -50,7 +54,9 @@ class MatrixSketch:
 
     @classmethod
     def from_pilot(cls, pilot: MatrixGram) -> Self:
-        """A sketch that has already seen the inputs of `pilot`, and tests all others against them."""
+        """A sketch that has already seen the inputs of `pilot`, and tests all others against
+        them.
+        """
         sketch = cls({}, of=pilot.of)
         for site, sums in pilot.result().items():
             samples = sums.sketch  # (H, ℓ, N)
@@ -99,12 +105,16 @@ class MatrixSketch:
 
 @dataclass
 class MatrixGram:
-    """All samples, for the exact Gram form: at most `most` inputs. Memory: `4·N` bytes a head and input."""
+    """All samples, for the exact Gram form: at most `most` inputs.
+
+    Memory: `4·N` bytes a head and input.
+    """
 
     most: int = 1024
     of: Literal["scores", "pattern"] = "scores"
     sites: dict[str, MatrixSums] = field(default_factory=dict)
-    _batches: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # (H, B, N) each, not yet joined
+    # (H, B, N) each, not yet joined
+    _batches: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
     _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @torch.no_grad()
@@ -124,14 +134,17 @@ class MatrixGram:
     def _join(self) -> None:
         for site in list(self._batches):  # one after the other: joined, they are held twice
             batches, held = self._batches.pop(site), self.sites[site].sketch
-            self.sites[site].sketch = torch.cat([held, *batches] if held.numel() else batches, 1)  # (H, n, N)
+            # (H, n, N)
+            self.sites[site].sketch = torch.cat([held, *batches] if held.numel() else batches, 1)
 
     def merge(self, other: Self) -> None:
         def join(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:
             _same_mask(mine, theirs)
             samples = [part.sketch for part in (mine, theirs) if part.sketch.numel()]
             empty = theirs.first.new_zeros(0)
-            joined = MatrixSums(**{**vars(mine), "sketch": empty}).add_(MatrixSums(**{**vars(theirs), "sketch": empty}))
+            joined = MatrixSums(**{**vars(mine), "sketch": empty}).add_(
+                MatrixSums(**{**vars(theirs), "sketch": empty})
+            )
             joined.sketch = torch.cat(samples, 1) if samples else empty
             return joined
 
@@ -156,8 +169,11 @@ class MatrixGram:
         self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
 
-def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace) -> tuple[Tensor, MatrixSums] | None:
-    """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the sketch added.
+def matrix_samples(
+    call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
+) -> tuple[Tensor, MatrixSums] | None:
+    """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the
+    sketch added.
 
     None where every input is padded.
     """
@@ -165,25 +181,36 @@ def matrix_samples(call: AttentionCall, of: str, sums: MatrixSums | None, space:
     if mask is None:
         return None
     if of == "scores" and call.linear:
-        values = space.matmul("scores", call.head_queries, call.keys_by_head.transpose(2, 3))  # (H, B, T, S)
+        # (H, B, T, S)
+        values = space.matmul("scores", call.head_queries, call.keys_by_head.transpose(2, 3))
     else:
-        values = (call.pattern() if of == "pattern" else call.raw_scores()).transpose(0, 1).contiguous()
+        values = (
+            (call.pattern() if of == "pattern" else call.raw_scores()).transpose(0, 1).contiguous()
+        )
     if whole is not None:
         values = values[:, whole]
     if sums is None:
         H, N = call.heads, int(mask.sum())
-        sizes: dict[str, tuple[int, ...]] = {"number": (), "first": (H, N), "squares": (H, N), "row_energy": (H,)}
+        sizes: dict[str, tuple[int, ...]] = {
+            "number": (),
+            "first": (H, N),
+            "squares": (H, N),
+            "row_energy": (H,),
+        }
         empty = {name: values.new_zeros(size, dtype=torch.float64) for name, size in sizes.items()}
         sums = MatrixSums(valid=mask, sketch=values.new_zeros(0), **empty)
     same_shape(str(call.site), tuple(sums.valid.shape), tuple(mask.shape))
     if not torch.equal(sums.valid, mask):
-        raise EigenlensError(f"{call.site} was seen with two different masks; matrix spectra need one")
+        raise EigenlensError(
+            f"{call.site} was seen with two different masks; matrix spectra need one"
+        )
     pairs = Pairs(sums.valid)
     samples = pairs.vectors(values)
     sums.number += samples.shape[1]
     sums.first += samples.sum(1)
     squares = space.take("squares", (samples.shape[0], samples.shape[2]), samples).zero_()
-    for index in range(samples.shape[1]):  # one after the other is contiguous, and faster than a reduction over the batch
+    # one after the other is contiguous, and faster than a reduction over the batch
+    for index in range(samples.shape[1]):
         squares.addcmul_(samples[:, index], samples[:, index])
     sums.squares += squares
     sums.row_energy += (pairs.row_means(samples).square() * pairs.row_counts).sum((1, 2))
@@ -202,7 +229,11 @@ def _same_mask(mine: MatrixSums, theirs: MatrixSums) -> None:
 
 
 def _state(sites: dict[str, MatrixSums]) -> State:
-    return {f"{site}/{name}": x.contiguous() for site, sums in sites.items() for name, x in vars(sums).items()}
+    return {
+        f"{site}/{name}": x.contiguous()
+        for site, sums in sites.items()
+        for name, x in vars(sums).items()
+    }
 
 
 def _sites(state: State) -> dict[str, MatrixSums]:

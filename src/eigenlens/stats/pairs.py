@@ -14,9 +14,11 @@ from ..errors import EigenlensError
 
 @dataclass(eq=False)
 class Pairs:
-    """The N pairs (query, key) that a mask allows, in row order: a matrix (T, S) and its vector (N,) are two views.
+    """The N pairs (query, key) that a mask allows, in row order: a matrix (T, S) and its vector
+    (N,) are two views.
 
-    Invalid pairs have no coordinate at all, so a causal head of length n lives in n(n+1)/2 dimensions.
+    Invalid pairs have no coordinate at all, so a causal head of length n lives in n(n+1)/2
+    dimensions.
     """
 
     valid: Tensor  # (T, S) bool
@@ -57,7 +59,9 @@ class Pairs:
         return sums / self.row_counts.clamp_min(1)
 
     def less_row_means(self, vectors: Tensor) -> Tensor:
-        """The projection P that softmax cannot see past: each row less its own mean. (…, N) → (…, N)."""
+        """The projection P that softmax cannot see past: each row less its own mean. (…, N) → (…,
+        N).
+        """
         T, S = self.valid.shape
         if self.number == T * S:
             rows = vectors.unflatten(-1, (T, S))
@@ -67,9 +71,11 @@ class Pairs:
 
 
 def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
-    """The mask `(T, S)` of inputs without padding (None: there are none), and which `(B,)` those are (None: all).
+    """The mask `(T, S)` of inputs without padding (None: there are none), and which `(B,)` those
+    are (None: all).
 
-    A matrix over positions has the same pairs in every input; a padded input would leave some of them without a value.
+    A matrix over positions has the same pairs in every input; a padded input would leave some of
+    them without a value.
     """
     shape = call.mask_shape
     if shape.form in {"full", "causal", "fixed"}:
@@ -80,5 +86,7 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
         return None, whole
     first = valid[int(whole.int().argmax())]
     if not bool((valid[whole] == first).all()):
-        raise EigenlensError(f"{call.site} was seen with two different masks; matrix spectra need one")
+        raise EigenlensError(
+            f"{call.site} was seen with two different masks; matrix spectra need one"
+        )
     return first, whole

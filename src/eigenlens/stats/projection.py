@@ -18,7 +18,8 @@ from .workspace import Workspace
 class ProjectionSums:
     """Sums over held-out inputs, with `a = Zᵀx` for a basis Z (N, m).
 
-    One entry a head in the basis of the head itself; of the layer's and the stack's basis the sum over their heads.
+    One entry a head in the basis of the head itself; of the layer's and the stack's basis the sum
+    over their heads.
     """
 
     number: Tensor  # () samples
@@ -33,9 +34,12 @@ class ProjectionSums:
 
 @dataclass
 class MatrixProjection:
-    """Projects every complete input on fixed bases, by head, layer and stack. Cost: `3·N·m` a head; memory `8·m²` bytes.
+    """Projects every complete input on fixed bases, by head, layer and stack.
 
-    `bases` maps a name to Z: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m), `encoder/stack` → (N, m).
+    Cost: `3·N·m` a head; memory `8·m²` bytes.
+
+    `bases` maps a name to Z: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m),
+    `encoder/stack` → (N, m).
     """
 
     bases: dict[str, Tensor]
@@ -58,7 +62,10 @@ class MatrixProjection:
             if basis is None:
                 continue
             pooled = basis.ndim == 2
-            a = (samples.view(1, -1, samples.shape[2]) if pooled else samples).to(basis.dtype) @ basis  # (h, B, m)
+            # (h, B, m)
+            a = (samples.view(1, -1, samples.shape[2]) if pooled else samples).to(
+                basis.dtype
+            ) @ basis
             new = ProjectionSums(
                 number=site_sums.number * (len(samples) if pooled else 1),
                 energy=energy.sum(0, keepdim=True) if pooled else energy,
@@ -72,11 +79,18 @@ class MatrixProjection:
         add_sites(self.sums, other.sums, ProjectionSums.plus)
 
     def state(self) -> State:
-        return {f"{name}/{part}": x.contiguous() for name, sums in self.sums.items() for part, x in vars(sums).items()}
+        return {
+            f"{name}/{part}": x.contiguous()
+            for name, sums in self.sums.items()
+            for part, x in vars(sums).items()
+        }
 
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:
-        return cls(**settings, sums={name: ProjectionSums(**parts) for name, parts in by_site(state).items()})
+        return cls(
+            **settings,
+            sums={name: ProjectionSums(**parts) for name, parts in by_site(state).items()},
+        )
 
     def result(self) -> dict[str, ProjectionSums]:
         return self.sums

@@ -12,17 +12,27 @@ from ..capture import AttentionCall
 from .statistic import State, add_sites, by_site, same_shape
 
 VECTOR_SHAPES = {
-    "query_number": "", "query_first": "H D", "query_second": "H D D", "query_positions": "H T D", "query_counts": "T",
-    "key_number": "", "key_first": "G D", "key_second": "G D D", "key_positions": "G S D", "key_counts": "S",
-}  # fmt: skip
+    "query_number": "",
+    "query_first": "H D",
+    "query_second": "H D D",
+    "query_positions": "H T D",
+    "query_counts": "T",
+    "key_number": "",
+    "key_first": "G D",
+    "key_second": "G D D",
+    "key_positions": "G S D",
+    "key_counts": "S",
+}
 """What a file must hold of a site."""
 
 
 @dataclass
 class VectorSums:
-    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value head, queries scaled.
+    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value
+    head, queries scaled.
 
-    `positions` (H, n, D) are the sums of each position over the inputs, `counts` (n,) how many inputs reach it.
+    `positions` (H, n, D) are the sums of each position over the inputs, `counts` (n,) how many
+    inputs reach it.
     """
 
     query_number: Tensor
@@ -43,9 +53,10 @@ class VectorSums:
 class QueryKeyMoments:
     """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head, and `Σ q`, `Σ k` of every position.
 
-    What the best static subspace for `QKᵀ` is made from, and the mean of what it leaves out. Queries carry the score scale,
-    so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of the scores. Cost: `T·D² + S·D²` a head and input.
-    Memory: `8·D·(D + n)` bytes a query head and key-value head.
+    What the best static subspace for `QKᵀ` is made from, and the mean of what it leaves out.
+    Queries carry the score scale, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of
+    the scores. Cost: `T·D² + S·D²` a head and input. Memory: `8·D·(D + n)` bytes a query head and
+    key-value head.
     """
 
     def __init__(self) -> None:
@@ -57,7 +68,8 @@ class QueryKeyMoments:
         G, S, D = call.k.shape[1:]
         shape = call.mask_shape
         queries = shape.queries if shape.form == "rectangle" else call.query_valid  # (B, T) or None
-        keys = None if shape.valid is None else shape.valid.any(1).any(1).expand(B, S)  # those that some query sees
+        # those that some query sees
+        keys = None if shape.valid is None else shape.valid.any(1).any(1).expand(B, S)
         k = call.head_keys if keys is None else call.head_keys * keys[None, :, :, None]
         flat = k.view(G, B * S, D)
         sums = VectorSums(
@@ -75,7 +87,11 @@ class QueryKeyMoments:
         sums = VectorSums(**{name: x.to(torch.float64) for name, x in vars(sums).items()})
         site = str(call.site)
         if site in self.sites:
-            same_shape(site, tuple(self.sites[site].query_positions.shape), tuple(sums.query_positions.shape))
+            same_shape(
+                site,
+                tuple(self.sites[site].query_positions.shape),
+                tuple(sums.query_positions.shape),
+            )
             sums = self.sites[site].plus(sums)
         self.sites[site] = sums
 
@@ -83,7 +99,11 @@ class QueryKeyMoments:
         add_sites(self.sites, other.sites, VectorSums.plus)
 
     def state(self) -> State:
-        return {f"{site}/{name}": x.contiguous() for site, sums in self.sites.items() for name, x in vars(sums).items()}
+        return {
+            f"{site}/{name}": x.contiguous()
+            for site, sums in self.sites.items()
+            for name, x in vars(sums).items()
+        }
 
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:

@@ -1,11 +1,14 @@
-"""Below which a relative residual says nothing: the rounding of the arithmetic that made the tokens.
+"""Below which a relative residual says nothing: the rounding of the arithmetic that made the
+tokens.
 
-Tokens that are one vector in exact arithmetic come out of a model with entries that are each off by a few `ε`, the spacing of
-the numbers at 1. Where none is off by more than `4ε` of its size, neither is their mean, and so
+Tokens that are one vector in exact arithmetic come out of a model with entries that are each off by
+a few `ε`, the spacing of the numbers at 1. Where none is off by more than `4ε` of its size, neither
+is their mean, and so
 
     ‖X − 1x̄ᵀ‖ / ‖X‖ ≤ 2 · 4ε = 8ε        (9.5e-07 in float32, 1.8e-15 in float64).
 
-A residual below that cannot be told from zero. It is shown as `below rounding`; records keep the number.
+A residual below that cannot be told from zero. It is shown as `below rounding`; records keep the
+number.
 """
 
 from __future__ import annotations
@@ -42,9 +45,14 @@ def told(value: float, floor: float, form: str = ".2g") -> str:
     return WORDS if value < floor else format(value, form)
 
 
-def in_words(rows: Sequence[dict[str, Any]], names: Collection[str], floor: float) -> list[dict[str, Any]]:
+def in_words(
+    rows: Sequence[dict[str, Any]], names: Collection[str], floor: float
+) -> list[dict[str, Any]]:
     """Rows to read: under some names, what is below the floor is said to be."""
     return [
-        {key: WORDS if key in names and isinstance(value, float) and value < floor else value for key, value in row.items()}
+        {
+            key: WORDS if key in names and isinstance(value, float) and value < floor else value
+            for key, value in row.items()
+        }
         for row in rows
     ]

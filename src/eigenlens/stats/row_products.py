@@ -1,14 +1,16 @@
 """Sums over the rows of score matrices, each mask in its cheapest exact form.
 
-A row is `s_i ∈ R^S`, the scores of query i over all keys; pairs that the mask excludes have no value and enter no sum.
-With `v_ij ∈ {0, 1}` marking the pairs that count, every function here returns, per head, summed over the inputs b and
-the queries i of a batch,
+A row is `s_i ∈ R^S`, the scores of query i over all keys; pairs that the mask excludes have no
+value and enter no sum. With `v_ij ∈ {0, 1}` marking the pairs that count, every function here
+returns, per head, summed over the inputs b and the queries i of a batch,
 
-    second_jk = Σ s_ij s_ik v_ij v_ik          first_jk = Σ s_ij v_ij v_ik          count_jk = Σ v_ij v_ik
+    second_jk = Σ s_ij s_ik v_ij v_ik          first_jk = Σ s_ij v_ij v_ik          count_jk = Σ
+    v_ij v_ik
 
-and the same two sums for rows with their own mean removed, `s'_ij = s_ij − r_i`, `r_i = mean_j s_ij` over valid keys.
-Without a mask `first` does not depend on k and the sums of s' follow from those of s, so they are left out. Where the mask
-is the same in every input they follow at the end from two maps, `Σ_b s_ij` and `Σ_b r_i s_ij` (`MapSums`).
+and the same two sums for rows with their own mean removed, `s'_ij = s_ij − r_i`, `r_i = mean_j
+s_ij` over valid keys. Without a mask `first` does not depend on k and the sums of s' follow from
+those of s, so they are left out. Where the mask is the same in every input they follow at the end
+from two maps, `Σ_b s_ij` and `Σ_b r_i s_ij` (`MapSums`).
 """
 
 from __future__ import annotations
@@ -22,24 +24,38 @@ from ..capture import AttentionCall
 from .workspace import Workspace
 
 BLOCK = 64
-"""Keys per block of the causal form: its masked diagonal costs n²·BLOCK/2 against n²·D for the factorised rest."""
+"""Keys per block of the causal form: its masked diagonal costs n²·BLOCK/2 against n²·D for the
+factorised rest.
+"""
 
 
 ROW_SHAPES = {"rows": "", "second": "H S S", "first": "H S 1", "count": "1 1 1"}
 MASKED_SHAPES = {
-    "rows": "", "second": "H S S", "first": "H S S", "count": "H|1 S S", "second_less_mean": "H S S",
+    "rows": "",
+    "second": "H S S",
+    "first": "H S S",
+    "count": "H|1 S S",
+    "second_less_mean": "H S S",
     "first_less_mean": "H S S",
-}  # fmt: skip
+}
 MAP_SHAPES = {
-    "inputs": "", "valid": "H|1 T S", "second": "H S S", "sum_map": "H T S", "mean_map": "H T S", "means": "H T",
+    "inputs": "",
+    "valid": "H|1 T S",
+    "second": "H S S",
+    "sum_map": "H T S",
+    "mean_map": "H T S",
+    "means": "H T",
     "mean_squares": "H T",
-}  # fmt: skip
+}
 """What a file must hold of a site, by the kind of its sums."""
 
 
 @dataclass
 class RowSums:
-    """The sums of the module docstring. Masked: all (…, S, S). Unmasked: `first` (H, S, 1), `count` (1, 1, 1), no s' sums."""
+    """The sums of the module docstring.
+
+    Masked: all (…, S, S). Unmasked: `first` (H, S, 1), `count` (1, 1, 1), no s' sums.
+    """
 
     rows: Tensor  # () number of valid queries
     second: Tensor  # (H, S, S)
@@ -61,17 +77,29 @@ class RowSums:
         less = less - less.mean(2, keepdim=True)  # (I − 11ᵀ/S) second (I − 11ᵀ/S)
         first = self.first - self.first.mean(1, keepdim=True)
         wide = (H, S, S)
-        return RowSums(self.rows, self.second, self.first.expand(wide), self.count.expand(1, S, S), less, first.expand(wide))
+        return RowSums(
+            self.rows,
+            self.second,
+            self.first.expand(wide),
+            self.count.expand(1, S, S),
+            less,
+            first.expand(wide),
+        )
 
     def plus(self, other: RowSums) -> RowSums:
         if self.masked != other.masked:
             return self.as_masked().plus(other.as_masked())
         mine, theirs = self.tensors(), other.tensors()
-        return RowSums(**{name: x + theirs[name] for name, x in mine.items()})  # count becomes one per head where either is
+        # count becomes one per head where either is
+        return RowSums(**{name: x + theirs[name] for name, x in mine.items()})
 
     def add_(self, other: RowSums) -> RowSums:
         """`plus` in place where the layouts agree: the pass over the data allocates nothing."""
-        if self.masked != other.masked or self.count.shape != other.count.shape or not self.second.is_contiguous():
+        if (
+            self.masked != other.masked
+            or self.count.shape != other.count.shape
+            or not self.second.is_contiguous()
+        ):
             return self.plus(other)
         for mine, theirs in zip(self.tensors().values(), other.tensors().values()):
             mine.add_(theirs)
@@ -80,17 +108,27 @@ class RowSums:
     def tensors(self) -> dict[str, Tensor]:
         named = {"rows": self.rows, "second": self.second, "first": self.first, "count": self.count}
         if self.second_less_mean is not None and self.first_less_mean is not None:
-            named |= {"second_less_mean": self.second_less_mean, "first_less_mean": self.first_less_mean}
+            named |= {
+                "second_less_mean": self.second_less_mean,
+                "first_less_mean": self.first_less_mean,
+            }
         return named
 
     def double(self) -> RowSums:
         """In float64 and in memory of its own."""
-        return RowSums(**{name: x.to(torch.float64, copy=True).contiguous() for name, x in self.tensors().items()})
+        return RowSums(
+            **{
+                name: x.to(torch.float64, copy=True).contiguous()
+                for name, x in self.tensors().items()
+            }
+        )
 
 
 @dataclass
 class MapSums:
-    """Rows under a mask that is the same in every input: what `finished` turns into `RowSums` when all inputs are in."""
+    """Rows under a mask that is the same in every input: what `finished` turns into `RowSums` when
+    all inputs are in.
+    """
 
     inputs: Tensor  # ()
     valid: Tensor  # (H or 1, T, S) bool
@@ -107,7 +145,12 @@ class MapSums:
         return torch.equal(self.valid, other.valid)
 
     def double(self) -> MapSums:
-        return MapSums(**{n: x if n == "valid" else x.to(torch.float64, copy=True) for n, x in vars(self).items()})
+        return MapSums(
+            **{
+                n: x if n == "valid" else x.to(torch.float64, copy=True)
+                for n, x in vars(self).items()
+            }
+        )
 
     def add_(self, other: MapSums) -> MapSums:
         for name, mine in vars(self).items():
@@ -116,7 +159,10 @@ class MapSums:
         return self
 
     def finished(self) -> RowSums:
-        """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`. Once a study: n³ a head, n² when causal."""
+        """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`.
+
+        Once a study: n³ a head, n² when causal.
+        """
         T, S = self.valid.shape[1:]
         maps = torch.stack([self.sum_map, self.mean_map])
         causal = torch.ones(T, S, dtype=torch.bool, device=self.valid.device).tril()
@@ -125,14 +171,18 @@ class MapSums:
         else:
             v = self.valid.to(maps.dtype)
             first, cross = maps.transpose(2, 3) @ v
-            squares, means = (v.transpose(1, 2) @ (x[..., None] * v) for x in (self.mean_squares, self.means))
+            squares, means = (
+                v.transpose(1, 2) @ (x[..., None] * v) for x in (self.mean_squares, self.means)
+            )
             pairs = v.transpose(1, 2) @ v
         rows = self.inputs * self.valid.any(2).any(0).sum()
         less = self.second - cross - cross.transpose(1, 2) + squares
         return RowSums(rows, self.second, first, self.inputs * pairs, less, first - means)
 
     def _causal(self, maps: Tensor) -> tuple[Tensor, ...]:
-        """Query i counts for the keys j and k where i ≥ max(j, k): running sums from the last query backwards."""
+        """Query i counts for the keys j and k where i ≥ max(j, k): running sums from the last query
+        backwards.
+        """
         n = maps.shape[-1]
         at = torch.arange(n, device=maps.device)
         latest = torch.maximum(at[:, None], at)  # max(j, k)
@@ -142,13 +192,18 @@ class MapSums:
 
         running = onwards(maps, 2)  # [·, h, i, j] = Σ_{i' ≥ i}
         diagonal = running.diagonal(dim1=2, dim2=3)[..., None]  # k ≤ j: Σ_{i ≥ j} map_ij
-        first, cross = torch.where(at[:, None] >= at, diagonal, running.transpose(2, 3))  # k > j: Σ_{i ≥ k} map_ij
+        # k > j: Σ_{i ≥ k} map_ij
+        first, cross = torch.where(at[:, None] >= at, diagonal, running.transpose(2, 3))
         squares, means = (onwards(x, 1)[:, latest] for x in (self.mean_squares, self.means))
         return first, cross, squares, means, (n - latest).to(maps.dtype)[None]
 
 
-def row_sums(call: AttentionCall, of: str = "scores", space: Workspace | None = None) -> RowSums | MapSums:
-    """The sums over the rows of one call, by the cheapest exact way its mask allows; they live until `space` is used again."""
+def row_sums(
+    call: AttentionCall, of: str = "scores", space: Workspace | None = None
+) -> RowSums | MapSums:
+    """The sums over the rows of one call, by the cheapest exact way its mask allows; they live
+    until `space` is used again.
+    """
     form, space = call.mask_shape.form, space or Workspace()
     if of == "scores" and call.linear:
         if form == "full":
@@ -167,7 +222,9 @@ def row_sums(call: AttentionCall, of: str = "scores", space: Workspace | None = 
 
 
 def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
-    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over both."""
+    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over
+    both.
+    """
     H, B, m, c = x.shape
     return space.copy(name, x.transpose(1, 2)).view(H, m, B * c)
 
@@ -178,13 +235,17 @@ def _gram(z: Tensor) -> Tensor:
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:
-    """`Σ_b left_bᵀ right_b` per head: (B, H, T, m) × (B, H, T, n) → (H, m, n), one GEMM over the joined (b, T)."""
+    """`Σ_b left_bᵀ right_b` per head: (B, H, T, m) × (B, H, T, n) → (H, m, n), one GEMM over the
+    joined (b, T).
+    """
     H, m, n = left.shape[1], left.shape[3], right.shape[3]
     return left.permute(1, 3, 0, 2).reshape(H, m, -1) @ right.transpose(0, 1).reshape(H, -1, n)
 
 
 def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
-    """`left rightᵀ` where the product is known to be symmetric: only the blocks up to the diagonal are multiplied."""
+    """`left rightᵀ` where the product is known to be symmetric: only the blocks up to the diagonal
+    are multiplied.
+    """
     H, S, _ = left.shape
     out = space.take("second", (H, S, S), left)
     for start in range(0, S, 2 * BLOCK):
@@ -195,7 +256,9 @@ def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
 
 
 def _factorised(call: AttentionCall, k: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
-    """`Σ_b K (QᵀQ) Kᵀ`, n²d instead of n³ with no score formed, and the keys joined over the batch (H, S, B·D)."""
+    """`Σ_b K (QᵀQ) Kᵀ`, n²d instead of n³ with no score formed, and the keys joined over the batch
+    (H, S, B·D).
+    """
     turned = space.matmul("turned", k, call.query_gram)  # K QᵀQ: (H, B, S, D)
     joined = _joined(k, "joined", space)
     return _symmetric(_joined(turned, "left", space), joined, space), joined
@@ -206,11 +269,14 @@ def _full(call: AttentionCall, space: Workspace) -> RowSums:
     second, joined = _factorised(call, call.keys_by_head, space)
     B, H, T, _ = call.q.shape
     rows = torch.tensor(float(B * T))
-    return RowSums(rows, second, joined @ call.query_sum.reshape(H, -1, 1), rows.reshape(1, 1, 1))  # first = Σ_b K_b Σ_i q_i
+    # first = Σ_b K_b Σ_i q_i
+    return RowSums(rows, second, joined @ call.query_sum.reshape(H, -1, 1), rows.reshape(1, 1, 1))
 
 
 def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
-    """Padding: the same with the rows of padded queries and keys at zero; row means taken over the valid keys."""
+    """Padding: the same with the rows of padded queries and keys at zero; row means taken over the
+    valid keys.
+    """
     shape = call.mask_shape
     assert shape.queries is not None
     assert shape.keys is not None
@@ -230,9 +296,11 @@ def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
 
 
 def _causal(call: AttentionCall, space: Workspace) -> MapSums:
-    """Causal, no padding: query blocks after a key block see it whole and factorise; only the diagonal forms scores.
+    """Causal, no padding: query blocks after a key block see it whole and factorise; only the
+    diagonal forms scores.
 
-        second_jk = k_jᵀ (Σ_{i ≥ e} q_i q_iᵀ) k_k  +  Σ_{i in block} s_ij s_ik      for keys k of block [s, e), j < e
+        second_jk = k_jᵀ (Σ_{i ≥ e} q_i q_iᵀ) k_k  +  Σ_{i in block} s_ij s_ik      for keys k of
+        block [s, e), j < e
 
     Both terms are sums of products, over (b, d) and over (b, i), so a block is one GEMM.
     """
@@ -248,9 +316,11 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
     for start in reversed(range(0, n, BLOCK)):
         end = min(start + BLOCK, n)
         width, block, before = end - start, q[:, :, start:end], k[:, :, :end]
-        both = space.take(f"both {end}", (H, end, B, D + width), q)  # [K Σqqᵀ, Sᵀ of the block] beside each other
+        # [K Σqqᵀ, Sᵀ of the block] beside each other
+        both = space.take(f"both {end}", (H, end, B, D + width), q)
         both[..., :D] = space.matmul(f"turned {end}", before, later).transpose(1, 2)
-        scores = space.matmul(f"scores {end}", before, block.transpose(2, 3)).triu_(-start)  # (H, B, e, width): s_ij at [j, i]
+        # (H, B, e, width): s_ij at [j, i]
+        scores = space.matmul(f"scores {end}", before, block.transpose(2, 3)).triu_(-start)
         both[..., D:] = scores.transpose(1, 2)
         right = space.take(f"right {width}", (H, width, B, D + width), q)
         right[..., :D] = joined.view(H, n, B, D)[:, start:end]
@@ -263,15 +333,21 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
         later = later + block.transpose(2, 3) @ block
     valid = torch.ones(1, n, n, dtype=torch.bool, device=q.device).tril()
     maps.tril_()
-    return MapSums(torch.tensor(float(B)), valid, second, maps[0], maps[1], mean.sum(1), mean.square().sum(1))
+    return MapSums(
+        torch.tensor(float(B)), valid, second, maps[0], maps[1], mean.sum(1), mean.square().sum(1)
+    )
 
 
 def _fixed(z: Tensor, valid: Tensor) -> MapSums:
-    """Any mask that is the same in every input, (1, H or 1, T, S); invalid entries of z are zero."""
+    """Any mask that is the same in every input, (1, H or 1, T, S); invalid entries of z are
+    zero.
+    """
     number = valid[0].sum(2).clamp_min(1)  # (H or 1, T)
     mean = z.sum(3) / number  # r_i: (B, H, T)
     maps = z.sum(0), (z * mean[..., None]).sum(0)
-    return MapSums(torch.tensor(float(len(z))), valid[0], _gram(z), *maps, mean.sum(0), mean.square().sum(0))
+    return MapSums(
+        torch.tensor(float(len(z))), valid[0], _gram(z), *maps, mean.sum(0), mean.square().sum(0)
+    )
 
 
 def _varied(z: Tensor, valid: Tensor) -> RowSums:
@@ -283,4 +359,11 @@ def _varied(z: Tensor, valid: Tensor) -> RowSums:
     def first(x: Tensor) -> Tensor:
         return _products(x, wide)
 
-    return RowSums(mask.any(3).any(1).sum().to(z.dtype), _gram(z), first(z), _gram(mask), _gram(less), first(less))
+    return RowSums(
+        mask.any(3).any(1).sum().to(z.dtype),
+        _gram(z),
+        first(z),
+        _gram(mask),
+        _gram(less),
+        first(less),
+    )

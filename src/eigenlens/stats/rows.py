@@ -15,8 +15,9 @@ from .workspace import Workspace
 class RowMoments:
     """Mean and covariance of the rows `s_i ∈ R^S` of every head, over valid pairs only.
 
-    Cost per input and head: `S²·D` multiply-adds without a mask or with padding, about `3.5·S²·D` when causal, `S³` under
-    any other mask. Memory: `8·S²` bytes a head, four times that under a mask. `of` is `scores` or `pattern`.
+    Cost per input and head: `S²·D` multiply-adds without a mask or with padding, about `3.5·S²·D`
+    when causal, `S³` under any other mask. Memory: `8·S²` bytes a head, four times that under a
+    mask. `of` is `scores` or `pattern`.
     """
 
     def __init__(self, of: Literal["scores", "pattern"] = "scores") -> None:
@@ -37,7 +38,11 @@ class RowMoments:
         add_sites(self.sites, other.sites, _added)
 
     def state(self) -> State:
-        return {f"{site}/{name}": x.contiguous() for site, sums in self.sites.items() for name, x in sums.tensors().items()}
+        return {
+            f"{site}/{name}": x.contiguous()
+            for site, sums in self.sites.items()
+            for name, x in sums.tensors().items()
+        }
 
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:
@@ -56,7 +61,13 @@ class RowMoments:
 
 def shapes_of(parts: State) -> dict[str, str]:
     """The shapes that the tensors of a site should have, as `check_tensors` takes them."""
-    return MAP_SHAPES if "sum_map" in parts else MASKED_SHAPES if "second_less_mean" in parts else ROW_SHAPES
+    return (
+        MAP_SHAPES
+        if "sum_map" in parts
+        else MASKED_SHAPES
+        if "second_less_mean" in parts
+        else ROW_SHAPES
+    )
 
 
 def _finished(sums: RowSums | MapSums) -> RowSums:

@@ -13,14 +13,18 @@ from ..errors import EigenlensError
 
 T = TypeVar("T")
 State = dict[str, Tensor]
-"""Named tensors, ready for a safetensors file. Names are `site/field` with sites such as `encoder/3`."""
+"""Named tensors, ready for a safetensors file.
+
+Names are `site/field` with sites such as `encoder/3`.
+"""
 
 
 class Statistic(Protocol):
     """What a pass over the data accumulates.
 
-    Memory does not grow with the number of inputs, and `merge` is associative: one pass, shards on many machines and a
-    resumed run give the same numbers. `state` and `from_state` are inverse to each other, to the last bit.
+    Memory does not grow with the number of inputs, and `merge` is associative: one pass, shards on
+    many machines and a resumed run give the same numbers. `state` and `from_state` are inverse to
+    each other, to the last bit.
     """
 
     def update(self, call: AttentionCall) -> None: ...
@@ -54,4 +58,7 @@ def by_site(state: State) -> dict[str, State]:
 def same_shape(site: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
     """Inputs of different lengths cannot share a covariance over positions."""
     if mine != theirs:
-        raise EigenlensError(f"{site} was seen with shapes {mine} and {theirs}; all inputs of a study must have one length")
+        raise EigenlensError(
+            f"{site} was seen with shapes {mine} and {theirs}; all inputs of a study must have one"
+            " length"
+        )

@@ -1,4 +1,6 @@
-"""Buffers that are used again: fresh memory for every call would cost more in page faults than the arithmetic."""
+"""Buffers that are used again: fresh memory for every call would cost more in page faults than the
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,21 @@ from torch import Tensor
 
 
 class Workspace:
-    """Hands out scratch tensors by name; the same name gives the same memory while shape and type stay."""
+    """Hands out scratch tensors by name; the same name gives the same memory while shape and type
+    stay.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         held = self._held.get(name)
-        if held is None or held.shape != shape or held.dtype != like.dtype or held.device != like.device:
+        if (
+            held is None
+            or held.shape != shape
+            or held.dtype != like.dtype
+            or held.device != like.device
+        ):
             held = self._held[name] = torch.empty(shape, dtype=like.dtype, device=like.device)
         return held
 

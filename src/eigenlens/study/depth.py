@@ -15,10 +15,16 @@ from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
 from ..stats.rounding import in_words
 
 TITLES = {
-    "residual": "relative residual", "effective_rank": "effective rank", "stable_rank": "stable rank",
-    "participation_ratio": "participation ratio", "cosine": "cosine of two tokens", "high_frequency": "high frequencies",
-    "entropy": "entropy of a row (nats)", "singular_ratio": "σ₂/σ₁ of the pattern", "dirichlet": "Dirichlet energy",
-}  # fmt: skip
+    "residual": "relative residual",
+    "effective_rank": "effective rank",
+    "stable_rank": "stable rank",
+    "participation_ratio": "participation ratio",
+    "cosine": "cosine of two tokens",
+    "high_frequency": "high frequencies",
+    "entropy": "entropy of a row (nats)",
+    "singular_ratio": "σ₂/σ₁ of the pattern",
+    "dirichlet": "Dirichlet energy",
+}
 
 RESIDUALS = ("residual", "high_frequency")
 """Metrics that are 0 where all tokens are one vector, and which rounding keeps above 0 there."""
@@ -26,9 +32,11 @@ RESIDUALS = ("residual", "high_frequency")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Every metric at every block, with its 95 % interval over inputs; residuals below `floor` are rounding.
+    """Every metric at every block, with its 95 % interval over inputs; residuals below `floor` are
+    rounding.
 
-    >>> study.depth.curve("residual")                     # depth 0 is what goes into the first block
+    >>> study.depth.curve("residual")
+    depth 0 is what goes into the first block
     >>> study.depth.plot()
     """
 
@@ -44,15 +52,22 @@ class Depth:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low, high, number, and whether
-        the mean is below rounding."""
-        return [{**asdict(number), "below_rounding": self.below_rounding(number)} for number in self.numbers]
+        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low,
+        high, number, and whether the mean is below rounding.
+        """
+        return [
+            {**asdict(number), "below_rounding": self.below_rounding(number)}
+            for number in self.numbers
+        ]
 
-    def curve(self, metric: str, stack: str | None = None, tokens: str = "all") -> list[dict[str, Any]]:
+    def curve(
+        self, metric: str, stack: str | None = None, tokens: str = "all"
+    ) -> list[dict[str, Any]]:
         """A metric along depth: depth, mean, low, high, number.
 
-        Of tokens, depth 0 is the input of the first block and depth l the output of the l-th; of patterns, depth l is the
-        pattern of the l-th block, the mean of its heads. `stack` may be left out where there is one.
+        Of tokens, depth 0 is the input of the first block and depth l the output of the l-th; of
+        patterns, depth l is the pattern of the l-th block, the mean of its heads. `stack` may be
+        left out where there is one.
         """
         if metric not in TITLES:
             raise unknown("metric", metric, TITLES)
@@ -62,21 +77,42 @@ class Depth:
             stack = self.stacks[0]
         if stack not in self.stacks:
             raise unknown("stack", stack, self.stacks, guess=False)
-        kept = [n for n in self.numbers if (n.metric, n.stack, n.tokens, n.head) == (metric, stack, tokens, None)]
-        layers = {layer: depth for depth, layer in enumerate(sorted({n.layer for n in self.numbers if n.stack == stack}))}
+        kept = [
+            n
+            for n in self.numbers
+            if (n.metric, n.stack, n.tokens, n.head) == (metric, stack, tokens, None)
+        ]
+        layers = {
+            layer: depth
+            for depth, layer in enumerate(
+                sorted({n.layer for n in self.numbers if n.stack == stack})
+            )
+        }
         points = []
         for n in kept:
             depth = layers[n.layer] + (n.place != "input")
             if n.place != "input" or depth == 0:
-                points.append({"depth": depth, "mean": n.mean, "low": n.low, "high": n.high, "number": n.number})
+                points.append(
+                    {
+                        "depth": depth,
+                        "mean": n.mean,
+                        "low": n.low,
+                        "high": n.high,
+                        "number": n.number,
+                    }
+                )
         return sorted(points, key=lambda point: point["depth"])
 
     def by_layer(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """The numbers of each layer, as `depth_output_residual_low`, `depth_attention_entropy_without_sinks`."""
+        """The numbers of each layer, as `depth_output_residual_low`,
+        `depth_attention_entropy_without_sinks`.
+        """
         found: dict[tuple[str, int], dict[str, float | None]] = {}
         for n in self.numbers:
             if n.head is None:
-                name = f"depth_{n.place}_{n.metric}" + ("" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}")
+                name = f"depth_{n.place}_{n.metric}" + (
+                    "" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}"
+                )
                 record = found.setdefault((n.stack, n.layer), {})
                 record |= {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
                 if n.metric in RESIDUALS:
@@ -84,7 +120,9 @@ class Depth:
         return found
 
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """One row a depth, the means of some metrics side by side; None where a metric has no value."""
+        """One row a depth, the means of some metrics side by side; None where a metric has no
+        value.
+        """
         rows: dict[tuple[str, int], dict[str, Any]] = {}
         metrics = several(metrics)
         for stack in self.stacks:
@@ -114,17 +152,33 @@ class Depth:
         ticks = whole_axis(max((row["depth"] for row in rows), default=0), about=8)
         base = alt.Chart().encode(x=alt.X("depth:Q", axis=ticks, title="depth"))
         domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
-        colour = alt.Color("tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1))
-        legend = alt.Legend(symbolType="stroke", symbolStrokeColor="gray") if len(self.stacks) > 1 else None
+        colour = alt.Color(
+            "tokens:N", scale=domain, title="tokens", legend=alt.Legend(symbolOpacity=1)
+        )
+        legend = (
+            alt.Legend(symbolType="stroke", symbolStrokeColor="gray")
+            if len(self.stacks) > 1
+            else None
+        )
         dash = alt.StrokeDash("stack:N", title="stack", legend=legend)
-        band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q", color=colour, detail="stack:N")
+        band = base.mark_area(opacity=0.2).encode(
+            y=alt.Y("low:Q", title=None), y2="high:Q", color=colour, detail="stack:N"
+        )
         large = "abs(datum.value) >= 1e5 ? format(datum.value, '.1e') : datum.label"
         axis = alt.Axis(labelExpr=large)
         curve = base.encode(
-            y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=axis), color=colour,
+            y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=axis),
+            color=colour,
             detail="stack:N",
-            tooltip=["metric:N", "stack:N", "tokens:N", "depth:Q", alt.Tooltip("mean:Q", format=".4g"), "number:Q"],
-        )  # fmt: skip
+            tooltip=[
+                "metric:N",
+                "stack:N",
+                "tokens:N",
+                "depth:Q",
+                alt.Tooltip("mean:Q", format=".4g"),
+                "number:Q",
+            ],
+        )
         shape = alt.Shape("tokens:N", scale=domain, title="tokens")
         points = curve.mark_point(filled=True, size=25, opacity=1).encode(shape=shape)
         line = curve.mark_line().encode(strokeDash=dash) + points
@@ -132,7 +186,11 @@ class Depth:
         return (
             alt.layer(band, line, data=alt.Data(values=rows))
             .properties(width=230, height=150)
-            .facet(facet=alt.Facet("metric:N", sort=titles, title=None), columns=3, title="Along the depth of the model")
+            .facet(
+                facet=alt.Facet("metric:N", sort=titles, title=None),
+                columns=3,
+                title="Along the depth of the model",
+            )
             .resolve_scale(y="independent")
         )
 
@@ -150,20 +208,38 @@ class Depth:
         from ..display import html_view
 
         rows = self.table_in_words(TOKEN_METRICS + ATTENTION_METRICS)
-        return html_view("Along the depth of the model", self.sentence, self.plot() if rows else None, rows)
+        return html_view(
+            "Along the depth of the model", self.sentence, self.plot() if rows else None, rows
+        )
 
 
 def of_depth(depth: Depth) -> list[Finding]:
-    """Entropy and spectral gap of every head as findings: both are measured with the metrics along depth, once."""
+    """Entropy and spectral gap of every head as findings: both are measured with the metrics along
+    depth, once.
+    """
     sets = {"all": "", "without sinks": ", without the sink tokens"}
     found = []
     for name, title, metric, words in (
         ("entropy", "Entropy", "entropy", "of a row of the pattern (nats)"),
         ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the pattern"),
     ):
-        numbers = [_gap(n) if name == "gap" else n for n in depth.numbers if n.metric == metric and n.head is not None]
+        numbers = [
+            _gap(n) if name == "gap" else n
+            for n in depth.numbers
+            if n.metric == metric and n.head is not None
+        ]
         made = tuple(
-            Number(n.stack, n.layer, n.head, n.tokens.replace(" ", "_"), n.mean, n.low, n.high, n.number) for n in numbers
+            Number(
+                n.stack,
+                n.layer,
+                n.head,
+                n.tokens.replace(" ", "_"),
+                n.mean,
+                n.low,
+                n.high,
+                n.number,
+            )
+            for n in numbers
         )
         told = {tokens.replace(" ", "_"): words + more for tokens, more in sets.items()}
         finding = Finding(name, title, "head", told, made)
@@ -178,7 +254,13 @@ def _gap(n: DepthNumber) -> DepthNumber:
 
 def _spread_sentence(finding: Finding) -> str:
     values = finding.values("all")
-    least, most = min(values, key=lambda place: values[place]), max(values, key=lambda place: values[place])
+    least, most = (
+        min(values, key=lambda place: values[place]),
+        max(values, key=lambda place: values[place]),
+    )
     ends = [f"{values[place]:.2f} ({place_label(place)})" for place in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
-    return f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle {middle:.2f}."
+    return (
+        f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle"
+        f" {middle:.2f}."
+    )

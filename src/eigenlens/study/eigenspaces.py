@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .study import Study
 
 
-def eigenspaces_of(study: Study, analysis: Analysis, level: Level, rank: int, centring: Centring) -> Eigenspaces:
+def eigenspaces_of(
+    study: Study, analysis: Analysis, level: Level, rank: int, centring: Centring
+) -> Eigenspaces:
     """Those of every head, layer or stack; of whole matrices only what a study keeps."""
     for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
         if given not in known_ones:
@@ -29,7 +31,8 @@ def eigenspaces_of(study: Study, analysis: Analysis, level: Level, rank: int, ce
     if analysis == "matrices":
         if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
             raise EigenlensError(
-                f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors of each head"
+                f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors"
+                " of each head"
             )
         for site in [site for site in study.ordered_sites if site in study.matrix_results]:
             parts = study.matrix_results[site]
@@ -38,7 +41,9 @@ def eigenspaces_of(study: Study, analysis: Analysis, level: Level, rank: int, ce
                 layers.append(site)
                 vectors.append(found.T.double())
         dimensions = next(iter(study.sites.values()))["pairs"]
-        return Eigenspaces(tuple(names), tuple(layers), torch.stack(same(vectors)), None, None, dimensions)
+        return Eigenspaces(
+            tuple(names), tuple(layers), torch.stack(same(vectors)), None, None, dimensions
+        )
     scatters, values = [], []
     known = levels(study.row_sums())
     for place in dict.fromkeys(Place.of(site, level) for site in study.ordered_sites):
@@ -55,7 +60,9 @@ def eigenspaces_of(study: Study, analysis: Analysis, level: Level, rank: int, ce
             values.append(basis.eigenvalues[head])
     dimensions = vectors[0].shape[0] - (centring == "row-centred")
     if rank > vectors[0].shape[0]:
-        raise EigenlensError(f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row")
+        raise EigenlensError(
+            f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row"
+        )
     return Eigenspaces(
         tuple(names),
         tuple(layers),
@@ -73,5 +80,8 @@ def place_label(place: Place) -> str:
 
 def same(vectors: list[Tensor]) -> list[Tensor]:
     if len({v.shape for v in vectors}) > 1:
-        raise EigenlensError("the layers of this model see different numbers of keys; their eigenspaces cannot be compared")
+        raise EigenlensError(
+            "the layers of this model see different numbers of keys; their eigenspaces cannot be"
+            " compared"
+        )
     return vectors

@@ -28,5 +28,6 @@ def unpack_groups(state: State) -> list[Group]:
         if what == "energy":
             place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
             total = state[name.removesuffix("energy") + "total"]
-            groups.setdefault(int(index), {}).setdefault(analysis, {})[place, centring] = Energies(energy, total)  # type: ignore[index]
+            energies = groups.setdefault(int(index), {}).setdefault(analysis, {})
+            energies[place, centring] = Energies(energy, total)  # type: ignore[index]
     return [groups[index] for index in sorted(groups)]

@@ -82,15 +82,17 @@ def study(
 ) -> Study:
     """Study a model's attention on data, in one pass.
 
-    `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a named set, token ids
-    (a `.npy` file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech model. By default
-    the catalogue's text, or its photographs. `length` is 128 tokens by default, and of an array that of its rows. `out` is
-    the study's folder; without one the study lives as long as the object. Metrics along depth are measured on every
-    `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
-    `thresholds` are other settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64` runs
-    the model in double, also where its own code goes down to float32. A study that was killed goes on with `resume=True`
-    and ends with the same numbers. The inputs are cut into shards of about `shard` inputs, which `engine` works on: this
-    process, or a cluster (`Dask`); the numbers do not depend on which, if the number of threads is the same.
+    `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a
+    named set, token ids (a `.npy` file, or an array `(N, length)`), pictures for a vision model,
+    `.wav` files for a speech model. By default the catalogue's text, or its photographs. `length`
+    is 128 tokens by default, and of an array that of its rows. `out` is the study's folder; without
+    one the study lives as long as the object. Metrics along depth are measured on every
+    `depth_every`-th input, diagnostics on every `diagnostics_every`-th; `thresholds` are other
+    settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64`
+    runs the model in double, also where its own code goes down to float32. A study that was killed
+    goes on with `resume=True` and ends with the same numbers. The inputs are cut into shards of
+    about `shard` inputs, which `engine` works on: this process, or a cluster (`Dask`); the numbers
+    do not depend on which, if the number of threads is the same.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
@@ -114,10 +116,19 @@ def study(
             stack.enter_context(stays_double())
         request = Request(names, length, inputs, held_out, seed, pad)
         asked = Options(
-            request, tuple(several(only)), of, before_rope, rank,
-            matrix_gigabytes=matrix_gigabytes, batch=batch, shard=shard, depth_every=depth_every,
-            diagnostics_every=diagnostics_every, thresholds=dict(thresholds or {}), float64=float64,
-        )  # fmt: skip
+            request,
+            tuple(several(only)),
+            of,
+            before_rope,
+            rank,
+            matrix_gigabytes=matrix_gigabytes,
+            batch=batch,
+            shard=shard,
+            depth_every=depth_every,
+            diagnostics_every=diagnostics_every,
+            thresholds=dict(thresholds or {}),
+            float64=float64,
+        )
         unfinished = folder / "unfinished"
         goes_on = resume and (unfinished / "request.json").is_file()
         identity = _identity(loaded, asked, engine.threads)
@@ -130,7 +141,10 @@ def study(
             ready = prepare(loaded, request, unfinished if goes_on else spool, resume=goes_on)
         fingerprint = ready.facts.get("fingerprint")
         if goes_on and read_json(unfinished / "request.json").get("fingerprint") != fingerprint:
-            raise EigenlensError(f"the data of the study in {folder} has changed since it was begun; begin anew with --force")
+            raise EigenlensError(
+                f"the data of the study in {folder} has changed since it was begun; begin anew with"
+                " --force"
+            )
         sites = probe(loaded, ready, asked)
         matrix, note = matrix_form(sites, ready, asked)
         depth, no_depth = depth_form(sites, loaded, asked)
@@ -166,7 +180,13 @@ def study(
 
 
 def _record(
-    folder: Path, stage: Pass, inputs: Inputs, matrix: str | None, notes: list[str], engine: Engine, report: Report
+    folder: Path,
+    stage: Pass,
+    inputs: Inputs,
+    matrix: str | None,
+    notes: list[str],
+    engine: Engine,
+    report: Report,
 ) -> None:
     model, options, sites, depth = stage.placed.model, stage.options, stage.sites, stage.depth
     subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
@@ -180,11 +200,14 @@ def _record(
     if got < asked:
         notes.append(f"the data gave {got:,} inputs, fewer than {asked:,}")
     if recording.depth is not None and not recording.depth.sums:
-        notes.append(f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along depth")
+        notes.append(
+            f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along"
+            " depth"
+        )
     if bounds := bound_levels(recording.spectra):
         notes.append(
-            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues, and shares of variance in the "
-            "sample, are at least these, and fewer dimensions may do"
+            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues, and"
+            " shares of variance in the sample, are at least these, and fewer dimensions may do"
         )
     if recording.failed:
         notes.append(lost("the study", recording.failed))
@@ -212,14 +235,20 @@ def _record(
 
 
 def _diagnosed(recording: Recording, model: Model, every: int) -> dict[str, Any]:
-    """What the findings need besides their numbers: why some do not apply, and the texts of the tokens they name."""
+    """What the findings need besides their numbers: why some do not apply, and the texts of the
+    tokens they name.
+    """
     found = recording.diagnosing
     if found is None:
         return {}
     ids = {number for diagnostic in found.diagnostics.values() for number in diagnostic.token_ids()}
     listed = sorted(ids)
     texts = id_texts(model.tokenizer, torch.tensor([listed]))[0] if listed else []
-    return {"every": every, "notes": found.notes, "tokens": {str(number): text for number, text in zip(listed, texts)}}
+    return {
+        "every": every,
+        "notes": found.notes,
+        "tokens": {str(number): text for number, text in zip(listed, texts)},
+    }
 
 
 def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
@@ -256,7 +285,10 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
     if any(folder.glob("unfinished*")):
         if resume or force:
             return
-        raise EigenlensError(f"{folder} holds a study that was interrupted; go on with --resume or begin anew with --force")
+        raise EigenlensError(
+            f"{folder} holds a study that was interrupted; go on with --resume or begin anew with"
+            " --force"
+        )
     raise EigenlensError(f"{folder} exists and is not a study; name another folder")
 
 
@@ -264,7 +296,9 @@ def _check_inputs(unfinished: Path) -> None:
     """Inputs that changed on disk would change the numbers without a word."""
     for name, digest in read_json(unfinished / "request.json").get("inputs_kept", {}).items():
         if not (unfinished / name).is_file() or sha256(unfinished / name) != digest:
-            raise EigenlensError(f"{unfinished / name} is not as it was written; begin anew with --force")
+            raise EigenlensError(
+                f"{unfinished / name} is not as it was written; begin anew with --force"
+            )
 
 
 def _check_same(unfinished: Path, now: dict[str, Any]) -> None:
@@ -274,8 +308,9 @@ def _check_same(unfinished: Path, now: dict[str, Any]) -> None:
     for key, value in now.items():
         if stored.get(key) != value:
             raise EigenlensError(
-                f"the interrupted study in {unfinished.parent} was begun with another {key.replace('_', ' ')} "
-                f"({stored.get(key)} then, {value} now); resume with the same, or begin anew with --force"
+                f"the interrupted study in {unfinished.parent} was begun with another"
+                f" {key.replace('_', ' ')} ({stored.get(key)} then, {value} now); resume with the"
+                " same, or begin anew with --force"
             )
 
 
@@ -284,12 +319,17 @@ def _identity(model: Model, options: Options, threads: int) -> dict[str, Any]:
     record = options.record()
     request = record.pop("request")
     request["data"] = [Path(name).name for name in request["data"]]
-    facts = {"model": model.name, "weights": model.facts.get("fingerprint"), "version": versions()["eigenlens"]}
+    facts = {
+        "model": model.name,
+        "weights": model.facts.get("fingerprint"),
+        "version": versions()["eigenlens"],
+    }
     return json.loads(json.dumps({**facts, **request, **record, "threads": threads}))
 
 
 def _begin(folder: Path, spool: Path, identity: dict[str, Any]) -> None:
-    """Put the inputs and the request into the folder; everything that could be wrong has been checked by now.
+    """Put the inputs and the request into the folder; everything that could be wrong has been
+    checked by now.
 
     Killed at any moment it leaves what was there before, or what `--resume` begins anew.
     """

@@ -1,17 +1,22 @@
 """What a study will hold in memory, known before it starts.
 
-With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and P = 4·H·N bytes, one float32
-number of each of the N pairs of every head (twice that with `float64`), a study holds at most
+With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and P =
+4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with `float64`), a
+study holds at most
 
-    sums of rows       R = U without a mask, 3 U under a mask that is the same in every input (causal), 4 U with padding
-    while it fits      c R,                               c = 1, 2, 3 for one shard, one trunk, more (`run.shards.copies`)
-    row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in every input, else 0
+    sums of rows       R = U without a mask, 3 U under a mask that is the same in every input
+    (causal), 4 U with padding
+    while it fits      c R,                               c = 1, 2, 3 for one shard, one trunk, more
+    (`run.shards.copies`)
+    row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in
+    every input, else 0
     held-out inputs    R + 3 U + R + c R + F
     matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
-                       then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns of all heads of a layer
+                       then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns
+                       of all heads of a layer
 
-and besides these the model, the moments of queries and keys, one batch with its scores, and what the allocator keeps of
-freed memory. The greatest moment counts.
+and besides these the model, the moments of queries and keys, one batch with its scores, and what
+the allocator keeps of freed memory. The greatest moment counts.
 """
 
 from __future__ import annotations
@@ -35,14 +40,21 @@ PROGRAM = 64_000_000
 PROCESS = 450_000_000
 """A process that has loaded the libraries and nothing else."""
 CLUSTER = 350_000_000
-"""Measured: what a process takes that starts workers, for their scheduler and what is on its way."""
+"""Measured: what a process takes that starts workers, for their scheduler and what is on its way.
+"""
 MAPPED = 32 * 2**20
-"""Tensors of at least this size go back to the system when they are freed; smaller ones leave holes in the heap."""
+"""Tensors of at least this size go back to the system when they are freed; smaller ones leave holes
+in the heap.
+"""
 HOLES = 0.75
-"""Measured: what the heap keeps beside the sums, as a share of them, where they are made of smaller tensors."""
+"""Measured: what the heap keeps beside the sums, as a share of them, where they are made of smaller
+tensors.
+"""
 
 SPARE = 0.08
-"""Measured: what is taken beside the sums, as a share of them, where they are made of larger tensors."""
+"""Measured: what is taken beside the sums, as a share of them, where they are made of larger
+tensors.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,16 +78,26 @@ class Memory:
         named = sorted(self.parts.items(), key=lambda part: -part[1])
         shown = ", ".join(f"{name} {_gigabytes(size)}" for name, size in named if size >= 5e6)
         left = "" if free is None else f"; {_gigabytes(free)} GB are free"
-        return f"the study will hold about {_gigabytes(self.total)} GB{': ' if shown else ''}{shown}{left}"
+        return (
+            f"the study will hold about {_gigabytes(self.total)}"
+            f" GB{': ' if shown else ''}{shown}{left}"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"part": name, "bytes": size} for name, size in self.parts.items()]
 
     def check(self, free: int, allowed: int | None = None) -> None:
-        """Refuse a study that needs more than `free` bytes beside the model, or more than it is `allowed`."""
-        most = max((name for name in self.parts if name != "model"), key=lambda name: self.parts[name])
+        """Refuse a study that needs more than `free` bytes beside the model, or more than it is
+        `allowed`.
+        """
+        most = max(
+            (name for name in self.parts if name != "model"), key=lambda name: self.parts[name]
+        )
         if allowed is not None and self.total > allowed:
-            raise EigenlensError(f"{self.sentence()}, over the {_gigabytes(allowed)} GB that are allowed; {_ADVICE[most]}")
+            raise EigenlensError(
+                f"{self.sentence()}, over the {_gigabytes(allowed)} GB that are allowed;"
+                f" {_ADVICE[most]}"
+            )
         if allowed is None and self.needed > free:
             raise EigenlensError(f"{self.sentence(free)}, which is too little; {_ADVICE[most]}")
 
@@ -93,8 +115,16 @@ _ADVICE = {
 }
 
 
-def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, matrix: str | None, workers: int = 0) -> Memory:
-    """What a study will hold: `sites` as probed, `options.only` what is really recorded, `matrix` how matrix spectra are had.
+def study_memory(
+    model: Model,
+    inputs: Inputs,
+    sites: Sites,
+    options: Options,
+    matrix: str | None,
+    workers: int = 0,
+) -> Memory:
+    """What a study will hold: `sites` as probed, `options.only` what is really recorded, `matrix`
+    how matrix spectra are had.
 
     With `workers` processes on this machine they are counted too.
     """
@@ -105,18 +135,31 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
 
     fit, held = folded(FIT), max(folded(bucket) for bucket in inputs.groups[1:])
     item = 8 if options.float64 else 4
-    weights = sum(p.numel() * p.element_size() for p in {*model.module.parameters(), *model.module.buffers()})
+    weights = sum(
+        p.numel() * p.element_size() for p in {*model.module.parameters(), *model.module.buffers()}
+    )
     batch = batch_of(model.backbone, sites, options, inputs, matrix)
     rows, moments = Rows.of(sites, options), _moments(sites, options)
     matrices = Matrices.of(sites, options, matrix, inputs.number(FIT), item)
     analysed = rows.sums + rows.finished + rows.bases + rows.passing
-    standing, all_held = matrices.kept + matrices.bases, 1 + held  # the total, and what is being folded
+    # the total, and what is being folded
+    standing, all_held = matrices.kept + matrices.bases, 1 + held
     when = {
         "fit inputs run": (rows.sums * fit, moments * fit, matrices.fit(fit), batch.run),
         "bases are made": (analysed, moments, matrices.kept, 0),
         "matrix bases are made": (rows.sums + rows.bases, moments, standing + matrices.passing, 0),
-        "held-out inputs run": (rows.sums * (1 + all_held) + rows.bases, moments * (1 + all_held), standing, batch.run),
-        "a group is measured": (rows.sums * all_held + analysed, moments * (1 + all_held), standing, 0),
+        "held-out inputs run": (
+            rows.sums * (1 + all_held) + rows.bases,
+            moments * (1 + all_held),
+            standing,
+            batch.run,
+        ),
+        "a group is measured": (
+            rows.sums * all_held + analysed,
+            moments * (1 + all_held),
+            standing,
+            0,
+        ),
         "the study is written": (rows.sums * 2, moments * 2, standing + matrices.written, 0),
     }
     found = []
@@ -128,12 +171,23 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
             "matrices": of_matrices,
             "batch": of_batch + batch.kept,
             "allocator": int((HOLES * rows.share_small + SPARE * (1 - rows.share_small)) * of_rows),
-            "inputs": int(inputs.buckets.nbytes + inputs.documents.nbytes + 4 * len(inputs.buckets) * inputs.length),
+            "inputs": int(
+                inputs.buckets.nbytes
+                + inputs.documents.nbytes
+                + 4 * len(inputs.buckets) * inputs.length
+            ),
             "program": PROGRAM,
         }
         if workers:
             state = rows.sums + moments + matrices.state
-            each = PROCESS + weights + batch.run + batch.kept + matrices.against + int((4 + FAN / workers) * state)
+            each = (
+                PROCESS
+                + weights
+                + batch.run
+                + batch.kept
+                + matrices.against
+                + int((4 + FAN / workers) * state)
+            )
             parts["workers"] = workers * each
             parts["scheduler"] = CLUSTER
             parts["batch"] -= of_batch
@@ -143,7 +197,9 @@ def study_memory(model: Model, inputs: Inputs, sites: Sites, options: Options, m
 
 @dataclass(frozen=True)
 class Rows:
-    """Bytes of row moments and of their analysis; `passing` is what the site with the most takes while it is analysed."""
+    """Bytes of row moments and of their analysis; `passing` is what the site with the most takes
+    while it is analysed.
+    """
 
     sums: int = 0
     finished: int = 0
@@ -175,7 +231,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Matrices:
-    """Bytes of matrix spectra. `state`: what a shard adds; `against`: Ω; `kept`: what the bases are made from."""
+    """Bytes of matrix spectra.
+
+    `state`: what a shard adds; `against`: Ω; `kept`: what the bases are made from.
+    """
 
     state: int = 0
     against: int = 0
@@ -185,7 +244,9 @@ class Matrices:
     written: int = 0
 
     @classmethod
-    def of(cls, sites: Sites, options: Options, matrix: str | None, fit: int, item: int) -> Matrices:
+    def of(
+        cls, sites: Sites, options: Options, matrix: str | None, fit: int, item: int
+    ) -> Matrices:
         from .stored import KEPT_VECTORS  # here, so that the probe may ask for the figure too
 
         if matrix is None:
@@ -198,16 +259,24 @@ class Matrices:
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
             most = max(room(N), bounded(r))
-            of_head, of_layer = kept(N, r, number, H), kept(N, r, number * H, len(sites))  # columns of factors
-            bases += item * (2 * r + 2) * (H + 1) * N + 8 * of_layer * N + 24 * (2 * r + 2) ** 2 * (H + 1)
+            # columns of factors
+            of_head, of_layer = kept(N, r, number, H), kept(N, r, number * H, len(sites))
+            bases += (
+                item * (2 * r + 2) * (H + 1) * N
+                + 8 * of_layer * N
+                + 24 * (2 * r + 2) ** 2 * (H + 1)
+            )
             written += (4 * KEPT_VECTORS + 32) * H * N
             factors, pooled = 8 * of_head * H * N, 16 * (min(H * of_head, most) + H) * N
             passing = max(passing, factors + pooled + 32 * number * N)
         against = state if matrix == "sketch" else 0
-        return cls(state, against, state + against, bases, 2 * passing, written)  # once more in holes of the heap
+        # once more in holes of the heap
+        return cls(state, against, state + against, bases, 2 * passing, written)
 
     def fit(self, held: int) -> int:
-        """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and what it came from."""
+        """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and
+        what it came from.
+        """
         return self.against * 2 + self.state * held if self.against else self.state * 2
 
     def most(self, held: int) -> int:
@@ -218,7 +287,10 @@ class Matrices:
 def _moments(sites: Sites, options: Options) -> int:
     if "moments" not in options.only:
         return 0
-    each = ((s["heads"], s["queries"], s["kv_heads"], s["keys"], s["head_dimension"]) for s in sites.values())
+    each = (
+        (s["heads"], s["queries"], s["kv_heads"], s["keys"], s["head_dimension"])
+        for s in sites.values()
+    )
     return sum(8 * ((H + G) * D * (D + 1) + (H * T + G * S) * D + T + S) for H, T, G, S, D in each)
 
 

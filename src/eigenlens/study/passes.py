@@ -17,7 +17,16 @@ from ..run.arrays import as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
 from ..sources.forward import forward_of
-from ..stats import DepthMetrics, MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments, State, Statistic
+from ..stats import (
+    DepthMetrics,
+    MatrixGram,
+    MatrixProjection,
+    MatrixSketch,
+    QueryKeyMoments,
+    RowMoments,
+    State,
+    Statistic,
+)
 from .diagnosing import Diagnosing, diagnostics_of
 from .options import Options
 from .placed import Placed
@@ -26,7 +35,9 @@ from .probe import DepthForm, longest_of, names_of
 
 @dataclass(frozen=True)
 class Stretch:
-    """The inputs of a shard: its batches, and the place of its first input among all inputs of the study."""
+    """The inputs of a shard: its batches, and the place of its first input among all inputs of the
+    study.
+    """
 
     first: int
     batches: tuple[Mapping[str, Tensor], ...]
@@ -39,7 +50,9 @@ def moved(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any
 
 @dataclass
 class Pass:
-    """What a stage of a study does with every shard; `against` are the tests of a sketch or the bases of a projection."""
+    """What a stage of a study does with every shard; `against` are the tests of a sketch or the
+    bases of a projection.
+    """
 
     placed: Placed
     options: Options
@@ -61,13 +74,21 @@ class Pass:
     def names(self) -> dict[str, Any]:
         """Of the attention modules, where blocks are to be seen."""
         named = names_of(self.sites)
-        return named if block_paths(named) and (self.depth is not None or self.options.diagnosed) else {}
+        return (
+            named
+            if block_paths(named) and (self.depth is not None or self.options.diagnosed)
+            else {}
+        )
 
     @property
     def diagnosed(self) -> dict[str, dict[str, Any]]:
         """The diagnostics that see inputs of the study."""
         seeing = {"calls", "layers"}
-        return {name: given for name, given in self.options.diagnosed.items() if DIAGNOSTICS[name].sees in seeing}
+        return {
+            name: given
+            for name, given in self.options.diagnosed.items()
+            if DIAGNOSTICS[name].sees in seeing
+        }
 
     def statistics(self, state: State | None = None) -> dict[str, Statistic]:
         """What the stage accumulates, from a state or from nothing; diagnostics are apart."""
@@ -83,16 +104,25 @@ class Pass:
         elif self.matrices == "sketch":
             made["matrices"] = MatrixSketch.from_state(parts["matrices"], tests=self.against, of=of)
         elif self.matrices == "projection":
-            made["matrices"] = MatrixProjection.from_state(parts["matrices"], bases=self.against, of=of)
+            made["matrices"] = MatrixProjection.from_state(
+                parts["matrices"], bases=self.against, of=of
+            )
         if self.depth is not None:
-            made["depth"] = DepthMetrics.from_state(parts["depth"], sinks=self.depth.sinks, every=self.depth.every)
+            made["depth"] = DepthMetrics.from_state(
+                parts["depth"], sinks=self.depth.sinks, every=self.depth.every
+            )
         return made
 
     def _diagnostics(self, state: State) -> dict[str, Any]:
-        return {f"diagnostic {name}": found for name, found in diagnostics_of(state, self.diagnosed).items()}
+        return {
+            f"diagnostic {name}": found
+            for name, found in diagnostics_of(state, self.diagnosed).items()
+        }
 
     def merge(self, mine: State, theirs: State) -> State:
-        one, other = ({**self.statistics(state), **self._diagnostics(state)} for state in (mine, theirs))
+        one, other = (
+            {**self.statistics(state), **self._diagnostics(state)} for state in (mine, theirs)
+        )
         for name, statistic in one.items():
             statistic.merge(other[name])
         return pack_states(one)
@@ -108,9 +138,13 @@ class Pass:
             own = None if self._own is None else self._own.fresh()
             _Viewing(self, statistics, own).over(content, tick)
             summed = pack_states(statistics)
-            for name, x in summed.items():  # in the sums of the study nobody could tell any more whose fault it is
+            # in the sums of the study nobody could tell any more whose fault it is
+            for name, x in summed.items():
                 if not bool(torch.isfinite(x).all()):
-                    raise EigenlensError(f"its {name.partition(':')[0]} are not finite; the model or its inputs are broken")
+                    raise EigenlensError(
+                        f"its {name.partition(':')[0]} are not finite; the model or its inputs are"
+                        " broken"
+                    )
             found = {**summed, **({} if own is None else own.state())}
         return {name: x.cpu() for name, x in found.items()}
 
@@ -151,7 +185,9 @@ class _Viewing:
             if self.stage.options.before_rope:
                 doors.enter_context(capture(model.backbone, self._sink, before_rope=True))
             if names:
-                doors.enter_context(capture_layers(model.backbone, names, self._measure, calls=self._see))
+                doors.enter_context(
+                    capture_layers(model.backbone, names, self._measure, calls=self._see)
+                )
             elif not self.stage.options.before_rope or self.own is not None:
                 doors.enter_context(capture(model.backbone, self._see))
             for batch in content.batches:

@@ -12,7 +12,9 @@ from .study import Study
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
-    """Draw what the study holds into `folder`, as PNG, and as SVG where that is not ten thousand cells; returns the files."""
+    """Draw what the study holds into `folder`, as PNG, and as SVG where that is not ten thousand
+    cells; returns the files.
+    """
     charts = {}
     has = {s.analysis for s in study.spectra}
     for analysis in sorted(has):
@@ -28,7 +30,10 @@ def draw(study: Study, folder: Path) -> list[Path]:
         leader = max(heads, key=lambda s: s.held_out[min(15, len(s.held_out) - 1)])
         parts = study.matrix_results[f"{leader.stack}/{leader.layer}"]
         maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
-        titles = [f"{leader.name}: mean score", *(f"eigenvector {i + 1}" for i in range(len(maps) - 1))]
+        titles = [
+            f"{leader.name}: mean score",
+            *(f"eigenvector {i + 1}" for i in range(len(maps) - 1)),
+        ]
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
     if study.has("depth") and study.depth.numbers:
         charts["depth"] = study.depth.plot()

@@ -18,7 +18,9 @@ _HERE: dict[tuple[str, str, bool], Model] = {}
 
 @dataclass
 class Placed:
-    """A loaded model, which travels as its place: where it arrives it is loaded once, and must have the same weights."""
+    """A loaded model, which travels as its place: where it arrives it is loaded once, and must have
+    the same weights.
+    """
 
     name: str
     place: str | None  # None of a module in hand
@@ -34,7 +36,14 @@ class Placed:
         source, place = model.facts.get("source"), model.facts.get("place", model.name)
         if source == "folder":
             place = str(Path(place).resolve())
-        return cls(model.name, None if source == "module" else place, model.facts.get("fingerprint"), device, double, model)
+        return cls(
+            model.name,
+            None if source == "module" else place,
+            model.facts.get("fingerprint"),
+            device,
+            double,
+            model,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._checked:  # it travels once a stage, and a look at all weights takes time
@@ -42,13 +51,21 @@ class Placed:
         return {**vars(self), "_model": None}
 
     def check_place(self) -> None:
-        """A module in hand, or a model whose weights were changed since it was loaded, is nowhere for others to be found."""
-        changed = self._model is not None and not self.double and fingerprint_of(self._model.module) != self.fingerprint
+        """A module in hand, or a model whose weights were changed since it was loaded, is nowhere
+        for others to be found.
+        """
+        changed = (
+            self._model is not None
+            and not self.double
+            and fingerprint_of(self._model.module) != self.fingerprint
+        )
         if self.place is None or changed:
-            what = "is a module in hand" if self.place is None else "was changed since it was loaded"
+            what = (
+                "is a module in hand" if self.place is None else "was changed since it was loaded"
+            )
             raise EigenlensError(
-                f"{self.name} {what}, and a cluster loads a model from its place: save it to a folder that the workers see, "
-                "or use the local engine"
+                f"{self.name} {what}, and a cluster loads a model from its place: save it to a"
+                " folder that the workers see, or use the local engine"
             )
         self._checked = True
 
@@ -62,8 +79,12 @@ class Placed:
                 _HERE.clear()
                 loaded = load(self.place, device=self.device)
                 if loaded.facts.get("fingerprint") != self.fingerprint:
-                    raise EigenlensError(f"{self.place} has other weights here than where the run was begun")
-                known = _HERE[key] = replace(loaded, module=in_double(loaded.module)) if self.double else loaded
+                    raise EigenlensError(
+                        f"{self.place} has other weights here than where the run was begun"
+                    )
+                known = _HERE[key] = (
+                    replace(loaded, module=in_double(loaded.module)) if self.double else loaded
+                )
             self._model = known
         return self._model
 

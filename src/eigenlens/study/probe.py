@@ -1,4 +1,6 @@
-"""One input through the model first: what attends, in which shapes, and what the study will hold in memory."""
+"""One input through the model first: what attends, in which shapes, and what the study will hold in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ from .options import Options
 
 
 def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str, Any]]:
-    """Every site of the model: kind, heads, key-value heads, queries, keys, head dimension, form of the mask, valid pairs."""
+    """Every site of the model: kind, heads, key-value heads, queries, keys, head dimension, form of
+    the mask, valid pairs.
+    """
     sites: dict[str, dict[str, Any]] = {}
 
     def note(call: AttentionCall) -> None:
         if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
-            raise EigenlensError(f"the queries of {call.name} are not finite; the model or its inputs are broken")
+            raise EigenlensError(
+                f"the queries of {call.name} are not finite; the model or its inputs are broken"
+            )
         sites[str(call.site)] = {
             "kind": call.kind,
             "name": call.name,
@@ -53,7 +59,9 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str,
     return sites
 
 
-def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Options) -> tuple[str | None, str]:
+def matrix_form(
+    sites: dict[str, dict[str, Any]], inputs: Inputs, options: Options
+) -> tuple[str | None, str]:
     """How matrix spectra are to be had: `gram` (exact), `sketch`, or None with the reason."""
     if "matrices" not in options.only:
         return None, ""
@@ -61,12 +69,14 @@ def matrix_form(sites: dict[str, dict[str, Any]], inputs: Inputs, options: Optio
     exact = fit <= 2 * options.columns
     form = "gram" if exact else "sketch"
     shards = 1 + math.ceil(max(fit - options.columns, 0) / options.shard_size(inputs.length))
-    needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(copies(shards))
+    needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(
+        copies(shards)
+    )
     if needed > options.matrix_gigabytes * 1e9:
         pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
         why = (
-            f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all heads), over the limit of "
-            f"{options.matrix_gigabytes:g} GB"
+            f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all"
+            f" heads), over the limit of {options.matrix_gigabytes:g} GB"
         )
         if options.only == ("matrices",):
             raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")
@@ -85,14 +95,22 @@ class DepthForm:
         return {"sinks": list(self.sinks), "every": self.every}
 
 
-def depth_form(sites: dict[str, dict[str, Any]], model: Model, options: Options) -> tuple[DepthForm | None, str]:
+def depth_form(
+    sites: dict[str, dict[str, Any]], model: Model, options: Options
+) -> tuple[DepthForm | None, str]:
     """The form, or None with the reason."""
     if "depth" not in options.only:
         return None, ""
     names = names_of(sites)
     if block_paths(names):
-        return DepthForm(sinks_of(model, options.request.data), options.every(longest_of(sites))), ""
-    why = f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so metrics along depth"
+        return (
+            DepthForm(sinks_of(model, options.request.data), options.every(longest_of(sites))),
+            "",
+        )
+    why = (
+        f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so"
+        " metrics along depth"
+    )
     if options.only == ("depth",):
         raise EigenlensError(f"{why} are not to be had; ask for other statistics")
     return None, f"{why} were left out"
@@ -109,7 +127,9 @@ def longest_of(sites: dict[str, dict[str, Any]]) -> int:
 
 
 def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:
-    """What the tokenizer puts around a text, and the first token in any case: attention that has no use rests on them."""
+    """What the tokenizer puts around a text, and the first token in any case: attention that has no
+    use rests on them.
+    """
     ids = any(is_array(name) for name in data)
     if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:
         return 1, 0

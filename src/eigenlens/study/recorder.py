@@ -1,4 +1,6 @@
-"""The pass over the data: fit inputs make the bases, held-out inputs are measured in them, every input runs once."""
+"""The pass over the data: fit inputs make the bases, held-out inputs are measured in them, every
+input runs once.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Recording:
 
 
 class Recorder:
-    """Runs the stages pilot, fit, held; can be killed at any moment and goes on from the last checkpoint.
+    """Runs the stages pilot, fit, held; can be killed at any moment and goes on from the last
+    checkpoint.
 
     `stage` is what all stages have in common, `matrix` how matrix spectra are to be had.
     """
@@ -72,12 +75,16 @@ class Recorder:
         self.checkpoints = Checkpoints(work)
         self.total = len(inputs.buckets)
         self.failed: list[dict[str, Any]] = []
-        self._ahead: dict[str, Callable[[], State]] = {}  # files that the next checkpoint needs, written only if there is one
+        # files that the next checkpoint needs, written only if there is one
+        self._ahead: dict[str, Callable[[], State]] = {}
         self._built_on: list[str] = []
 
     def run(self) -> Recording:
         begin = time.perf_counter()
-        where, state = self.checkpoints.load() or ({"stage": "start", "failed": [], "seconds": 0.0}, {})
+        where, state = self.checkpoints.load() or (
+            {"stage": "start", "failed": [], "seconds": 0.0},
+            {},
+        )
         self.failed = list(where["failed"])
         self._begin = begin - where["seconds"]
         if self.stage.depth is not None:
@@ -88,13 +95,16 @@ class Recorder:
         if self.diagnose is not None:
             names = [f"diagnostic {name}" for name in self.options.diagnosed]
             found = unpack_states(state, names)
-            self.diagnosing = self.diagnose({name.partition(" ")[2]: part for name, part in found.items()})
+            self.diagnosing = self.diagnose(
+                {name.partition(" ")[2]: part for name, part in found.items()}
+            )
             self.stage = replace(self.stage, _own=self.diagnosing)
         fit = self._fit(where, state)
         rows = RowAnalysis(fit["rows"].result()) if "rows" in fit else None
         matrices = None
         if "matrices" in fit:
-            saved = not self._ahead  # what the bases are made from is on disk, and needs no place in memory
+            # what the bases are made from is on disk, and needs no place in memory
+            saved = not self._ahead
             matrices = MatrixAnalysis(fit["matrices"], self.options.rank, release=saved)  # type: ignore[arg-type]
         held, groups = self._held(where, state, rows, matrices)
         if self.diagnosing is not None:
@@ -105,15 +115,23 @@ class Recorder:
         if rows is not None:
             del rows  # its bases are as large as all that follows
             spectra = with_valid_rows(spectra, fit["rows"], held["rows"])  # type: ignore[arg-type]
-        spectra += matrices.spectra([group["matrices"] for group in groups]) if matrices is not None else []
-        return Recording(fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed, self._seconds)
+        spectra += (
+            matrices.spectra([group["matrices"] for group in groups])
+            if matrices is not None
+            else []
+        )
+        return Recording(
+            fit, held, spectra, matrices, self.depth, self.diagnosing, self.failed, self._seconds
+        )
 
     @property
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._begin, 2)
 
     def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> Trunks:
-        """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the first of this one."""
+        """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the
+        first of this one.
+        """
         chosen = np.flatnonzero(self.inputs.buckets == bucket)[start:stop]
         return trunks(stretches(self.inputs, chosen, size, self.batch, before + start))
 
@@ -127,7 +145,9 @@ class Recorder:
         take: Callable[[int, State | None], None],
         kept: Callable[[], State],
     ) -> None:
-        """Every trunk of a stage to `take`, in order; `kept` is what a checkpoint then needs beside what all stages share."""
+        """Every trunk of a stage to `take`, in order; `kept` is what a checkpoint then needs beside
+        what all stages share.
+        """
         what = "held-out inputs" if name == "held" else "fit inputs"
 
         def progress(done: int) -> None:
@@ -160,19 +180,31 @@ class Recorder:
             self.diagnosing.take(state, self.stage.diagnosed)
 
     def _save(self, where: dict[str, Any], state: State) -> None:
-        """A checkpoint, after the files it builds on: what the pilot found, and from the held-out stage on the whole fit."""
+        """A checkpoint, after the files it builds on: what the pilot found, and from the held-out
+        stage on the whole fit.
+        """
         for name, content in self._ahead.items():
             write_tensors(self.work / name, content())
             self._built_on.append(name)
         self._ahead.clear()
-        depth = {} if self.depth is None else {f"all:{name}": x for name, x in self.depth.state().items()}
+        depth = (
+            {}
+            if self.depth is None
+            else {f"all:{name}": x for name, x in self.depth.state().items()}
+        )
         diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
-        self.checkpoints.save({**where, "seconds": self._seconds}, {**state, **depth, **diagnostics}, self._built_on)
+        self.checkpoints.save(
+            {**where, "seconds": self._seconds}, {**state, **depth, **diagnostics}, self._built_on
+        )
 
     def _fit(self, where: dict[str, Any], state: State) -> dict[str, Statistic]:
         number, columns, stage = self.inputs.number(FIT), self.options.columns, where["stage"]
         sketched = self.matrix == "sketch"
-        samples = replace(self.stage, matrices="samples" if self.matrix else None, most=columns if sketched else number)
+        samples = replace(
+            self.stage,
+            matrices="samples" if self.matrix else None,
+            most=columns if sketched else number,
+        )
         if sketched and stage in {"fit", "held"}:
             self._built_on.append(PILOT)
             tests = read_tensors(self.work / PILOT)
@@ -209,8 +241,18 @@ class Recorder:
             if sum(failure["inputs"] for failure in self.failed) == number:
                 raise self._nothing("fit")
             self._ahead[FITTED] = lambda: pack_states(fit)
-            if self.checkpoints.due() or self.checkpoints.any:  # a long run: on disk before the bases take its place
-                self._save({"stage": "held", "trunk": -1, "shards": 0, "whole": True, "failed": self.failed}, {})
+            # a long run: on disk before the bases take its place
+            if self.checkpoints.due() or self.checkpoints.any:
+                self._save(
+                    {
+                        "stage": "held",
+                        "trunk": -1,
+                        "shards": 0,
+                        "whole": True,
+                        "failed": self.failed,
+                    },
+                    {},
+                )
         return fit
 
     def _nothing(self, which: str) -> EigenlensError:
@@ -218,10 +260,16 @@ class Recorder:
         return EigenlensError(f"every shard of the {which} inputs failed{error}")
 
     def _held(
-        self, where: dict[str, Any], state: State, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
+        self,
+        where: dict[str, Any],
+        state: State,
+        rows: RowAnalysis | None,
+        matrices: MatrixAnalysis | None,
     ) -> tuple[dict[str, Statistic], list[Group]]:
         bases = matrices.projection_bases if matrices is not None else {}
-        job = replace(self.stage, matrices="projection" if matrices is not None else None, against=bases)
+        job = replace(
+            self.stage, matrices="projection" if matrices is not None else None, against=bases
+        )
         mine = state if where["stage"] == "held" else {}
         stored = unpack_states(mine, ["energies"])["energies"]
         groups = unpack_groups(stored)
@@ -232,7 +280,9 @@ class Recorder:
         before, fit = 0, self.inputs.number(FIT)
         for bucket in self.inputs.groups[1:]:
             number = self.inputs.number(bucket)
-            parts += self._trunks(bucket, 0, number, fit + before, self.options.shard_size(self.inputs.length))
+            parts += self._trunks(
+                bucket, 0, number, fit + before, self.options.shard_size(self.inputs.length)
+            )
             last.add(len(parts) - 1)
             before += number
 
@@ -243,7 +293,13 @@ class Recorder:
             if trunk in last:
                 analyses = {"rows": rows, "matrices": matrices}
                 if any(statistic.state() for statistic in group.values()):
-                    groups.append({name: a.energies(group[name].result()) for name, a in analyses.items() if a is not None})
+                    groups.append(
+                        {
+                            name: a.energies(group[name].result())
+                            for name, a in analyses.items()
+                            if a is not None
+                        }
+                    )
                 merged(total, group)
                 group = _without_depth(job.statistics())
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def depth_sentence(depth: Depth) -> str:
-    """Where the tokens of each stack begin and end, and where their rank is least; nothing where none were seen."""
+    """Where the tokens of each stack begin and end, and where their rank is least; nothing where
+    none were seen.
+    """
     parts = []
     for stack in depth.stacks:
         rank, cosine = depth.curve("effective_rank", stack), depth.curve("cosine", stack)
@@ -21,25 +23,30 @@ def depth_sentence(depth: Depth) -> str:
         where = f" of the {stack}" if len(depth.stacks) > 1 else ""
         blocks = numbered(rank[-1]["depth"], "block")
         parts.append(
-            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to {rank[-1]['mean']:.1f} over {blocks}, "
-            f"with its least, {least['mean']:.1f}, at depth {least['depth']}; their mean cosine goes from "
-            f"{cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
+            f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to"
+            f" {rank[-1]['mean']:.1f} over {blocks}, with its least, {least['mean']:.1f}, at depth"
+            f" {least['depth']}; their mean cosine goes from {cosine[0]['mean']:.2f} to"
+            f" {cosine[-1]['mean']:.2f}."
         )
     return " ".join(parts)
 
 
 def comparison_sentence(record: dict[str, Any]) -> str:
-    """Do two studies share their spaces, and does either hold the variance of the other? `record` is that of a `Pair`."""
+    """Do two studies share their spaces, and does either hold the variance of the other?
+
+    `record` is that of a `Pair`.
+    """
     times = record["overlap"] / record["chance"]
     near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
     text = (
-        f"{record['left']} and {record['right']}: their {record['level']}s share {record['overlap']:.2f} of the leading "
-        f"{record['rank']} directions, {near} ({record['chance']:.3f}); the best partner of each shares "
-        f"{record['best_partner']:.2f}"
+        f"{record['left']} and {record['right']}: their {record['level']}s share"
+        f" {record['overlap']:.2f} of the leading {record['rank']} directions, {near}"
+        f" ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
     )
     if record["captured_right_by_left"] is not None:
         text += (
-            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the second's own hold of its "
-            f"variance, those of the second {record['captured_left_by_right']:.0%} of the first's"
+            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
+            " second's own hold of its variance, those of the second"
+            f" {record['captured_left_by_right']:.0%} of the first's"
         )
     return text + "."

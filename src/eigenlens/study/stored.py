@@ -36,13 +36,19 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, members in grouped.items():
         for part in ("eigenvalues", "held_out", "low", "high"):
-            tensors[f"{name}|{part}"] = torch.from_numpy(np.stack([getattr(s, part) for s in members]))
+            tensors[f"{name}|{part}"] = torch.from_numpy(
+                np.stack([getattr(s, part) for s in members])
+            )
         numbers = [[s.samples, s.dimensions, s.total, s.lower_bound] for s in members]
         tensors[f"{name}|numbers"] = torch.tensor(numbers, dtype=torch.float64)
         valid = [s.valid_rows for s in members if s.valid_rows is not None]
         if valid:
-            tensors[f"{name}|valid_rows"] = torch.from_numpy(np.stack([np.stack([v.eigenvalues, v.held_out]) for v in valid]))
-            tensors[f"{name}|valid_numbers"] = torch.tensor([[v.total, v.clipped] for v in valid], dtype=torch.float64)
+            tensors[f"{name}|valid_rows"] = torch.from_numpy(
+                np.stack([np.stack([v.eigenvalues, v.held_out]) for v in valid])
+            )
+            tensors[f"{name}|valid_numbers"] = torch.tensor(
+                [[v.total, v.clipped] for v in valid], dtype=torch.float64
+            )
     return tensors
 
 
@@ -53,16 +59,31 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
     for name in [name for name in tensors if name.endswith("|numbers")]:
         prefix = name.removesuffix("|numbers")
         analysis, level, centring, stack, layer = prefix.split("|")
-        if analysis not in ("rows", "matrices") or level not in ("head", "layer", "stack") or centring not in CENTRINGS:
+        if (
+            analysis not in ("rows", "matrices")
+            or level not in ("head", "layer", "stack")
+            or centring not in CENTRINGS
+        ):
             raise ValueError(f"there are no spectra {prefix[:80]!r}")
-        if (f"{stack}/{layer}" not in sites) if level != "stack" else (layer or stack not in stacks):
+        if (
+            (f"{stack}/{layer}" not in sites)
+            if level != "stack"
+            else (layer or stack not in stacks)
+        ):
             raise ValueError(f"the study has no {level} {stack}/{layer}"[:120])
-        parts = {part: tensors[f"{prefix}|{part}"] for part in ("eigenvalues", "held_out", "low", "high")}
+        parts = {
+            part: tensors[f"{prefix}|{part}"] for part in ("eigenvalues", "held_out", "low", "high")
+        }
         numbers = tensors[name]
         check_tensors(
-            prefix, {"numbers": numbers, "eigenvalues": parts["eigenvalues"]}, {"numbers": "H c", "eigenvalues": "H m"}
+            prefix,
+            {"numbers": numbers, "eigenvalues": parts["eigenvalues"]},
+            {"numbers": "H c", "eigenvalues": "H m"},
         )
-        if any(part.shape != parts["eigenvalues"].shape or part.dtype not in FLOATS for part in parts.values()):
+        if any(
+            part.shape != parts["eigenvalues"].shape or part.dtype not in FLOATS
+            for part in parts.values()
+        ):
             raise ValueError(f"the curves of {prefix} are not of one length")
         if (
             not parts["eigenvalues"].numel()
@@ -80,25 +101,41 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             curves = {part: x[head].numpy() for part, x in parts.items()}
             spectra.append(
                 Spectrum(
-                    analysis=analysis, level=level, centring=centring, stack=stack,  # type: ignore[arg-type]
-                    layer=int(layer) if layer else None, head=head if level == "head" else None,
-                    samples=int(samples), dimensions=int(dimensions), total=total,
-                    lower_bound=bound == [1.0], valid_rows=valid[head], **curves,
+                    analysis=analysis,  # type: ignore[arg-type]
+                    level=level,  # type: ignore[arg-type]
+                    centring=centring,
+                    stack=stack,
+                    layer=int(layer) if layer else None,
+                    head=head if level == "head" else None,
+                    samples=int(samples),
+                    dimensions=int(dimensions),
+                    total=total,
+                    lower_bound=bound == [1.0],
+                    valid_rows=valid[head],
+                    **curves,
                 )
-            )  # fmt: skip
+            )
     order = {"rows": 0, "matrices": 1}
-    return sorted(spectra, key=lambda s: (order[s.analysis], s.stack, -1 if s.layer is None else s.layer, s.head or 0))
+    return sorted(
+        spectra,
+        key=lambda s: (order[s.analysis], s.stack, -1 if s.layer is None else s.layer, s.head or 0),
+    )
 
 
-def _read_valid_rows(tensors: dict[str, Tensor], prefix: str, heads: int) -> list[ValidRows] | list[None]:
-    """Of every head; None where nothing is masked, or the study is of a version that did not look at it."""
+def _read_valid_rows(
+    tensors: dict[str, Tensor], prefix: str, heads: int
+) -> list[ValidRows] | list[None]:
+    """Of every head; None where nothing is masked, or the study is of a version that did not look
+    at it.
+    """
     names = {name: f"{prefix}|{name}" for name in ("valid_rows", "valid_numbers")}
     if not any(name in tensors for name in names.values()):
         return [None] * heads
     found = {part: tensors[name] for part, name in names.items()}
     if any(x.dtype not in FLOATS for x in found.values()):
         raise ValueError(f"the spectrum of {prefix} over valid rows has no numbers")
-    known = {**found, "valid_rows": found["valid_rows"].nan_to_num(0.0, torch.inf, -torch.inf)}  # no group was held out
+    # no group was held out
+    known = {**found, "valid_rows": found["valid_rows"].nan_to_num(0.0, torch.inf, -torch.inf)}
     sizes = check_tensors(prefix, known, {"valid_rows": "H 2 m", "valid_numbers": "H 2"})
     if sizes["H"] != heads or not sizes["m"] or min(float(x.min()) for x in known.values()) < 0:
         raise ValueError(f"{prefix} has no spectrum over valid rows")
@@ -109,7 +146,9 @@ def _read_valid_rows(tensors: dict[str, Tensor], prefix: str, heads: int) -> lis
 
 
 def matrix_tensors(recording: Recording) -> dict[str, Tensor]:
-    """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside them."""
+    """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside
+    them.
+    """
     analysis = recording.matrices
     tensors: dict[str, Tensor] = {}
     assert analysis is not None
@@ -164,12 +203,21 @@ def check_depth(state: dict[str, Tensor]) -> None:
 
 
 def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[str, dict[str, Tensor]]:
-    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`; a `ValueError` where they do not fit the sites."""
+    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`; a `ValueError` where they
+    do not fit the sites.
+    """
     found = by_site(tensors)
     for site, parts in found.items():
-        size = check_tensors(site, parts, {"valid": "T S", "vectors": "H k N", "mean": "H N", "variance": "H N"})
+        size = check_tensors(
+            site, parts, {"valid": "T S", "vectors": "H k N", "mean": "H N", "variance": "H N"}
+        )
         known, pairs = sites[site], Pairs(parts.pop("valid"))
-        if (size["H"], size["T"], size["S"], size["N"]) != (known["heads"], known["queries"], known["keys"], pairs.number):
+        if (size["H"], size["T"], size["S"], size["N"]) != (
+            known["heads"],
+            known["queries"],
+            known["keys"],
+            pairs.number,
+        ):
             raise ValueError(f"the matrices of {site} have the sizes {size}")
         for part, fill in (("vectors", 0.0), ("mean", torch.nan), ("variance", torch.nan)):
             parts[part] = pairs.matrices(parts[part].float(), fill=fill)

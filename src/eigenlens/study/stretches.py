@@ -19,8 +19,11 @@ def all_of(inputs: Inputs) -> np.ndarray:
     return np.concatenate([np.flatnonzero(inputs.buckets == group) for group in inputs.groups])
 
 
-def stretches(inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0) -> list[Shard]:
-    """Shards of about `size` of the inputs `chosen` (N,), cut between documents; each runs in batches of `batch`.
+def stretches(
+    inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0
+) -> list[Shard]:
+    """Shards of about `size` of the inputs `chosen` (N,), cut between documents; each runs in
+    batches of `batch`.
 
     A shard is numbered by the place of its first input; `first` is that of the first of all.
     """
@@ -32,7 +35,9 @@ def singles(inputs: Inputs, chosen: np.ndarray) -> list[Shard]:
     return _shards(inputs, chosen, [(i, i + 1) for i in range(len(chosen))], 1)
 
 
-def _shards(inputs: Inputs, chosen: np.ndarray, runs: list[tuple[int, int]], batch: int, first: int = 0) -> list[Shard]:
+def _shards(
+    inputs: Inputs, chosen: np.ndarray, runs: list[tuple[int, int]], batch: int, first: int = 0
+) -> list[Shard]:
     shards = []
     for a, b in runs:
         content = partial(_content, inputs, first + a, chosen[a:b], batch)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def summary_numbers(study: Study) -> list[dict[str, Any]]:
-    """One row an analysis, centring and stack: medians over heads. A dimension beyond the components kept is None."""
+    """One row an analysis, centring and stack: medians over heads.
+
+    A dimension beyond the components kept is None.
+    """
     rows = []
     for analysis in ("rows", "matrices"):
         for centring in CENTRINGS:
@@ -27,10 +30,18 @@ def summary_numbers(study: Study) -> list[dict[str, Any]]:
                 row: dict[str, Any] = {"analysis": analysis, "centring": centring, "stack": stack}
                 row |= {"dimensions": dimensions, "kept": kept}
                 for share in SHARES:
-                    middle = float(np.median([np.inf if (d := s.dimension(share)) is None else d for s in heads]))
-                    row[f"held_out_dimension_{round(share * 100)}"] = None if np.isinf(middle) else middle
+                    middle = float(
+                        np.median(
+                            [np.inf if (d := s.dimension(share)) is None else d for s in heads]
+                        )
+                    )
+                    row[f"held_out_dimension_{round(share * 100)}"] = (
+                        None if np.isinf(middle) else middle
+                    )
                 if valid := [s.valid_rows for s in heads if s.valid_rows is not None]:
-                    middle = float(np.median([np.inf if (d := v.dimension(0.9)) is None else d for v in valid]))
+                    middle = float(
+                        np.median([np.inf if (d := v.dimension(0.9)) is None else d for v in valid])
+                    )
                     row["valid_rows_held_out_dimension_90"] = None if np.isinf(middle) else middle
                 row["effective_rank"] = float(np.median([s.effective_rank for s in heads]))
                 row["rank"] = rank = min(16, kept)
@@ -45,7 +56,11 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
     """The same in words that fit a terminal: `>64` beyond what was kept, intervals in brackets."""
     rows, masked = [], masked_rows(study.spectra)
     for numbers in summary_numbers(study):
-        row = {"analysis": numbers["analysis"], "centring": numbers["centring"], "stack": numbers["stack"]}
+        row = {
+            "analysis": numbers["analysis"],
+            "centring": numbers["centring"],
+            "stack": numbers["stack"],
+        }
         row["of"] = numbers["dimensions"]
         for share in SHARES:
             found = numbers[f"held_out_dimension_{round(share * 100)}"]
@@ -56,15 +71,23 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
         row["effective rank"] = f"{numbers['effective_rank']:.1f}"
         held, low, high = (numbers[f"{name}_at_rank"] for name in ("held_out", "low", "high"))
         interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
-        row[f"held out at {numbers['rank']}"] = ("nan" if held is None else f"{held:.2f}") + interval
+        row[f"held out at {numbers['rank']}"] = (
+            "nan" if held is None else f"{held:.2f}"
+        ) + interval
         rows.append(row)
     return rows
 
 
 def layer_rows(
-    study: Study, analysis: str = "rows", centring: str = "centred", share: float = 0.9, valid: bool = False
+    study: Study,
+    analysis: str = "rows",
+    centring: str = "centred",
+    share: float = 0.9,
+    valid: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask cuts them, the `valid`."""
+    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask
+    cuts them, the `valid`.
+    """
     heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
     layers: dict[tuple[str, int | None], list[Spectrum]] = {}
     for spectrum in heads:
@@ -80,15 +103,27 @@ def layer_rows(
 
 
 def depth_rows(study: Study) -> list[dict[str, Any]]:
-    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind it yet."""
+    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind
+    it yet.
+    """
     names = {
-        "residual": "residual", "effective_rank": "effective rank", "stable_rank": "stable rank", "cosine": "cosine",
-        "high_frequency": "high frequencies", "entropy": "entropy", "singular_ratio": "σ₂/σ₁",
-    }  # fmt: skip
+        "residual": "residual",
+        "effective_rank": "effective rank",
+        "stable_rank": "stable rank",
+        "cosine": "cosine",
+        "high_frequency": "high frequencies",
+        "entropy": "entropy",
+        "singular_ratio": "σ₂/σ₁",
+    }
     rows = study.depth.table_in_words(list(names))
-    return [{"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}} for row in rows]
+    return [
+        {"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}}
+        for row in rows
+    ]
 
 
 def sentence(study: Study) -> str:
-    """What this study says, in one sentence made from its numbers; nothing where it has no spectra."""
+    """What this study says, in one sentence made from its numbers; nothing where it has no
+    spectra.
+    """
     return dimension_sentence(study.spectra)

@@ -24,10 +24,18 @@ class Batch:
 
 
 def batch_of(
-    module: nn.Module, sites: Mapping[str, Mapping[str, Any]], options: Options, inputs: Inputs, matrix: str | None
+    module: nn.Module,
+    sites: Mapping[str, Mapping[str, Any]],
+    options: Options,
+    inputs: Inputs,
+    matrix: str | None,
 ) -> Batch:
-    """Statistics work on one site after the other, in buffers that are used again: the largest site counts."""
-    B = min(options.batch_size(inputs.length), max(inputs.number(bucket) for bucket in inputs.groups))
+    """Statistics work on one site after the other, in buffers that are used again: the largest site
+    counts.
+    """
+    B = min(
+        options.batch_size(inputs.length), max(inputs.number(bucket) for bucket in inputs.groups)
+    )
     item = 8 if options.float64 else 4
     work = max(_site(site, options, B, item, matrix) for site in sites.values())
     tokens = B * max(site["queries"] for site in sites.values())
@@ -35,14 +43,22 @@ def batch_of(
     if options.diagnosed:
         vocabulary = getattr(getattr(module, "config", None), "vocab_size", None) or 0
         heads = sum(site["heads"] * (1000 + 2 * site["keys"]) for site in sites.values())
-        kept = 8 * heads + 64 * vocabulary + sum(item * (s["heads"] * s["head_dimension"]) ** 2 for s in sites.values())
+        kept = (
+            8 * heads
+            + 64 * vocabulary
+            + sum(item * (s["heads"] * s["head_dimension"]) ** 2 for s in sites.values())
+        )
     return Batch(work + tokens * item * _width(module), kept)
 
 
 def _width(module: nn.Module) -> int:
-    """Numbers a token has in flight: a few copies of the stream, and the inside of the widest block."""
+    """Numbers a token has in flight: a few copies of the stream, and the inside of the widest
+    block.
+    """
     shapes = [layer.weight.shape for layer in module.modules() if isinstance(layer, nn.Linear)]
-    return 8 * max((min(shape) for shape in shapes), default=0) + 3 * max((max(shape) for shape in shapes), default=0)
+    return 8 * max((min(shape) for shape in shapes), default=0) + 3 * max(
+        (max(shape) for shape in shapes), default=0
+    )
 
 
 def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: str | None) -> int:
@@ -58,7 +74,8 @@ def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: 
             total += 7 * vectors + 6 * square
         elif factorised and form == "causal":
             blocks = math.ceil(S / BLOCK)
-            seen = BLOCK * blocks * (blocks + 1) // 2  # keys of all blocks, each with those before it
+            # keys of all blocks, each with those before it
+            seen = BLOCK * blocks * (blocks + 1) // 2
             total += item * H * B * seen * 2 * (D + BLOCK) + 5 * vectors + 4 * square
         else:
             total += 6 * scores + 5 * square
@@ -71,7 +88,10 @@ def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: 
     total += 7 * patterns
     if "depth" in options.only:
         shown = math.ceil(B / options.every(T))
-        total += max(0, 9 * item * min(shown * H * T * S, max(PAIRS, shown * T * S)) - 5 * patterns) + 40 * shown * T * T
+        total += (
+            max(0, 9 * item * min(shown * H * T * S, max(PAIRS, shown * T * S)) - 5 * patterns)
+            + 40 * shown * T * T
+        )
     return total
 
 

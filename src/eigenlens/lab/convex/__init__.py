@@ -1,14 +1,46 @@
-"""Attention blocks whose training is a convex problem, solved to a certified optimum (arXiv 2205.08078)."""
+"""Attention blocks whose training is a convex problem, solved to a certified optimum (arXiv
+2205.08078).
+"""
 
 from .clusters import Clusters, contributions, directions, k_means, nearest, purity, token_clusters
 from .heads import Heads, TrainedHeads, heads_of, matrix_of, train_heads
 from .losses import Logistic, Loss, Squared
-from .problem import Block, FourierOperator, GatedAttention, LinearAttention, LinearMixer, Problem, memory_of
+from .problem import (
+    Block,
+    FourierOperator,
+    GatedAttention,
+    LinearAttention,
+    LinearMixer,
+    Problem,
+    memory_of,
+)
 from .solution import Solution
 from .solver import certificate, solve
 
 __all__ = [
-    "Block", "Clusters", "FourierOperator", "GatedAttention", "Heads", "LinearAttention", "LinearMixer", "Logistic", "Loss",
-    "Problem", "Solution", "Squared", "TrainedHeads", "certificate", "contributions", "directions", "heads_of", "k_means",
-    "matrix_of", "memory_of", "nearest", "purity", "solve", "token_clusters", "train_heads",
-]  # fmt: skip
+    "Block",
+    "Clusters",
+    "FourierOperator",
+    "GatedAttention",
+    "Heads",
+    "LinearAttention",
+    "LinearMixer",
+    "Logistic",
+    "Loss",
+    "Problem",
+    "Solution",
+    "Squared",
+    "TrainedHeads",
+    "certificate",
+    "contributions",
+    "directions",
+    "heads_of",
+    "k_means",
+    "matrix_of",
+    "memory_of",
+    "nearest",
+    "purity",
+    "solve",
+    "token_clusters",
+    "train_heads",
+]

@@ -1,9 +1,9 @@
 """How a solved attention block groups tokens: by the rows of its learned map.
 
-With `Z[a,k,l,b]`, token t of an input gets `Σ_u x_tᵀ K(x_u)` from the tokens u, where `K(x)[a,b] = Σ_kl x_k x_l Z[a,k,l,b]`. So
-the token's own part is its row `x_tᵀ Z_(a)` of the map, where Z_(a) is Z unfolded to (d, d·d·c): tokens with the same row get
-the same in every input. With `Z_(a) = U S Vᵀ` the rows are `x_tᵀ U S` up to a rotation, d numbers or fewer, and no head has to
-be singled out.
+With `Z[a,k,l,b]`, token t of an input gets `Σ_u x_tᵀ K(x_u)` from the tokens u, where `K(x)[a,b] =
+Σ_kl x_k x_l Z[a,k,l,b]`. So the token's own part is its row `x_tᵀ Z_(a)` of the map, where Z_(a) is
+Z unfolded to (d, d·d·c): tokens with the same row get the same in every input. With `Z_(a) = U S
+Vᵀ` the rows are `x_tᵀ U S` up to a rotation, d numbers or fewer, and no head has to be singled out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from .problem import Block, GatedAttention, LinearAttention
 
 
 def directions(block: Block, Z: Tensor, share: float = 1e-9) -> Tensor:
-    """`U S` of Z unfolded along the query's index, (d, r): `X @ directions` are the tokens' rows of the learned map."""
+    """`U S` of Z unfolded along the query's index, (d, r): `X @ directions` are the tokens' rows of
+    the learned map.
+    """
     d, c = _attention(block).d, block.c
     unfolded = Z.view(-1, d, d, d, c).movedim(1, 0).reshape(d, -1)  # (d, P·d·d·c)
     U, S, _ = torch.linalg.svd(unfolded, full_matrices=False)
@@ -45,12 +47,16 @@ def contributions(block: Block, Z: Tensor) -> Tensor:
 
 def _attention(block: Block) -> Block:
     if not isinstance(block, LinearAttention | GatedAttention):
-        raise EigenlensError(f"tokens have rows in a map of attention; {block.name} mixes them by position")
+        raise EigenlensError(
+            f"tokens have rows in a map of attention; {block.name} mixes them by position"
+        )
     return block
 
 
 def k_means(points: Tensor, k: int, seed: int = 0, starts: int = 4, most: int = 100) -> Tensor:
-    """Centres (k, r) of points (N, r): Lloyd's steps from `starts` spread-out starts, the best of them."""
+    """Centres (k, r) of points (N, r): Lloyd's steps from `starts` spread-out starts, the best of
+    them.
+    """
     if not 1 <= k <= len(points):
         raise EigenlensError(f"{numbered(len(points), 'point')} cannot make {k} clusters")
     source = torch.Generator().manual_seed(seed)
@@ -61,7 +67,8 @@ def k_means(points: Tensor, k: int, seed: int = 0, starts: int = 4, most: int = 
             label = nearest(points, centres)
             sums = torch.zeros_like(centres).index_add(0, label, points)
             count = label.bincount(minlength=k)[:, None]
-            new = torch.where(count > 0, sums / count.clamp(min=1), centres)  # a cluster that lost all its points stays
+            # a cluster that lost all its points stays
+            new = torch.where(count > 0, sums / count.clamp(min=1), centres)
             if torch.equal(new, centres):
                 break
             centres = new
@@ -89,17 +96,20 @@ def nearest(points: Tensor, centres: Tensor) -> Tensor:
 
 def purity(label: Tensor, classes: Tensor) -> float:
     """The share of tokens whose class is the commonest of their cluster; both (N,)."""
-    table = torch.zeros(int(label.max()) + 1, int(classes.max()) + 1, dtype=torch.long, device=label.device)
+    table = torch.zeros(
+        int(label.max()) + 1, int(classes.max()) + 1, dtype=torch.long, device=label.device
+    )
     table.index_put_((label, classes), torch.ones_like(label), accumulate=True)
     return float(table.max(1).values.sum()) / len(label)
 
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Tokens in k clusters by their rows: `label` (n, s), `centres` (k, r) in the space of `directions` (d, r).
+    """Tokens in k clusters by their rows: `label` (n, s), `centres` (k, r) in the space of
+    `directions` (d, r).
 
-    `flow` (k, k): of what the tokens of a cluster get (by norm), the share that comes from the tokens of each; a row sums to 1.
-    `tokens` (k): how many tokens each has.
+    `flow` (k, k): of what the tokens of a cluster get (by norm), the share that comes from the
+    tokens of each; a row sums to 1. `tokens` (k): how many tokens each has.
     """
 
     label: Tensor
@@ -114,16 +124,22 @@ class Clusters:
         return nearest(rows, self.centres).view(X.shape[:-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """What each cluster gets from each, beside the share of all tokens that the giving one holds."""
+        """What each cluster gets from each, beside the share of all tokens that the giving one
+        holds.
+        """
         share = self.tokens / self.tokens.sum()
         k = len(self.tokens)
         return [
             {
-                "cluster": p, "tokens": int(self.tokens[p]), "from": q, "share": float(self.flow[p, q]),
+                "cluster": p,
+                "tokens": int(self.tokens[p]),
+                "from": q,
+                "share": float(self.flow[p, q]),
                 "of tokens": float(share[q]),
             }
-            for p in range(k) for q in range(k)
-        ]  # fmt: skip
+            for p in range(k)
+            for q in range(k)
+        ]
 
     @property
     def sentence(self) -> str:
@@ -131,9 +147,11 @@ class Clusters:
         own = float((self.flow.diagonal() * share).sum())
         most = int((self.flow * share[:, None]).sum(0).argmax())
         return (
-            f"{numbered(int(self.tokens.sum()), 'token')} in {numbered(len(self.tokens), 'cluster')}: a token gets {own:.0%} "
-            f"from its own cluster; the most comes from cluster {most}, {float((self.flow[:, most] * share).sum()):.0%} from "
-            f"{float(share[most]):.0%} of the tokens."
+            f"{numbered(int(self.tokens.sum()), 'token')} in"
+            f" {numbered(len(self.tokens), 'cluster')}: a token gets {own:.0%} from its own"
+            f" cluster; the most comes from cluster {most},"
+            f" {float((self.flow[:, most] * share).sum()):.0%} from {float(share[most]):.0%} of the"
+            " tokens."
         )
 
     def plot(self) -> Any:
@@ -141,11 +159,16 @@ class Clusters:
         import altair as alt
 
         base = alt.Chart(alt.Data(values=self.rows())).encode(
-            x=alt.X("from:O", title="from cluster", axis=alt.Axis(labelAngle=0)), y=alt.Y("cluster:O", title="cluster")
+            x=alt.X("from:O", title="from cluster", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("cluster:O", title="cluster"),
         )
-        cells = base.mark_rect().encode(color=alt.Color("share:Q", scale=alt.Scale(scheme="blues"), title="share"))
+        cells = base.mark_rect().encode(
+            color=alt.Color("share:Q", scale=alt.Scale(scheme="blues"), title="share")
+        )
         return cells.properties(
-            width=alt.Step(28), height=alt.Step(28), title="What the tokens of a cluster get, by where from"
+            width=alt.Step(28),
+            height=alt.Step(28),
+            title="What the tokens of a cluster get, by where from",
         )
 
     def _repr_html_(self) -> str:
@@ -153,7 +176,9 @@ class Clusters:
 
 
 def token_clusters(block: Block, Z: Tensor, k: int, seed: int = 0) -> Clusters:
-    """Tokens of the block's inputs in k clusters by their rows of the learned map, and what goes from cluster to cluster."""
+    """Tokens of the block's inputs in k clusters by their rows of the learned map, and what goes
+    from cluster to cluster.
+    """
     along = directions(block, Z)
     if not along.shape[1]:
         raise EigenlensError("Z is 0, so that every token has the same row; solve with a smaller β")

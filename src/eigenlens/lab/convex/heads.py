@@ -1,7 +1,9 @@
-"""Heads and the matrix they add up to: heads from the singular vectors of Z, and a block with m heads trained by gradients.
+"""Heads and the matrix they add up to: heads from the singular vectors of Z, and a block with m
+heads trained by gradients.
 
-`Z_p = Σ_j σ_j u_j v_jᵀ` gives the heads `W_1j = √σ_j mat(u_j)`, `W_2j = √σ_j mat(v_j)`. Both have the norm √σ_j, so that their
-penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` is `β Σ_j σ_j = β‖Z‖_*`, the least of all ways to write Z.
+`Z_p = Σ_j σ_j u_j v_jᵀ` gives the heads `W_1j = √σ_j mat(u_j)`, `W_2j = √σ_j mat(v_j)`. Both have
+the norm √σ_j, so that their penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` is `β Σ_j σ_j = β‖Z‖_*`, the least
+of all ways to write Z.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Heads:
 
 
 def heads_of(block: Block, Z: Tensor, share: float = 1e-9) -> Heads:
-    """The heads of Z (P, rows, columns), largest first within a gate; singular values below `share` of the largest are none."""
+    """The heads of Z (P, rows, columns), largest first within a gate; singular values below `share`
+    of the largest are none.
+    """
     if tuple(Z.shape) != block.shape:
         raise EigenlensError(f"Z of {block.name} is {block.shape}, not {tuple(Z.shape)}")
     U, S, Vh = torch.linalg.svd(Z, full_matrices=False)
@@ -55,12 +59,16 @@ def heads_of(block: Block, Z: Tensor, share: float = 1e-9) -> Heads:
 def matrix_of(block: Block, heads: Heads) -> Tensor:
     """`Z_p = Σ_{j in p} vec(W_1j) vec(W_2j)ᵀ`, (P, rows, columns)."""
     Z = heads.W1.new_zeros(block.shape)
-    return Z.index_add(0, heads.gate, heads.W1.flatten(1)[:, :, None] * heads.W2.flatten(1)[:, None])
+    return Z.index_add(
+        0, heads.gate, heads.W1.flatten(1)[:, :, None] * heads.W2.flatten(1)[:, None]
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedHeads:
-    """What gradient training of m heads found: its `objective`, the norm of the `gradient`, and how often it was computed."""
+    """What gradient training of m heads found: its `objective`, the norm of the `gradient`, and how
+    often it was computed.
+    """
 
     heads: Heads
     objective: float
@@ -69,11 +77,20 @@ class TrainedHeads:
 
 
 def train_heads(
-    problem: Problem, beta: float, m: int, *, seed: int = 0, size: float = 0.5, most: int = 20_000, report: Report = silent
+    problem: Problem,
+    beta: float,
+    m: int,
+    *,
+    seed: int = 0,
+    size: float = 0.5,
+    most: int = 20_000,
+    report: Report = silent,
 ) -> TrainedHeads:
-    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS from normal heads of `size`, in double precision.
+    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS from normal heads of
+    `size`, in double precision.
 
-    Heads take the gates in turn. With m ≥ `problem.block.heads` the least it can find is the optimum of the convex problem.
+    Heads take the gates in turn. With m ≥ `problem.block.heads` the least it can find is the
+    optimum of the convex problem.
     """
     from scipy.optimize import minimize
 
@@ -81,7 +98,10 @@ def train_heads(
     if m < 1 or not beta > 0:
         raise EigenlensError(f"there is a head or more and a penalty above 0; got {m} and {beta}")
     if block.X.dtype != torch.float64:
-        raise EigenlensError(f"heads are trained in double precision; the inputs are {block.X.dtype}: use inputs.double()")
+        raise EigenlensError(
+            f"heads are trained in double precision; the inputs are {block.X.dtype}: use"
+            " inputs.double()"
+        )
     shapes = ((m, *block.left), (m, *block.right))
     cut = int(np.prod(shapes[0]))
     gate = torch.arange(m, device=block.X.device) % block.groups
@@ -97,10 +117,14 @@ def train_heads(
         heads = heads_at(x)
         with torch.enable_grad():
             leaves = heads.W1.requires_grad_(), heads.W2.requires_grad_()
-            value = problem.loss.value(problem.pool(block.attend(*leaves, gate))) + beta * heads.penalty
+            value = (
+                problem.loss.value(problem.pool(block.attend(*leaves, gate))) + beta * heads.penalty
+            )
             slopes = torch.autograd.grad(value, leaves)
         if evaluations % 100 == 0:
-            report(f"{m} heads, objective {float(value.detach()):.6g}", min(evaluations, most), most)
+            report(
+                f"{m} heads, objective {float(value.detach()):.6g}", min(evaluations, most), most
+            )
         evaluations += 1
         return float(value.detach()), torch.cat([slope.flatten() for slope in slopes]).cpu().numpy()
 
@@ -108,4 +132,6 @@ def train_heads(
     # It ends where rounding lets no line search go lower, which is nearer than any tolerance.
     settings = {"maxiter": most, "maxfun": most, "maxcor": 40, "ftol": 0.0, "gtol": 1e-9}
     done = minimize(objective, start, jac=True, method="L-BFGS-B", options=settings)
-    return TrainedHeads(heads_at(done.x), float(done.fun), float(np.linalg.norm(done.jac)), evaluations)
+    return TrainedHeads(
+        heads_at(done.x), float(done.fun), float(np.linalg.norm(done.jac)), evaluations
+    )

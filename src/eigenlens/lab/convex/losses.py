@@ -12,7 +12,9 @@ from ...errors import EigenlensError
 
 
 class Loss(Protocol):
-    """A convex F ≥ 0 of the outputs (n, s, c), summed over samples; its gradient is `smoothness`-Lipschitz."""
+    """A convex F ≥ 0 of the outputs (n, s, c), summed over samples; its gradient is
+    `smoothness`-Lipschitz.
+    """
 
     smoothness: float
     shape: tuple[int, ...]
@@ -23,8 +25,10 @@ class Loss(Protocol):
     def gradient(self, out: Tensor) -> Tensor: ...
 
     def conjugate(self, v: Tensor) -> Tensor:
-        """`F*(v) = sup_o ⟨v, o⟩ − F(o)`; infinite outside its domain. Where F gives v as a gradient it is finite, and at
-        every αv with 0 ≤ α ≤ 1 too."""
+        """`F*(v) = sup_o ⟨v, o⟩ − F(o)`; infinite outside its domain.
+
+        Where F gives v as a gradient it is finite, and at every αv with 0 ≤ α ≤ 1 too.
+        """
         ...
 
     def on(self, x: Tensor) -> Loss:
@@ -43,7 +47,9 @@ class Squared:
 
     def __init__(self, Y: Tensor) -> None:
         if Y.ndim != 3 or not Y.is_floating_point() or not bool(Y.isfinite().all()):
-            raise EigenlensError(f"targets are finite numbers (n, s, c); got {Y.dtype} of shape {tuple(Y.shape)}")
+            raise EigenlensError(
+                f"targets are finite numbers (n, s, c); got {Y.dtype} of shape {tuple(Y.shape)}"
+            )
         self.Y, self.shape = Y, tuple(Y.shape)
 
     def value(self, out: Tensor) -> Tensor:
@@ -60,10 +66,11 @@ class Squared:
 
 
 class Logistic:
-    """Cross entropy `F(o) = Σ_it log Σ_b exp(o_itb) − o_it,label`, for labels (n, s), or (n, 1) of pooled outputs.
+    """Cross entropy `F(o) = Σ_it log Σ_b exp(o_itb) − o_it,label`, for labels (n, s), or (n, 1) of
+    pooled outputs.
 
-    With q = v + one-hot label, `F*(v) = Σ q log q` where each q_it is a distribution, else infinite. The Hessian of a
-    log-sum-exp is `diag(p) − ppᵀ`, no larger than ½.
+    With q = v + one-hot label, `F*(v) = Σ q log q` where each q_it is a distribution, else
+    infinite. The Hessian of a log-sum-exp is `diag(p) − ppᵀ`, no larger than ½.
 
     >>> float(Logistic(torch.tensor([[0], [1]]), 2).value(torch.zeros(2, 1, 2)))  # 2 log 2
     1.386...
@@ -73,10 +80,20 @@ class Logistic:
 
     def __init__(self, labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> None:
         if labels.ndim != 2 or labels.is_floating_point():
-            raise EigenlensError(f"labels are whole numbers (n, s); got {labels.dtype} of shape {tuple(labels.shape)}")
-        if classes < 2 or not labels.numel() or int(labels.min()) < 0 or int(labels.max()) >= classes:
+            raise EigenlensError(
+                f"labels are whole numbers (n, s); got {labels.dtype} of shape"
+                f" {tuple(labels.shape)}"
+            )
+        if (
+            classes < 2
+            or not labels.numel()
+            or int(labels.min()) < 0
+            or int(labels.max()) >= classes
+        ):
             span = f"{int(labels.min())} to {int(labels.max())}" if labels.numel() else "none"
-            raise EigenlensError(f"labels are 0 to classes − 1 of 2 classes or more; got {span} of {classes}")
+            raise EigenlensError(
+                f"labels are 0 to classes − 1 of 2 classes or more; got {span} of {classes}"
+            )
         self.labels, self.classes = labels, classes
         self.hot = one_hot(labels.long(), classes).to(dtype)  # (n, s, c)
         self.shape = (*labels.shape, classes)

@@ -1,15 +1,20 @@
-"""Blocks as linear maps of one matrix Z: what each gives, its adjoint, and the block with heads that it stands for.
+"""Blocks as linear maps of one matrix Z: what each gives, its adjoint, and the block with heads
+that it stands for.
 
-A block with heads `(W_1j, W_2j)` is linear in each of the two, so in `Z = Σ_j vec(W_1j) vec(W_2j)ᵀ` (vec row by row), and the
-penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)`, least over the ways to write Z, is `β‖Z‖_*` as soon as there are as many heads as Z can
-have rank. With four indices, `Z[a,k,l,b] = Σ_j W_1j[a,k] W_2j[l,b]`:
+A block with heads `(W_1j, W_2j)` is linear in each of the two, so in `Z = Σ_j vec(W_1j) vec(W_2j)ᵀ`
+(vec row by row), and the penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)`, least over the ways to write Z, is
+`β‖Z‖_*` as soon as there are as many heads as Z can have rank. With four indices, `Z[a,k,l,b] = Σ_j
+W_1j[a,k] W_2j[l,b]`:
 
-- linear attention  `Σ_j (X W_1j Xᵀ) X W_2j = Σ_kl G[k,l] X Z^(k,l)`, `G = XᵀX`, `Z^(k,l) = Z[:,k,l,:]`
-- gated attention   `Σ_p Σ_j (M_p ⊙ X W_1j Xᵀ) X W_2j`, in which row t has `G_t = Xᵀ diag(M_p[t,:]) X` in place of G
+- linear attention  `Σ_j (X W_1j Xᵀ) X W_2j = Σ_kl G[k,l] X Z^(k,l)`, `G = XᵀX`, `Z^(k,l) =
+  Z[:,k,l,:]`
+- gated attention   `Σ_p Σ_j (M_p ⊙ X W_1j Xᵀ) X W_2j`, in which row t has `G_t = Xᵀ diag(M_p[t,:])
+  X` in place of G
 - linear mixer      `Σ_j W_1j X W_2j = Σ_kl X[k,l] Z^(k,l)`
 - Fourier operator  `Σ_j (circ(X) w_1j) w_2jᵀ = circ(X) Z`, a convolution round the circle of tokens
 
-No map forms features of s·d³ numbers a sample: G is contracted with Z first, by one product of matrices, and X after it.
+No map forms features of s·d³ numbers a sample: G is contracted with Z first, by one product of
+matrices, and X after it.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ from .losses import Loss
 
 
 class Block(ABC):
-    """A block on inputs X (n, s, d) with outputs (n, s, c); `left` and `right` are the shapes of a head's two matrices.
+    """A block on inputs X (n, s, d) with outputs (n, s, c); `left` and `right` are the shapes of a
+    head's two matrices.
 
     >>> LinearAttention(torch.randn(24, 5, 3), 2).shape  # groups, d², dc
     (1, 9, 6)
@@ -41,7 +47,10 @@ class Block(ABC):
 
     def __init__(self, X: Tensor, c: int) -> None:
         if X.ndim != 3 or not X.is_floating_point() or not X.numel():
-            raise EigenlensError(f"inputs are numbers (n, s, d), at least one each; got {X.dtype} of shape {tuple(X.shape)}")
+            raise EigenlensError(
+                f"inputs are numbers (n, s, d), at least one each; got {X.dtype} of shape"
+                f" {tuple(X.shape)}"
+            )
         if not bool(X.isfinite().all()):
             raise EigenlensError("some inputs are not finite; leave them out")
         if c < 1:
@@ -56,7 +65,9 @@ class Block(ABC):
 
     @property
     def heads(self) -> int:
-        """As many heads as make the block with heads and the convex problem one: P · min(rows, columns)."""
+        """As many heads as make the block with heads and the convex problem one: P · min(rows,
+        columns).
+        """
         return self.groups * min(self.shape[1:])
 
     @abstractmethod
@@ -69,11 +80,15 @@ class Block(ABC):
 
     @abstractmethod
     def attend(self, W1: Tensor, W2: Tensor, gate: Tensor) -> Tensor:
-        """The block with heads: W_1 (m, *left), W_2 (m, *right), each head's group (m,) → (n, s, c)"""
+        """The block with heads: W_1 (m, *left), W_2 (m, *right), each head's group (m,) → (n, s,
+        c)
+        """
 
     @abstractmethod
     def kept(self) -> int:
-        """Numbers that are computed once and held, and those of the largest step between Z and the outputs."""
+        """Numbers that are computed once and held, and those of the largest step between Z and the
+        outputs.
+        """
 
 
 class LinearAttention(Block):
@@ -91,7 +106,8 @@ class LinearAttention(Block):
 
     def apply(self, Z: Tensor) -> Tensor:
         d, c = self.d, self.c
-        A = self.gram @ Z.view(d, d, d, c).permute(1, 2, 0, 3).reshape(d * d, d * c)  # (n, d·c): Σ_kl G[k,l] Z[a,k,l,b]
+        # (n, d·c): Σ_kl G[k,l] Z[a,k,l,b]
+        A = self.gram @ Z.view(d, d, d, c).permute(1, 2, 0, 3).reshape(d * d, d * c)
         return self.X @ A.view(-1, d, c)
 
     def adjoint(self, R: Tensor) -> Tensor:
@@ -108,7 +124,8 @@ class LinearAttention(Block):
 
 
 class GatedAttention(Block):
-    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d, d).
+    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d,
+    d).
 
     A ReLU is such a gate with H_p = W_1j; here the gates are drawn, and stay.
     """
@@ -118,7 +135,9 @@ class GatedAttention(Block):
     def __init__(self, X: Tensor, c: int, H: Tensor) -> None:
         super().__init__(X, c)
         if H.ndim != 3 or not len(H) or tuple(H.shape[1:]) != (self.d, self.d):
-            raise EigenlensError(f"gates are matrices (P, {self.d}, {self.d}), at least one; got {tuple(H.shape)}")
+            raise EigenlensError(
+                f"gates are matrices (P, {self.d}, {self.d}), at least one; got {tuple(H.shape)}"
+            )
         self.H, self.groups = H.to(X), len(H)
         self.left, self.right = (self.d, self.d), (self.d, c)
 
@@ -144,7 +163,9 @@ class GatedAttention(Block):
     def adjoint(self, R: Tensor) -> Tensor:
         d, c = self.d, self.c
         B = (self.X[..., None] * R[..., None, :]).view(-1, d * c)  # (n·s, d·c)
-        return (self.gram.mT @ B).view(-1, d, d, d, c).permute(0, 3, 1, 2, 4).reshape(-1, d * d, d * c)
+        return (
+            (self.gram.mT @ B).view(-1, d, d, d, c).permute(0, 3, 1, 2, 4).reshape(-1, d * d, d * c)
+        )
 
     def attend(self, W1: Tensor, W2: Tensor, gate: Tensor) -> Tensor:
         X, given = self.X[:, None], gate.tolist()
@@ -168,11 +189,18 @@ class LinearMixer(Block):
 
     def apply(self, Z: Tensor) -> Tensor:
         s, d, c = self.s, self.d, self.c
-        return (self.X.flatten(1) @ Z.view(s, s, d, c).permute(1, 2, 0, 3).reshape(s * d, s * c)).view(-1, s, c)
+        return (
+            self.X.flatten(1) @ Z.view(s, s, d, c).permute(1, 2, 0, 3).reshape(s * d, s * c)
+        ).view(-1, s, c)
 
     def adjoint(self, R: Tensor) -> Tensor:
         s, d, c = self.s, self.d, self.c
-        return (self.X.flatten(1).T @ R.flatten(1)).view(s, d, s, c).permute(2, 0, 1, 3).reshape(1, s * s, d * c)
+        return (
+            (self.X.flatten(1).T @ R.flatten(1))
+            .view(s, d, s, c)
+            .permute(2, 0, 1, 3)
+            .reshape(1, s * s, d * c)
+        )
 
     def attend(self, W1: Tensor, W2: Tensor, gate: Tensor) -> Tensor:
         return (W1 @ self.X[:, None] @ W2).sum(1)
@@ -182,9 +210,11 @@ class LinearMixer(Block):
 
 
 class FourierOperator(Block):
-    """`Σ_j (circ(X) w_1j) w_2jᵀ`, w_1 (s, d), w_2 (c): `circ(X)[t, (r,a)] = X[t − r mod s, a]` (s, s·d).
+    """`Σ_j (circ(X) w_1j) w_2jᵀ`, w_1 (s, d), w_2 (c): `circ(X)[t, (r,a)] = X[t − r mod s, a]` (s,
+    s·d).
 
-    circ(X) is never formed: round the circle of tokens `circ(X) Z` is a convolution, so a product in Fourier space.
+    circ(X) is never formed: round the circle of tokens `circ(X) Z` is a convolution, so a product
+    in Fourier space.
     """
 
     name = "Fourier operator"
@@ -206,7 +236,8 @@ class FourierOperator(Block):
         return torch.fft.irfft(found, n=self.s, dim=0).reshape(1, self.s * self.d, self.c)
 
     def attend(self, W1: Tensor, W2: Tensor, gate: Tensor) -> Tensor:
-        shifted = torch.stack([self.X.roll(r, dims=1) for r in range(self.s)], 2)  # (n, t, r, d): X[t − r]
+        # (n, t, r, d): X[t − r]
+        shifted = torch.stack([self.X.roll(r, dims=1) for r in range(self.s)], 2)
         return torch.einsum("ntra,mra,mb->ntb", shifted, W1, W2)
 
     def kept(self) -> int:
@@ -215,7 +246,9 @@ class FourierOperator(Block):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`; with `pooled` F sees the mean over tokens, (n, 1, c), as a classifier does."""
+    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`; with `pooled` F sees the mean over tokens, (n, 1, c), as
+    a classifier does.
+    """
 
     block: Block
     loss: Loss
@@ -225,7 +258,10 @@ class Problem:
         block = self.block
         wanted = (block.n, 1 if self.pooled else block.s, block.c)
         if tuple(self.loss.shape) != wanted:
-            raise EigenlensError(f"the block gives {wanted}, the loss takes {tuple(self.loss.shape)}; these must be the same")
+            raise EigenlensError(
+                f"the block gives {wanted}, the loss takes {tuple(self.loss.shape)}; these must be"
+                " the same"
+            )
         object.__setattr__(self, "loss", self.loss.on(block.X))
 
     def apply(self, Z: Tensor) -> Tensor:
@@ -235,20 +271,28 @@ class Problem:
         return out.mean(1, keepdim=True) if self.pooled else out
 
     def adjoint(self, R: Tensor) -> Tensor:
-        return self.block.adjoint(R.expand(-1, self.block.s, -1) / self.block.s if self.pooled else R)
+        return self.block.adjoint(
+            R.expand(-1, self.block.s, -1) / self.block.s if self.pooled else R
+        )
 
     def beta_max(self) -> float:
         """`max_p ‖(A*∇F(0))_p‖₂`: from this β on, Z = 0 is the optimum."""
         zero = self.block.X.new_zeros(self.block.shape)
-        return float(torch.linalg.matrix_norm(self.adjoint(self.loss.gradient(self.apply(zero))), ord=2).max())
+        return float(
+            torch.linalg.matrix_norm(
+                self.adjoint(self.loss.gradient(self.apply(zero))), ord=2
+            ).max()
+        )
 
 
 def memory_of(problem: Problem) -> int:
-    """Bytes that a solution holds at its largest: `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns + 6·P·min(rows, columns)²)`.
+    """Bytes that a solution holds at its largest: `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns +
+    6·P·min(rows, columns)²)`.
 
-    b bytes a number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated attention, n·s(d + c) of the
-    mixer and (s + 2)·n·(d + 2c) of the Fourier operator. Then come the outputs and gradients of a step, and its matrices Z with
-    their singular vectors. Features of all products, n·s·d³ numbers a gate, are never held.
+    b bytes a number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated
+    attention, n·s(d + c) of the mixer and (s + 2)·n·(d + 2c) of the Fourier operator. Then come the
+    outputs and gradients of a step, and its matrices Z with their singular vectors. Features of all
+    products, n·s·d³ numbers a gate, are never held.
     """
     block = problem.block
     groups, rows, columns = block.shape
@@ -264,6 +308,6 @@ def within(problem: Problem, gigabytes: float) -> None:
         sizes = f"n={block.n}, s={block.s}, d={block.d}, c={block.c}"
         gates = f", {block.groups} gates" if block.groups > 1 else ""
         raise EigenlensError(
-            f"{block.name} of {sizes}{gates} takes {needed / 1e9:.3g} GB, more than the limit of {gigabytes:g} GB; "
-            "reduce the features (d), take fewer samples, or raise gigabytes"
+            f"{block.name} of {sizes}{gates} takes {needed / 1e9:.3g} GB, more than the limit of"
+            f" {gigabytes:g} GB; reduce the features (d), take fewer samples, or raise gigabytes"
         )

@@ -12,10 +12,11 @@ from ...display import html_view, numbered
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """`Z` (P, rows, columns) of a `block` whose problem needs `heads` heads at most, and the `history` of its certificates.
+    """`Z` (P, rows, columns) of a `block` whose problem needs `heads` heads at most, and the
+    `history` of its certificates.
 
-    A record of the history has the step, the objective, the lower `bound` of the optimum, the relative `gap` between the two,
-    `excess` = (‖∇F‖₂/β − 1)₊, `slack`, and the rank of Z.
+    A record of the history has the step, the objective, the lower `bound` of the optimum, the
+    relative `gap` between the two, `excess` = (‖∇F‖₂/β − 1)₊, `slack`, and the rank of Z.
     """
 
     Z: Tensor
@@ -63,36 +64,59 @@ class Solution:
     @property
     def sentence(self) -> str:
         found = (
-            f"The optimum of the {self.block} block with β = {self.beta:g} is {self.objective:.6g}, with "
-            f"{numbered(self.rank, 'head')} of {self.heads}; "
+            f"The optimum of the {self.block} block with β = {self.beta:g} is {self.objective:.6g},"
+            f" with {numbered(self.rank, 'head')} of {self.heads}; "
         )
         if self.certified:
-            return found + f"no solution is better by more than a share of {self.gap:.1e} (step {self.steps:,})."
-        return found + f"it is not certified: after {self.steps:,} steps the gap is {self.gap:.1e}, not {self.tolerance:g}."
+            return (
+                found + f"no solution is better by more than a share of {self.gap:.1e} (step"
+                f" {self.steps:,})."
+            )
+        return (
+            found
+            + f"it is not certified: after {self.steps:,} steps the gap is {self.gap:.1e}, not"
+            f" {self.tolerance:g}."
+        )
 
     def plot(self) -> Any:
         """Objective and certificates along the steps (an altair chart)."""
         import altair as alt
 
         x = alt.X("step:Q", title="step")
-        rows = [{k: v for k, v in row.items() if v not in (float("inf"), float("-inf"))} for row in self.history]
+        rows = [
+            {k: v for k, v in row.items() if v not in (float("inf"), float("-inf"))}
+            for row in self.history
+        ]
         objective = [
             {"step": row["step"], "value": row[key], "what": what}
-            for row in rows for key, what in (("objective", "objective"), ("bound", "lower bound")) if row.get(key, 0) > 0
-        ]  # fmt: skip
+            for row in rows
+            for key, what in (("objective", "objective"), ("bound", "lower bound"))
+            if row.get(key, 0) > 0
+        ]
         names = (("gap", "duality gap"), ("excess", "(‖∇F‖/β − 1)₊"), ("slack", "slack"))
         gaps = [
             {"step": row["step"], "value": row[key], "what": what}
-            for row in rows for key, what in names if row.get(key, 0) > 0
-        ]  # fmt: skip
+            for row in rows
+            for key, what in names
+            if row.get(key, 0) > 0
+        ]
         panels = []
         for data, order, title in (
             (objective, ["objective", "lower bound"], "objective"),
             (gaps, [what for _, what in names], "relative to the optimum"),
         ):
-            y = alt.Y("value:Q", title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format=".1e", tickCount=6))
+            y = alt.Y(
+                "value:Q",
+                title=title,
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format=".1e", tickCount=6),
+            )
             colour = alt.Color("what:N", sort=order, title=None)
-            chart = alt.Chart(alt.Data(values=data)).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour)
+            chart = (
+                alt.Chart(alt.Data(values=data))
+                .mark_line(strokeWidth=1.5)
+                .encode(x=x, y=y, color=colour)
+            )
             panels.append(chart.properties(width=300, height=220))
         title = f"{self.block}, β = {self.beta:g}"
         return alt.hconcat(*panels).resolve_scale(color="independent").properties(title=title)

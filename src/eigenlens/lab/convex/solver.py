@@ -1,19 +1,22 @@
-"""The convex problem solved: FISTA with singular-value thresholding, and a certificate of how near the optimum it is.
+"""The convex problem solved: FISTA with singular-value thresholding, and a certificate of how near
+the optimum it is.
 
-`min_Z P(Z) = F(AZ) + β Σ_p ‖Z_p‖_*`. With `Ω°(g) = max_p ‖g_p‖₂`, the dual problem is `max_v −F*(v)` subject to
-`Ω°(A*v) ≤ β`. Any v is made feasible by shrinking it, so at every Z, with `v = ∇F(AZ)` and `g = A*v`,
+`min_Z P(Z) = F(AZ) + β Σ_p ‖Z_p‖_*`. With `Ω°(g) = max_p ‖g_p‖₂`, the dual problem is `max_v
+−F*(v)` subject to `Ω°(A*v) ≤ β`. Any v is made feasible by shrinking it, so at every Z, with `v =
+∇F(AZ)` and `g = A*v`,
 
     P(Z) − min P ≤ P(Z) + F*(v · min(1, β/Ω°(g))),
 
 which needs nothing of Z and is what stops the solver, over its own lower bound of min P.
 
-`(Ω°(g)/β − 1)₊` is simpler and holds less. As F is convex, `min P ≥ F(AZ) + ⟨g, Z* − Z⟩ + β‖Z*‖_*`, and
-`⟨g, Z*⟩ ≥ −Ω°(g)‖Z*‖_*`, `β‖Z*‖_* ≤ min P` since F ≥ 0. So
+`(Ω°(g)/β − 1)₊` is simpler and holds less. As F is convex, `min P ≥ F(AZ) + ⟨g, Z* − Z⟩ + β‖Z*‖_*`,
+and `⟨g, Z*⟩ ≥ −Ω°(g)‖Z*‖_*`, `β‖Z*‖_* ≤ min P` since F ≥ 0. So
 
     (P(Z) − min P)/min P ≤ (Ω°(g)/β − 1)₊ + (β‖Z‖_* + ⟨g, Z⟩)/min P.
 
-The last term is 0 where Z is stationary along its own ray, in particular at every stationary point of the block with heads
-(there `⟨∇_{W_1j}, W_1j⟩ = −β‖W_1j‖²`), and only there is the first a bound by itself. Both are told.
+The last term is 0 where Z is stationary along its own ray, in particular at every stationary point
+of the block with heads (there `⟨∇_{W_1j}, W_1j⟩ = −β‖W_1j‖²`), and only there is the first a bound
+by itself. Both are told.
 """
 
 from __future__ import annotations
@@ -29,23 +32,34 @@ from .problem import Problem, within
 from .solution import Solution
 
 EVERY = 10
-"""Steps between two certificates: one takes a product with the transpose and singular values of its own."""
+"""Steps between two certificates: one takes a product with the transpose and singular values of its
+own.
+"""
 
 
 def solve(
-    problem: Problem, beta: float, *, tolerance: float = 1e-6, most: int = 20_000, report: Report = silent,
-    start: Tensor | None = None, gigabytes: float = 2.0,
-) -> Solution:  # fmt: skip
-    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*` up to a relative duality gap of `tolerance`, or the best after `most` steps.
+    problem: Problem,
+    beta: float,
+    *,
+    tolerance: float = 1e-6,
+    most: int = 20_000,
+    report: Report = silent,
+    start: Tensor | None = None,
+    gigabytes: float = 2.0,
+) -> Solution:
+    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*` up to a relative duality gap of `tolerance`, or the
+    best after `most` steps.
 
-    Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is. `report(what, done, total)` is called at
-    every tenth step, and `what` names the objective and the gap so far; what it raises ends the run. `gigabytes` is the most
-    to hold.
+    Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is. `report(what,
+    done, total)` is called at every tenth step, and `what` names the objective and the gap so far;
+    what it raises ends the run. `gigabytes` is the most to hold.
     """
     if not (math.isfinite(beta) and beta > 0):
         raise EigenlensError(f"the penalty β is a number above 0, not {beta}")
     if not tolerance > 0 or most < 1:
-        raise EigenlensError(f"a tolerance is above 0 and there is a step or more; got {tolerance} and {most}")
+        raise EigenlensError(
+            f"a tolerance is above 0 and there is a step or more; got {tolerance} and {most}"
+        )
     within(problem, gigabytes)
     shape, X = problem.block.shape, problem.block.X
     if start is not None and tuple(start.shape) != shape:
@@ -55,7 +69,9 @@ def solve(
         return _fista(problem, float(beta), Z, tolerance, most, report)
 
 
-def _fista(problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int, report: Report) -> Solution:
+def _fista(
+    problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int, report: Report
+) -> Solution:
     loss = problem.loss
     L = max(loss.smoothness * squared_norm(problem), torch.finfo(Z.dtype).tiny)
     AZ = problem.apply(Z)
@@ -74,7 +90,10 @@ def _fista(problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int
             new = threshold(Y - g / L, beta / L)
             Anew = problem.apply(new)
             # F is smooth in the outputs, so this asks no difference of two nearly equal losses.
-            ahead, moved = loss.smoothness * float((Anew - AY).square().sum()), float((new - Y).square().sum())
+            ahead, moved = (
+                loss.smoothness * float((Anew - AY).square().sum()),
+                float((new - Y).square().sum()),
+            )
             if ahead <= L * moved * (1 + 1e-9) or not moved > 0:
                 break
             L = max(1.1 * L, ahead / moved)
@@ -85,15 +104,19 @@ def _fista(problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int
         Y, AY, t = new + momentum * (new - Z), Anew + momentum * (Anew - AZ), following
         Z, AZ = new, Anew
     if not math.isfinite(history[-1]["objective"]):
-        raise EigenlensError("the objective is not finite; scale the inputs so that their products stay in range")
+        raise EigenlensError(
+            "the objective is not finite; scale the inputs so that their products stay in range"
+        )
     return Solution(Z, beta, tolerance, problem.block.name, problem.block.heads, tuple(history))
 
 
 def certificate(
     problem: Problem, beta: float, Z: Tensor, out: Tensor | None = None, bound: float = -math.inf
 ) -> dict[str, float]:
-    """How near Z is to the optimum: `objective`, the lower `bound` of the optimum (no less than one that is given), the
-    relative duality `gap` between them, `excess` (Ω°(g)/β − 1)₊, `slack` (β‖Z‖_* + ⟨g,Z⟩)/bound, and `rank`."""
+    """How near Z is to the optimum: `objective`, the lower `bound` of the optimum (no less than one
+    that is given), the relative duality `gap` between them, `excess` (Ω°(g)/β − 1)₊, `slack`
+    (β‖Z‖_* + ⟨g,Z⟩)/bound, and `rank`.
+    """
     out = problem.apply(Z) if out is None else out
     v = problem.loss.gradient(out)
     g = problem.adjoint(v)
@@ -104,9 +127,13 @@ def certificate(
     bound = max(bound, -float(problem.loss.conjugate(v / max(ratio, 1.0))))
     slack = max(beta * nuclear + float((g * Z).sum()), 0.0)
     return {
-        "objective": objective, "bound": bound, "gap": _share(max(objective - bound, 0.0), bound),
-        "excess": max(ratio - 1, 0.0), "slack": _share(slack, bound), "rank": rank_of(sizes),
-    }  # fmt: skip
+        "objective": objective,
+        "bound": bound,
+        "gap": _share(max(objective - bound, 0.0), bound),
+        "excess": max(ratio - 1, 0.0),
+        "slack": _share(slack, bound),
+        "rank": rank_of(sizes),
+    }
 
 
 def _share(part: float, whole: float) -> float:
@@ -119,13 +146,17 @@ def rank_of(sizes: Tensor) -> int:
 
 
 def threshold(Z: Tensor, by: float) -> Tensor:
-    """Singular values (of each of P matrices) less `by`, at least 0: the proximal map of `by · ‖·‖_*`."""
+    """Singular values (of each of P matrices) less `by`, at least 0: the proximal map of `by ·
+    ‖·‖_*`.
+    """
     U, S, Vh = torch.linalg.svd(Z, full_matrices=False)
     return (U * (S - by).clamp(min=0)[:, None]) @ Vh
 
 
 def squared_norm(problem: Problem, steps: int = 30) -> float:
-    """`‖A‖²` by power iteration from a fixed start: from below, so the solver still checks every step."""
+    """`‖A‖²` by power iteration from a fixed start: from below, so the solver still checks every
+    step.
+    """
     source = torch.Generator().manual_seed(0)
     z = torch.randn(problem.block.shape, generator=source, dtype=torch.float64).to(problem.block.X)
     found = 0.0

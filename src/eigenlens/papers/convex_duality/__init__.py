@@ -1,7 +1,8 @@
-"""Unravelling attention via convex duality (arXiv 2205.08078): blocks with heads against their certified optimum.
+"""Unravelling attention via convex duality (arXiv 2205.08078): blocks with heads against their
+certified optimum.
 
-The mathematics is checked on drawn data of the size that was published. Clusters of tokens and held-out accuracy are shown on
-frozen features of a vision model.
+The mathematics is checked on drawn data of the size that was published. Clusters of tokens and
+held-out accuracy are shown on frozen features of a vision model.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from .tokens import Tokens, token_run
 
 @dataclass(frozen=True)
 class Scale:
-    """`n` inputs of `s` tokens of `d` numbers, `c` numbers out; `sets` of them, `starts` of training with each number of heads.
+    """`n` inputs of `s` tokens of `d` numbers, `c` numbers out; `sets` of them, `starts` of
+    training with each number of heads.
 
-    Then `images` to fit, to choose β by and to judge by, at `side` pixels, their tokens in `features` numbers; `draws` of them.
+    Then `images` to fit, to choose β by and to judge by, at `side` pixels, their tokens in
+    `features` numbers; `draws` of them.
     """
 
     n: int = 24
@@ -47,7 +50,9 @@ class Scale:
 
 
 FULL = Scale()
-QUICK = Scale(sets=1, starts=2, heads=(1, 2, 6), images=(40, 20, 60), features=6, fractions=(0.1,), draws=1)
+QUICK = Scale(
+    sets=1, starts=2, heads=(1, 2, 6), images=(40, 20, 60), features=6, fractions=(0.1,), draws=1
+)
 BLOCKS = ("linear attention", "gated-ReLU attention", "linear mixer", "Fourier operator")
 LOSSES = ("squared", "logistic")
 
@@ -59,46 +64,80 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         for loss in LOSSES
     }
     blocks = parts.each(of_blocks, report, "blocks")
-    makes = {f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)}
+    makes = {
+        f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)
+    }
     makes["path"] = partial(path_rows, scale, 1000 * seed)
     makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
     *sets, path, off = parts.each(makes, report, "numbers of heads, path, counterexample")
     counted = [row for one in sets for row in one]
     tokens = Tokens(scale, seed)
     drawn = parts.each(
-        {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)}, report, "tokens of pictures"
+        {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)},
+        report,
+        "tokens of pictures",
     )
     return {
-        "blocks": [run["row"] for run in blocks], "history": [row for run in blocks for row in run["history"]],
-        "heads": counted, "head counts": count_rows(counted), "path": path, "counterexample": off,
+        "blocks": [run["row"] for run in blocks],
+        "history": [row for run in blocks for row in run["history"]],
+        "heads": counted,
+        "head counts": count_rows(counted),
+        "path": path,
+        "counterexample": off,
         "accuracy": [row for run in drawn for row in run["accuracy"]],
         "clusters": [row for run in drawn for row in run["clusters"]],
-        "flow": drawn[0]["flow"], "pictures": drawn[0]["shown"],
-    }  # fmt: skip
+        "flow": drawn[0]["flow"],
+        "pictures": drawn[0]["shown"],
+    }
 
 
 def count_rows(counted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each data set and number of heads in one row: the least and the largest relative gap of the starts."""
+    """Each data set and number of heads in one row: the least and the largest relative gap of the
+    starts.
+    """
     rows = []
     for key in dict.fromkeys((row["set"], row["heads"]) for row in counted):
         some = [row for row in counted if (row["set"], row["heads"]) == key]
         off = [row["off"] for row in some]
-        rows.append({
-            "set": key[0], "heads": key[1], "optimum": some[0]["optimum"], "least off": min(off), "largest off": max(off),
-            "starts": len(off), "heads of the optimum": some[0]["rank"],
-        })  # fmt: skip
+        rows.append(
+            {
+                "set": key[0],
+                "heads": key[1],
+                "optimum": some[0]["optimum"],
+                "least off": min(off),
+                "largest off": max(off),
+                "starts": len(off),
+                "heads of the optimum": some[0]["rank"],
+            }
+        )
     return rows
 
 
 SHOWN = (
-    ("Blocks", "blocks"), ("Trained with m heads: relative distance to the optimum", "head counts"), ("β and rank", "path"),
-    ("Clusters of tokens: purity", "clusters"), ("Held-out accuracy", "accuracy"),
-)  # fmt: skip
+    ("Blocks", "blocks"),
+    ("Trained with m heads: relative distance to the optimum", "head counts"),
+    ("β and rank", "path"),
+    ("Clusters of tokens: purity", "clusters"),
+    ("Held-out accuracy", "accuracy"),
+)
 NOTES = (
-    "data sets are drawn anew: tokens are normal with mean squared norm 1, targets come from a block with two normal heads",
-    "CIFAR-100 and the backbones of the paper are in no package registry; pictures are Fashion-MNIST",
+    (
+        "data sets are drawn anew: tokens are normal with mean squared norm 1, targets come from a"
+        " block with two normal heads"
+    ),
+    (
+        "CIFAR-100 and the backbones of the paper are in no package registry; pictures are"
+        " Fashion-MNIST"
+    ),
 )
 paper = Paper(
-    "convex-duality", "Unravelling attention via convex duality (arXiv 2205.08078)", FULL, QUICK, measure, claims_of, charts,
-    SHOWN, NOTES,
-)  # fmt: skip
+    "convex-duality",
+    "Unravelling attention via convex duality (arXiv 2205.08078)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+)

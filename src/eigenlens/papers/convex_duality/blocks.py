@@ -1,4 +1,6 @@
-"""Blocks of drawn data: the identity, the certificate, and training with few heads and with enough."""
+"""Blocks of drawn data: the identity, the certificate, and training with few heads and with
+enough.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,19 @@ STEPS = 100_000
 
 
 def drawn(scale: Scale, seed: int) -> Problem:
-    """Normal tokens of mean squared norm 1, and what linear attention with `teachers` normal heads makes of them."""
+    """Normal tokens of mean squared norm 1, and what linear attention with `teachers` normal heads
+    makes of them.
+    """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
-    W1, W2 = _normal(source, scale.teachers, scale.d, scale.d), _normal(source, scale.teachers, scale.d, scale.c)
+    W1, W2 = (
+        _normal(source, scale.teachers, scale.d, scale.d),
+        _normal(source, scale.teachers, scale.d, scale.c),
+    )
     block = LinearAttention(X, scale.c)
-    return Problem(block, Squared(block.attend(W1, W2, torch.zeros(scale.teachers, dtype=torch.long))))
+    return Problem(
+        block, Squared(block.attend(W1, W2, torch.zeros(scale.teachers, dtype=torch.long)))
+    )
 
 
 def _normal(source: torch.Generator, *shape: int) -> Tensor:
@@ -44,35 +53,65 @@ def _normal(source: torch.Generator, *shape: int) -> Tensor:
 
 
 def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
-    """One block with one loss on normal data, β a tenth of the largest: identity, certificate, training with enough heads."""
+    """One block with one loss on normal data, β a tenth of the largest: identity, certificate,
+    training with enough heads.
+    """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
     H, Y = _normal(source, GATES, scale.d, scale.d), _normal(source, scale.n, scale.s, scale.c)
     labels = torch.randint(scale.c, (scale.n, 1), generator=source)
     block: Block = {
-        "linear attention": lambda: LinearAttention(X, scale.c), "gated-ReLU attention": lambda: GatedAttention(X, scale.c, H),
-        "linear mixer": lambda: LinearMixer(X, scale.c), "Fourier operator": lambda: FourierOperator(X, scale.c),
-    }[name]()  # fmt: skip
-    problem = Problem(block, Squared(Y)) if loss == "squared" else Problem(block, Logistic(labels, scale.c), pooled=True)
+        "linear attention": lambda: LinearAttention(X, scale.c),
+        "gated-ReLU attention": lambda: GatedAttention(X, scale.c, H),
+        "linear mixer": lambda: LinearMixer(X, scale.c),
+        "Fourier operator": lambda: FourierOperator(X, scale.c),
+    }[name]()
+    problem = (
+        Problem(block, Squared(Y))
+        if loss == "squared"
+        else Problem(block, Logistic(labels, scale.c), pooled=True)
+    )
     beta = 0.1 * problem.beta_max()
     found = solve(problem, beta, most=STEPS)
     apart = []
     for Z in (found.Z, _normal(source, *block.shape)):  # the optimum, and one of full rank
         heads, out = heads_of(block, Z), block.apply(Z)
-        apart.append(float((block.attend(heads.W1, heads.W2, heads.gate) - out).abs().max() / out.abs().max()))
-    trained = [train_heads(problem, beta, block.heads, seed=start).objective for start in range(scale.starts)]
+        apart.append(
+            float(
+                (block.attend(heads.W1, heads.W2, heads.gate) - out).abs().max() / out.abs().max()
+            )
+        )
+    trained = [
+        train_heads(problem, beta, block.heads, seed=start).objective
+        for start in range(scale.starts)
+    ]
     row = {
-        "block": name, "loss": loss, "Z": " × ".join(map(str, block.shape[1:])), "gates": block.groups, "β": beta,
-        "optimum": found.objective, "heads": found.rank, "enough": block.heads, "steps": found.steps, "gap": found.gap,
-        "excess": found.excess, "identity": max(apart),
+        "block": name,
+        "loss": loss,
+        "Z": " × ".join(map(str, block.shape[1:])),
+        "gates": block.groups,
+        "β": beta,
+        "optimum": found.objective,
+        "heads": found.rank,
+        "enough": block.heads,
+        "steps": found.steps,
+        "gap": found.gap,
+        "excess": found.excess,
+        "identity": max(apart),
         "trained off": max((value / found.objective - 1 for value in trained), key=abs),
-    }  # fmt: skip
-    history = [{"block": f"{name}, {loss}", "step": r["step"], "gap": r["gap"]} for r in found.rows() if r["gap"] < 1e300]
+    }
+    history = [
+        {"block": f"{name}, {loss}", "step": r["step"], "gap": r["gap"]}
+        for r in found.rows()
+        if r["gap"] < 1e300
+    ]
     return {"row": row, "history": history}
 
 
 def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Training with each number of heads from each start: the relative distance to the optimum, and both certificates."""
+    """Training with each number of heads from each start: the relative distance to the optimum, and
+    both certificates.
+    """
     problem = drawn(scale, seed)
     found = solve(problem, scale.beta, most=STEPS)
     rows = []
@@ -80,11 +119,21 @@ def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
         for start in range(scale.starts):
             trained = train_heads(problem, scale.beta, m, seed=1000 * seed + start)
             own = certificate(problem, scale.beta, matrix_of(problem.block, trained.heads))
-            rows.append({
-                "set": seed, "heads": m, "start": start, "optimum": found.objective, "gap": found.gap, "rank": found.rank,
-                "off": trained.objective / found.objective - 1, "excess": own["excess"], "slack": own["slack"],
-                "gradient": trained.gradient, "evaluations": trained.evaluations,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "set": seed,
+                    "heads": m,
+                    "start": start,
+                    "optimum": found.objective,
+                    "gap": found.gap,
+                    "rank": found.rank,
+                    "off": trained.objective / found.objective - 1,
+                    "excess": own["excess"],
+                    "slack": own["slack"],
+                    "gradient": trained.gradient,
+                    "evaluations": trained.evaluations,
+                }
+            )
     return rows
 
 
@@ -96,24 +145,41 @@ def path_rows(scale: Scale, seed: int) -> list[dict[str, Any]]:
         found = solve(problem, share * most, most=STEPS, start=start)
         start = found.Z
         loss = float(problem.loss.value(problem.apply(found.Z)))
-        rows.append({
-            "β / β_max": share, "β": share * most, "heads": found.rank, "optimum": found.objective, "loss": loss,
-            "gap": found.gap, "steps": found.steps,
-        })  # fmt: skip
+        rows.append(
+            {
+                "β / β_max": share,
+                "β": share * most,
+                "heads": found.rank,
+                "optimum": found.objective,
+                "loss": loss,
+                "gap": found.gap,
+                "steps": found.steps,
+            }
+        )
     return rows
 
 
 def counterexample(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Z of least squares alone: its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum with a penalty."""
+    """Z of least squares alone: its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum
+    with a penalty.
+    """
     problem = drawn(scale, seed)
     units = torch.eye(problem.block.shape[1] * problem.block.shape[2], dtype=torch.float64)
     A = torch.stack([problem.apply(one.view(problem.block.shape)).flatten() for one in units], 1)
-    target = -problem.loss.gradient(torch.zeros(problem.loss.shape, dtype=torch.float64))  # of the squared loss: Y itself
+    # of the squared loss: Y itself
+    target = -problem.loss.gradient(torch.zeros(problem.loss.shape, dtype=torch.float64))
     fitted = (torch.linalg.pinv(A) @ target.flatten()).view(problem.block.shape)
     beta = 0.1 * problem.beta_max()
     found = solve(problem, beta, most=STEPS)
     now = certificate(problem, beta, fitted, bound=found.bound)
-    return [{
-        "β": beta, "objective": now["objective"], "optimum": found.objective, "off": now["objective"] / found.objective - 1,
-        "excess": now["excess"], "slack": now["slack"], "duality gap": now["gap"],
-    }]  # fmt: skip
+    return [
+        {
+            "β": beta,
+            "objective": now["objective"],
+            "optimum": found.objective,
+            "off": now["objective"] / found.objective - 1,
+            "excess": now["excess"],
+            "slack": now["slack"],
+            "duality gap": now["gap"],
+        }
+    ]

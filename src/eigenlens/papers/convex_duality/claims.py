@@ -17,7 +17,9 @@ NEAR = 1e-6
 
 
 def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
-    """Every claim, in the order: the equivalence, the certificate, few heads, clusters, transfer."""
+    """Every claim, in the order: the equivalence, the certificate, few heads, clusters,
+    transfer.
+    """
     blocks, heads = tables["blocks"], tables["heads"]
     return (
         _identity(blocks),
@@ -38,22 +40,37 @@ def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
 def _identity(blocks: Rows) -> Claim:
     apart = [row["identity"] for row in blocks]
     note = (
-        f"largest difference of the outputs over the largest output, heads from the singular vectors of Z, {len(blocks)} "
-        "blocks and losses, at the optimum and at a Z of full rank; interval: least and largest; reproduced if below 1e-10"
+        "largest difference of the outputs over the largest output, heads from the singular"
+        f" vectors of Z, {len(blocks)} blocks and losses, at the optimum and at a Z of full rank;"
+        " interval: least and largest; reproduced if below 1e-10"
     )
-    return judged("four blocks with heads are linear maps of one matrix", "theorem", max(apart), (min(apart), max(apart)), note,
-                  at_most=1e-10)  # fmt: skip
+    return judged(
+        "four blocks with heads are linear maps of one matrix",
+        "theorem",
+        max(apart),
+        (min(apart), max(apart)),
+        note,
+        at_most=1e-10,
+    )
 
 
 def _certificates(blocks: Rows, heads: Rows) -> Claim:
     sets = {row["set"]: row["gap"] for row in heads}
     gaps = [row["gap"] for row in blocks] + list(sets.values())
     note = (
-        f"relative duality gap, {len(blocks)} blocks and losses (in {max(row['steps'] for row in blocks)} steps or fewer) and "
-        f"{numbered(len(sets), 'data set')} of published size; interval: least and largest; reproduced if at most 1e-6"
+        f"relative duality gap, {len(blocks)} blocks and losses (in"
+        f" {max(row['steps'] for row in blocks)} steps or fewer) and"
+        f" {numbered(len(sets), 'data set')} of published size; interval: least and largest;"
+        " reproduced if at most 1e-6"
     )
-    return judged("the convex problem is solved to a certified optimum", "certificate below 1e-6", max(gaps),
-                  (min(gaps), max(gaps)), note, at_most=NEAR)  # fmt: skip
+    return judged(
+        "the convex problem is solved to a certified optimum",
+        "certificate below 1e-6",
+        max(gaps),
+        (min(gaps), max(gaps)),
+        note,
+        at_most=NEAR,
+    )
 
 
 def _enough(heads: Rows) -> Claim:
@@ -61,32 +78,50 @@ def _enough(heads: Rows) -> Claim:
     off = [abs(row["off"]) for row in heads if row["heads"] == most]
     told = ", ".join(f"{optimum:.4g}" for optimum in dict.fromkeys(row["optimum"] for row in heads))
     note = (
-        f"relative distance to the optimum of training with m = {most} = min(d², dc) heads by L-BFGS, {len(off)} data sets and "
-        f"starts; optima {told}; interval: least and largest; reproduced if each is below 1e-6"
+        f"relative distance to the optimum of training with m = {most} = min(d², dc) heads by"
+        f" L-BFGS, {len(off)} data sets and starts; optima {told}; interval: least and largest;"
+        " reproduced if each is below 1e-6"
     )
-    return judged("training with enough heads finds the optimum from every start",
-                  "off by less than 1e-8; optimum 6.465 on one set", max(off), (min(off), max(off)), note,
-                  at_most=NEAR)  # fmt: skip
+    return judged(
+        "training with enough heads finds the optimum from every start",
+        "off by less than 1e-8; optimum 6.465 on one set",
+        max(off),
+        (min(off), max(off)),
+        note,
+        at_most=NEAR,
+    )
 
 
 def _every_block(blocks: Rows) -> Claim:
     off = [abs(row["trained off"]) for row in blocks]
     note = (
-        f"the same of {len(blocks)} blocks and losses with as many heads as Z has rank at most, the worst start of each; "
-        "interval: least and largest; reproduced if each is below 1e-6"
+        f"the same of {len(blocks)} blocks and losses with as many heads as Z has rank at most, the"
+        " worst start of each; interval: least and largest; reproduced if each is below 1e-6"
     )
-    return judged("so it does for gated attention, mixer, Fourier operator and a logistic loss", "theorem", max(off),
-                  (min(off), max(off)), note, at_most=NEAR)  # fmt: skip
+    return judged(
+        "so it does for gated attention, mixer, Fourier operator and a logistic loss",
+        "theorem",
+        max(off),
+        (min(off), max(off)),
+        note,
+        at_most=NEAR,
+    )
 
 
 def _one_is_worse(heads: Rows) -> Claim:
     off = [row["off"] for row in heads if row["heads"] == 1]
     note = (
-        f"the least relative distance to the optimum of {len(off)} data sets and starts; interval: least and largest; "
-        "reproduced if above 1e-6, which enough heads keep below"
+        f"the least relative distance to the optimum of {len(off)} data sets and starts; interval:"
+        " least and largest; reproduced if above 1e-6, which enough heads keep below"
     )
-    return judged("with one head every start ends above the optimum", "strictly worse", min(off), (min(off), max(off)), note,
-                  at_least=NEAR)  # fmt: skip
+    return judged(
+        "with one head every start ends above the optimum",
+        "strictly worse",
+        min(off),
+        (min(off), max(off)),
+        note,
+        at_least=NEAR,
+    )
 
 
 def _how_much(heads: Rows) -> Claim:
@@ -95,33 +130,53 @@ def _how_much(heads: Rows) -> Claim:
     overlap = min(off) <= high and max(off) >= low
     verdict: Verdict = "reproduced" if overlap else "not reproduced"
     note = (
-        f"median of {len(off)} data sets and starts; interval: least and largest; the data were drawn anew, at a scale that "
-        "was chosen after a trial (tokens of mean squared norm 3 gave 359 to 3,769 times); reproduced if the interval meets "
-        "the published one"
+        f"median of {len(off)} data sets and starts; interval: least and largest; the data were"
+        " drawn anew, at a scale that was chosen after a trial (tokens of mean squared norm 3 gave"
+        " 359 to 3,769 times); reproduced if the interval meets the published one"
     )
-    return Claim("one head is off by many times the optimum", f"{low:g} to {high:g} times", float(np.median(off)),
-                 (min(off), max(off)), verdict, note)  # fmt: skip
+    return Claim(
+        "one head is off by many times the optimum",
+        f"{low:g} to {high:g} times",
+        float(np.median(off)),
+        (min(off), max(off)),
+        verdict,
+        note,
+    )
 
 
 def _stationary(heads: Rows) -> Claim:
     worse = [row for row in heads if row["off"] > NEAR]
     share = [row["off"] / row["excess"] if row["excess"] > 0 else np.inf for row in worse]
     note = (
-        f"relative distance over (‖∇F‖/β − 1)₊ at {len(worse)} trained blocks above the optimum, the largest slack is "
-        f"{max(row['slack'] for row in worse):.1e}; interval: least and largest; reproduced if none exceeds 1"
+        f"relative distance over (‖∇F‖/β − 1)₊ at {len(worse)} trained blocks above the optimum,"
+        f" the largest slack is {max(row['slack'] for row in worse):.1e}; interval: least and"
+        " largest; reproduced if none exceeds 1"
     )
-    return judged("(‖∇F‖/β − 1)₊ bounds the distance of trained heads from the optimum", "certificate", max(share),
-                  (min(share), max(share)), note, at_most=1.0)  # fmt: skip
+    return judged(
+        "(‖∇F‖/β − 1)₊ bounds the distance of trained heads from the optimum",
+        "certificate",
+        max(share),
+        (min(share), max(share)),
+        note,
+        at_most=1.0,
+    )
 
 
 def _anywhere(row: dict[str, Any]) -> Claim:
     note = (
-        f"relative distance less (‖∇F‖/β − 1)₊ at the Z of least squares without penalty: {row['off']:.3g} less "
-        f"{row['excess']:.1e}; it lacks the slack along Z itself, {row['slack']:.3g} here; the gap to the solver's bound "
-        f"is {row['duality gap']:.3g}; reproduced if at most 1e-9"
+        "relative distance less (‖∇F‖/β − 1)₊ at the Z of least squares without penalty:"
+        f" {row['off']:.3g} less {row['excess']:.1e}; it lacks the slack along Z itself,"
+        f" {row['slack']:.3g} here; the gap to the solver's bound is {row['duality gap']:.3g};"
+        " reproduced if at most 1e-9"
     )
-    return judged("the same bound holds at any Z", "no condition is named", row["off"] - row["excess"], None, note,
-                  at_most=1e-9)  # fmt: skip
+    return judged(
+        "the same bound holds at any Z",
+        "no condition is named",
+        row["off"] - row["excess"],
+        None,
+        note,
+        at_most=1e-9,
+    )
 
 
 def _low_rank(path: Rows) -> Claim:
@@ -129,13 +184,19 @@ def _low_rank(path: Rows) -> Claim:
     rises = [b - a for a, b in zip(rank, rank[1:])]
     told = ", ".join(f"{row['heads']} at {row['β / β_max']:g}" for row in path)
     note = (
-        f"least step in the number of heads of the optimum from one β to the next smaller: {told} of the largest β; reproduced "
-        "if none is below 0 and the first is 0 heads"
+        f"least step in the number of heads of the optimum from one β to the next smaller: {told}"
+        " of the largest β; reproduced if none is below 0 and the first is 0 heads"
     )
     good = min(rises) >= 0 and rank[0] == 0
     verdict: Verdict = "reproduced" if good else "not reproduced"
-    return Claim("the penalty is one on rank: a larger β leaves fewer heads", "nuclear norm promotes low rank",
-                 float(min(rises)), None, verdict, note)  # fmt: skip
+    return Claim(
+        "the penalty is one on rank: a larger β leaves fewer heads",
+        "nuclear norm promotes low rank",
+        float(min(rises)),
+        None,
+        verdict,
+        note,
+    )
 
 
 def _clusters(than: str, told: str, clusters: Rows) -> Claim:
@@ -143,14 +204,21 @@ def _clusters(than: str, told: str, clusters: Rows) -> Claim:
     draws = sorted({draw for draw, _ in by})
     gain = [by[draw, "learned rows"] - by[draw, than] for draw in draws]
     note = (
-        f"purity of 10 clusters of held-out tokens by class of picture, {np.mean([by[d, 'learned rows'] for d in draws]):.3f} "
-        f"against {np.mean([by[d, than] for d in draws]):.3f} (at random "
-        f"{np.mean([by[d, 'at random'] for d in draws]):.3f}); mean gain over the draws of pictures ({len(draws)}), interval: "
-        "least and largest; reproduced if every draw gains"
+        "purity of 10 clusters of held-out tokens by class of picture,"
+        f" {np.mean([by[d, 'learned rows'] for d in draws]):.3f} against"
+        f" {np.mean([by[d, than] for d in draws]):.3f} (at random"
+        f" {np.mean([by[d, 'at random'] for d in draws]):.3f}); mean gain over the draws of"
+        f" pictures ({len(draws)}), interval: least and largest; reproduced if every draw gains"
     )
     verdict: Verdict = "reproduced" if min(gain) > 0 else "not reproduced"
-    return Claim(f"learned rows cluster tokens by class more than {told}", "tokens cluster by latent similarity",
-                 float(np.mean(gain)), (min(gain), max(gain)), verdict, note)  # fmt: skip
+    return Claim(
+        f"learned rows cluster tokens by class more than {told}",
+        "tokens cluster by latent similarity",
+        float(np.mean(gain)),
+        (min(gain), max(gain)),
+        verdict,
+        note,
+    )
 
 
 def _transfer(accuracy: Rows) -> Claim:
@@ -160,8 +228,15 @@ def _transfer(accuracy: Rows) -> Claim:
     names = dict.fromkeys(row["head"] for row in accuracy)
     told = ", ".join(f"{name} {np.mean([by[draw, name] for draw in draws]):.3f}" for name in names)
     note = (
-        f"miniature, frozen dinov2-small and Fashion-MNIST: held-out accuracy gained over a linear head, mean of the draws "
-        f"({len(draws)}); interval: least and largest; {told}; β by a third set of pictures"
+        "miniature, frozen dinov2-small and Fashion-MNIST: held-out accuracy gained over a linear"
+        f" head, mean of the draws ({len(draws)}); interval: least and largest; {told}; β by a"
+        " third set of pictures"
     )
-    return Claim("convex attention heads on a frozen backbone beat linear and MLP heads", "on CIFAR-100", float(np.mean(gain)),
-                 (min(gain), max(gain)), "out of reach", note)  # fmt: skip
+    return Claim(
+        "convex attention heads on a frozen backbone beat linear and MLP heads",
+        "on CIFAR-100",
+        float(np.mean(gain)),
+        (min(gain), max(gain)),
+        "out of reach",
+        note,
+    )

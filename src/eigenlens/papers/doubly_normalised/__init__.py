@@ -1,8 +1,10 @@
-"""Attention that does not explain away: scores normalised over queries, then over keys (arXiv 2009.14308).
+"""Attention that does not explain away: scores normalised over queries, then over keys (arXiv
+2009.14308).
 
-Under softmax a key can lose all its weight to others. Normalised over the queries first, it keeps at least 1/S. Measured here
-are the guarantee and that it is tight, the view as mixtures of Gaussians, keys of pretrained models that softmax explains
-away, and a small model trained with each normalisation. The paper's benchmarks are out of reach.
+Under softmax a key can lose all its weight to others. Normalised over the queries first, it keeps
+at least 1/S. Measured here are the guarantee and that it is tight, the view as mixtures of
+Gaussians, keys of pretrained models that softmax explains away, and a small model trained with each
+normalisation. The paper's benchmarks are out of reach.
 """
 
 from __future__ import annotations
@@ -35,25 +37,45 @@ class Scale:
 
 
 FULL = Scale(
-    (8, 32, 128), 50, ("minilm", "distilbert-gec", "smollm2", "stories15m"), "wikipedia", 128, 16,
+    (8, 32, 128),
+    50,
+    ("minilm", "distilbert-gec", "smollm2", "stories15m"),
+    "wikipedia",
+    128,
+    16,
     Training("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
-)  # fmt: skip
-QUICK = Scale((8, 32), 10, ("minilm",), "python-docs", 48, 4, Training("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1))
+)
+QUICK = Scale(
+    (8, 32),
+    10,
+    ("minilm",),
+    "python-docs",
+    48,
+    4,
+    Training("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1),
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Random scores, mixtures, models, training."""
-    makes = {name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed) for name in scale.models}
+    makes = {
+        name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
+        for name in scale.models
+    }
     found, missing = of_models(parts, makes, report)
     models = list(found.values())
     heads = [row for found in models for row in found["heads"]]
     runs = training_rows(scale.training, parts, seed, report)
     S = max(scale.sizes)
     return {
-        "random scores": parts.part("random-scores", partial(random_keys, scale.sizes, scale.draws, seed)),
+        "random scores": parts.part(
+            "random-scores", partial(random_keys, scale.sizes, scale.draws, seed)
+        ),
         "tightness": [tight(S, strength) for strength in (1.0, 5.0, 10.0, 20.0, 40.0)],
         "mixtures": mixtures(12, 20, 16, seed),
-        "causal": [{"tokens": n, "earlier patterns move by": causal_leak(n, seed)} for n in (8, 32)],
+        "causal": [
+            {"tokens": n, "earlier patterns move by": causal_leak(n, seed)} for n in (8, 32)
+        ],
         "models": _summary(heads, scale.length),
         "heads": heads,
         "histogram": [row for found in models for row in found["histogram"]],
@@ -73,17 +95,27 @@ def _summary(heads: Sequence[dict[str, Any]], S: int) -> list[dict[str, Any]]:
     for model, attention in dict.fromkeys((row["model"], row["attention"]) for row in heads):
         some = [row for row in heads if (row["model"], row["attention"]) == (model, attention)]
         rows.append(
-            {"model": model, "attention": attention, "heads": len(some), "S": S,
-             "keys below 1/S": sum(row["below 1/S"] for row in some) / len(some),
-             "keys below 0.1": sum(row["below 0.1"] for row in some) / len(some),
-             "heads with 1 % below 1/S": sum(row["below 1/S"] >= 0.01 for row in some) / len(some),
-             "least": min(row["least"] for row in some)}
-        )  # fmt: skip
+            {
+                "model": model,
+                "attention": attention,
+                "heads": len(some),
+                "S": S,
+                "keys below 1/S": sum(row["below 1/S"] for row in some) / len(some),
+                "keys below 0.1": sum(row["below 0.1"] for row in some) / len(some),
+                "heads with 1 % below 1/S": (
+                    sum(row["below 1/S"] >= 0.01 for row in some) / len(some)
+                ),
+                "least": min(row["least"] for row in some),
+            }
+        )
     return rows
 
 
 SHOWN = (
-    ("Keys explained away: share of the keys whose weight (1 on average) is below a threshold", "models"),
+    (
+        "Keys explained away: share of the keys whose weight (1 on average) is below a threshold",
+        "models",
+    ),
     ("The least weight of a key times S, of random scores", "random scores"),
     ("Scores at the edge of the guarantee", "tightness"),
     ("Patterns as posteriors of mixtures of Gaussians", "mixtures"),
@@ -98,5 +130,10 @@ paper = Paper(
     claims_of,
     key_charts,
     SHOWN,
-    ("models under a causal mask are measured with softmax alone: the step over queries would let them see the future",),
+    (
+        (
+            "models under a causal mask are measured with softmax alone: the step over queries"
+            " would let them see the future"
+        ),
+    ),
 )

@@ -1,7 +1,9 @@
-"""How much weight the keys of an input get: of random scores, of scores at the edge of the guarantee, of whole models.
+"""How much weight the keys of an input get: of random scores, of scores at the edge of the
+guarantee, of whole models.
 
-The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early keys are seen by more
-queries than late ones; there it is `S` times the mean over the queries that see the key, which is the same without a mask.
+The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early
+keys are seen by more queries than late ones; there it is `S` times the mean over the queries that
+see the key, which is the same without a mask.
 """
 
 from __future__ import annotations
@@ -29,13 +31,19 @@ BATCH = 8
 
 
 def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, Any]]:
-    """The least weight of a key times S, of normal scores of several sizes, by normalisation; rows that fail to sum to 1."""
+    """The least weight of a key times S, of normal scores of several sizes, by normalisation; rows
+    that fail to sum to 1.
+    """
     rows = []
     for S in sizes:
         for scale in SCALES:
             draw = torch.Generator().manual_seed(seed + 1000 * S)
             s = scale * torch.randn(draws, S, S, generator=draw, dtype=torch.float64)
-            made = {"softmax": probabilities(s), "doubly normalised": balanced(s), "Sinkhorn, 5": balanced(s, 5)}
+            made = {
+                "softmax": probabilities(s),
+                "doubly normalised": balanced(s),
+                "Sinkhorn, 5": balanced(s, 5),
+            }
             row: dict[str, Any] = {"S": S, "scale of scores": scale}
             for name, A in made.items():
                 row[f"{name}: least · S"] = float(A.sum(1).min()) * S
@@ -45,38 +53,56 @@ def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, A
 
 
 def tight(S: int, strength: float) -> dict[str, Any]:
-    """One query outbids the others for every key, and these look at the first key alone: the rest near 1/S.
+    """One query outbids the others for every key, and these look at the first key alone: the rest
+    near 1/S.
 
     >>> tight(8, 20.0)["doubly normalised: least · S"]  # near 1
     """
     s = torch.full((S, S), -strength, dtype=torch.float64)
     s[0], s[1:, 0] = strength, 0.0
     found = {"softmax": probabilities(s), "doubly normalised": balanced(s)}
-    return {"S": S, "strength": strength, **{f"{name}: least · S": float(A.sum(0).min()) * S for name, A in found.items()}}
+    return {
+        "S": S,
+        "strength": strength,
+        **{f"{name}: least · S": float(A.sum(0).min()) * S for name, A in found.items()},
+    }
 
 
 def mixtures(T: int, S: int, d: int, seed: int) -> list[dict[str, Any]]:
     """Both patterns as posteriors of mixtures of Gaussians of variance √d in each direction.
 
-    Softmax: the keys are the centres, with a share of each `π_j ∝ exp(‖k_j‖²/2√d)`, and `A_ij = p(j | q_i)`. Doubly normalised:
-    the queries are the centres, `π_i ∝ exp(‖q_i‖²/2√d)`, and `ξ_ij = p(i | k_j)`. The output `Σ_j ξ_ij v_j / Σ_j ξ_ij` is what
-    one step of expectation-maximisation makes of a centre, with the values as data. What is given is explained wholly:
-    queries by softmax, keys by the other. A centre need not explain anything.
+    Softmax: the keys are the centres, with a share of each `π_j ∝ exp(‖k_j‖²/2√d)`, and `A_ij = p(j
+    | q_i)`. Doubly normalised: the queries are the centres, `π_i ∝ exp(‖q_i‖²/2√d)`, and `ξ_ij =
+    p(i | k_j)`. The output `Σ_j ξ_ij v_j / Σ_j ξ_ij` is what one step of expectation-maximisation
+    makes of a centre, with the values as data. What is given is explained wholly: queries by
+    softmax, keys by the other. A centre need not explain anything.
     """
     draw = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(n, d, generator=draw, dtype=torch.float64) for n in (T, S, S))
     s = q @ k.T / math.sqrt(d)
-    softmax, xi = posterior(q, k), posterior(k, q).T  # (T, S) both: of keys given a query, of queries given a key
+    # (T, S) both: of keys given a query, of queries given a key
+    softmax, xi = posterior(q, k), posterior(k, q).T
     update = (xi @ v) / xi.sum(1, keepdim=True)
     return [
-        {"pattern": "softmax", "largest difference": float((softmax - probabilities(s)).abs().max())},
-        {"pattern": "doubly normalised, step over queries", "largest difference": float((xi - s.softmax(0)).abs().max())},
-        {"pattern": "doubly normalised, output", "largest difference": float((update - balanced(s) @ v).abs().max())},
+        {
+            "pattern": "softmax",
+            "largest difference": float((softmax - probabilities(s)).abs().max()),
+        },
+        {
+            "pattern": "doubly normalised, step over queries",
+            "largest difference": float((xi - s.softmax(0)).abs().max()),
+        },
+        {
+            "pattern": "doubly normalised, output",
+            "largest difference": float((update - balanced(s) @ v).abs().max()),
+        },
     ]
 
 
 def posterior(data: Tensor, centres: Tensor) -> Tensor:
-    """`p(centre | datum)` (N, M), from the densities of Gaussians about the centres (M, d) and their shares."""
+    """`p(centre | datum)` (N, M), from the densities of Gaussians about the centres (M, d) and
+    their shares.
+    """
     variance = math.sqrt(data.shape[1])
     shares = (centres.square().sum(1) / (2 * variance)).softmax(0)
     density = torch.exp(-torch.cdist(data, centres).square() / (2 * variance))
@@ -85,7 +111,9 @@ def posterior(data: Tensor, centres: Tensor) -> Tensor:
 
 
 def causal_leak(n: int, seed: int) -> float:
-    """The most that an earlier query's pattern moves with the last query, were a causal mask let through."""
+    """The most that an earlier query's pattern moves with the last query, were a causal mask let
+    through.
+    """
     draw = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(n, 16, generator=draw, dtype=torch.float64) for _ in range(2))
     other = q.clone()
@@ -96,7 +124,8 @@ def causal_leak(n: int, seed: int) -> float:
 
 
 class KeyWeights:
-    """Sums over inputs of what the keys of each head get: below the thresholds, the least, and a histogram.
+    """Sums over inputs of what the keys of each head get: below the thresholds, the least, and a
+    histogram.
 
     `below` (H, thresholds) counts, `least` (H,), `histogram` (bins,) of all heads.
     """
@@ -111,7 +140,8 @@ class KeyWeights:
     def add(self, A: Tensor, seen: Tensor) -> None:
         """A pattern (B, H, T, S), and where a query may look."""
         seen_by = seen.sum(2)
-        weights = key_weights(A.sum(2, dtype=torch.float64) / seen_by.clamp_min(1), seen_by)  # (B, H, S)
+        # (B, H, S)
+        weights = key_weights(A.sum(2, dtype=torch.float64) / seen_by.clamp_min(1), seen_by)
         for at, threshold in enumerate(self.thresholds.tolist()):
             self.below[:, at] += below(weights, seen.any(2), threshold).sum((0, 2))
         self.least = torch.minimum(self.least, weights.amin((0, 2)))
@@ -121,7 +151,8 @@ class KeyWeights:
 
 @torch.no_grad()
 def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
-    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly normalised.
+    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly
+    normalised.
 
     The diagnostic `keys`, shown one input at a time so that none is left out, in double precision.
     """
@@ -131,7 +162,9 @@ def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dic
 
     def see(call: AttentionCall) -> None:
         if call.kind != "self" or call.sinks is not None:
-            raise EigenlensError(f"{name} does not only attend to its own tokens by softmax; choose another model")
+            raise EigenlensError(
+                f"{name} does not only attend to its own tokens by softmax; choose another model"
+            )
         for i in range(len(call.q)):
             one = call.of_inputs(slice(i, i + 1))
             keys.update(Seen(replace(one, q=one.q.double(), k=one.k.double())))
@@ -145,28 +178,47 @@ def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dic
 def _head_rows(name: str, keys: Keys, number: int) -> list[dict[str, Any]]:
     """A row for every head and normalisation, layer by layer; `number` keys were seen of each."""
     finding, rows = keys.result(), []
-    sites = sorted(Site.parse(place.removesuffix("/least")) for place in keys.peaks if place.endswith("/least"))
+    sites = sorted(
+        Site.parse(place.removesuffix("/least")) for place in keys.peaks if place.endswith("/least")
+    )
     for site in sites:
         least = -keys.peaks[f"{site}/least"]  # (2, H)
         for at, attention in sorted(enumerate(NORMALISED), key=lambda pair: pair[1]):
-            some, uniform = (finding.values(number) for number in list(keys.numbers)[3 * at : 3 * at + 2])
+            some, uniform = (
+                finding.values(number) for number in list(keys.numbers)[3 * at : 3 * at + 2]
+            )
             for head in range(least.shape[1]):
                 place = (site.stack, site.layer, head)
                 if place in some:
                     rows.append(
-                        {"model": name, "attention": attention, "layer": site.layer, "head": head, "keys": number,
-                         "below 1/S": uniform[place], "below 0.1": some[place], "least": float(least[at, head])}
-                    )  # fmt: skip
+                        {
+                            "model": name,
+                            "attention": attention,
+                            "layer": site.layer,
+                            "head": head,
+                            "keys": number,
+                            "below 1/S": uniform[place],
+                            "below 0.1": some[place],
+                            "least": float(least[at, head]),
+                        }
+                    )
     return rows
 
 
 def _histogram(name: str, keys: Keys) -> list[dict[str, Any]]:
     """The share of all keys in every bin, by the bin's middle."""
     low, high, bins = BINS
-    total = torch.stack([x for place, x in keys.sums.items() if place.endswith("/histogram")]).sum(0)  # (2, bins)
+    # (2, bins)
+    total = torch.stack([x for place, x in keys.sums.items() if place.endswith("/histogram")]).sum(
+        0
+    )
     rows = []
     for attention, counts in zip(NORMALISED, total):
-        for number, share in enumerate((counts / counts.sum()).tolist() if bool(counts.any()) else ()):
+        for number, share in enumerate(
+            (counts / counts.sum()).tolist() if bool(counts.any()) else ()
+        ):
             middle = low + (number + 0.5) * (high - low) / bins
-            rows.append({"model": name, "attention": attention, "log10 of weight": middle, "share": share})
+            rows.append(
+                {"model": name, "attention": attention, "log10 of weight": middle, "share": share}
+            )
     return rows

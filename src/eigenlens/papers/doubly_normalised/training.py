@@ -1,4 +1,6 @@
-"""A small model learns to sort, and real text, with each normalisation: held-out loss, and how many keys it explains away."""
+"""A small model learns to sort, and real text, with each normalisation: held-out loss, and how many
+keys it explains away.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ TASKS = ("sort", "masked bytes")
 
 @dataclass(frozen=True)
 class Training:
-    """A text and a model of its masked bytes, both small, and how long it learns; and the same of sorting 8 letters."""
+    """A text and a model of its masked bytes, both small, and how long it learns; and the same of
+    sorting 8 letters.
+    """
 
     text: str
     characters: int
@@ -35,7 +39,9 @@ class Training:
 
 
 def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> list[dict[str, Any]]:
-    """One row for every task, mechanism and seed; a run that was stopped goes on from its checkpoint."""
+    """One row for every task, mechanism and seed; a run that was stopped goes on from its
+    checkpoint.
+    """
     tasks, makes = [], {}
     for task in TASKS:
         for number in range(scale.sort_seeds if task == "sort" else scale.seeds):
@@ -43,44 +49,71 @@ def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> l
                 work = partial(_run, task, name, scale, parts, seed + number, report)
                 makes[f"training/{task.replace(' ', '-')}/{name}-{number}"] = work
                 tasks.append(task)
-    return [{"task": task, **run} for task, run in zip(tasks, parts.each(makes, report, "training"))]
+    return [
+        {"task": task, **run} for task, run in zip(tasks, parts.each(makes, report, "training"))
+    ]
 
 
-def _run(task: str, name: str, scale: Training, parts: Parts, seed: int, report: Report) -> dict[str, Any]:
+def _run(
+    task: str, name: str, scale: Training, parts: Parts, seed: int, report: Report
+) -> dict[str, Any]:
     made, config = _sort(scale, name) if task == "sort" else _bytes(scale, name)
     torch.manual_seed(seed)
     model = Transformer(config)
     batch = scale.sort_batch if task == "sort" else scale.batch
     settings = Settings(scale.steps, batch=batch, measure=max(1, scale.steps // 6), seed=seed)
     checkpoint = parts.checkpoint(f"training/{task.replace(' ', '-')}/{name}-{seed}")
-    done = train(model, made, settings, report=report, label=f"{task}: {name}, seed {seed}", checkpoint=checkpoint)
+    done = train(
+        model,
+        made,
+        settings,
+        report=report,
+        label=f"{task}: {name}, seed {seed}",
+        checkpoint=checkpoint,
+    )
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     below, least, u = _keys(model, made)
     return {
-        "mechanism": name, "seed": seed, "steps": done.steps, "loss": done.loss, "accuracy": done.accuracy,
-        "keys below 1/S": below, "least weight": least, "u": u,
+        "mechanism": name,
+        "seed": seed,
+        "steps": done.steps,
+        "loss": done.loss,
+        "accuracy": done.accuracy,
+        "keys below 1/S": below,
+        "least weight": least,
+        "u": u,
         "curve": [{"step": point.step, "loss": point.loss} for point in done.curve],
-    }  # fmt: skip
+    }
 
 
 def _sort(scale: Training, name: str) -> tuple[Task, Config]:
     task = Sort()
-    return task, task.config(width=scale.width, layers=scale.layers, heads=scale.heads, mechanism=name)
+    return task, task.config(
+        width=scale.width, layers=scale.layers, heads=scale.heads, mechanism=name
+    )
 
 
 def _bytes(scale: Training, name: str) -> tuple[Task, Config]:
     task = MaskedBytes(*split(documents(scale.text, scale.characters)), length=scale.length)
-    return task, Config(task.vocabulary, scale.length, scale.width, scale.layers, scale.heads, mechanism=name)
+    return task, Config(
+        task.vocabulary, scale.length, scale.width, scale.layers, scale.heads, mechanism=name
+    )
 
 
 @torch.no_grad()
 def _keys(model: Transformer, task: Task) -> tuple[float, float, float | None]:
-    """The share of held-out keys of all heads whose weight is below 1/S, the least weight, and the mean share of softmax."""
+    """The share of held-out keys of all heads whose weight is below 1/S, the least weight, and the
+    mean share of softmax.
+    """
     S = task.length
     batch = next(task.held_out())
     sums = KeyWeights(model.config.heads, (1 / S,))
     for A in model.patterns(batch.inputs):
         sums.add(A, torch.ones_like(A, dtype=torch.bool))
     shares = [float(m.u.mean()) for m in model.mechanisms if hasattr(m, "u")]
-    return float(sums.below.mean()) / sums.keys, float(sums.least.min()), sum(shares) / len(shares) if shares else None
+    return (
+        float(sums.below.mean()) / sums.keys,
+        float(sums.least.min()),
+        sum(shares) / len(shares) if shares else None,
+    )

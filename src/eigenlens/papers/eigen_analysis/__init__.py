@@ -1,9 +1,11 @@
-"""Eigen analysis of self-attention, and its reconstruction from partial computation (arXiv 2106.08823).
+"""Eigen analysis of self-attention, and its reconstruction from partial computation (arXiv
+2106.08823).
 
-The paper's exact settings and figures were not available. What is published is therefore a statement, and each verdict
-rests on a criterion of ours, which its note names. The bounds on dimension, overlap and error were set before they were
-measured. The measure of training (what is kept of full attention's gain) was chosen after a toy run, in which staying
-within 5 % of the full model's loss turned out to be met trivially.
+The paper's exact settings and figures were not available. What is published is therefore a
+statement, and each verdict rests on a criterion of ours, which its note names. The bounds on
+dimension, overlap and error were set before they were measured. The measure of training (what is
+kept of full attention's gain) was chosen after a toy run, in which staying within 5 % of the full
+model's loss turned out to be met trivially.
 """
 
 from __future__ import annotations
@@ -32,8 +34,13 @@ from .reconstruction import error_table
 from .training_table import summary
 
 PAPER = "eigen-analysis"
-SHOWN = (("Training: held-out loss in nats a masked byte; costs relative to full attention", "training"),)
-TITLE = "Eigen analysis of self-attention and its reconstruction from partial computation (arXiv 2106.08823)"
+SHOWN = (
+    ("Training: held-out loss in nats a masked byte; costs relative to full attention", "training"),
+)
+TITLE = (
+    "Eigen analysis of self-attention and its reconstruction from partial computation (arXiv"
+    " 2106.08823)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,11 @@ class Scale:
 
 FULL = Scale(
     ("minilm", "distilbert-gec", "flan-t5-small", "stories15m", "smollm2", "dinov2-small"),
-    "wikipedia", 128, 400, training.FULL,
-)  # fmt: skip
+    "wikipedia",
+    128,
+    400,
+    training.FULL,
+)
 QUICK = Scale(("minilm", "distilbert-gec"), "python-docs", 64, 48, training.QUICK)
 
 
@@ -60,29 +70,48 @@ def check(quick: bool) -> None:
 
 
 def reproduce(
-    quick: bool = False, out: Path = Path("eigen-analysis"), seed: int = 0, report: Report = silent,
-    *, resume: bool = False, force: bool = False, scale: Scale | None = None,
-) -> Reproduction:  # fmt: skip
-    """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from there."""
+    quick: bool = False,
+    out: Path = Path("eigen-analysis"),
+    seed: int = 0,
+    report: Report = silent,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    scale: Scale | None = None,
+) -> Reproduction:
+    """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on from
+    there.
+    """
     scale = scale or (QUICK if quick else FULL)
     check_named(read_by(scale), f"the paper {PAPER}")
     request = {
-        "paper": PAPER, "models": list(scale.models), "text": scale.text, "length": scale.length, "inputs": scale.inputs,
-        "seed": seed, "training": scale.experiment.record(),
-    }  # fmt: skip
+        "paper": PAPER,
+        "models": list(scale.models),
+        "text": scale.text,
+        "length": scale.length,
+        "inputs": scale.inputs,
+        "seed": seed,
+        "training": scale.experiment.record(),
+    }
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:
         return _measured(scale, parts, request, seed, Here(report), notes)
 
 
-def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]) -> Reproduction:
+def _measured(
+    scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]
+) -> Reproduction:
     studies = _studies(scale, parts, seed, report, notes)
     texts = [s for s in studies if s.facts["model"]["kind"] != "vision"]
     pairs = list(combinations(texts, 2))
     tables = {
-        "dimensions": [parts.part(f"dimensions/{_name(s)}", partial(_dimensions, s)) for s in studies],
+        "dimensions": [
+            parts.part(f"dimensions/{_name(s)}", partial(_dimensions, s)) for s in studies
+        ],
         "overlap": [parts.part(f"overlap/{_name(s)}", partial(_overlap, s)) for s in studies],
-        "between models": [parts.part(f"between/{_name(a)}-{_name(b)}", partial(_between, a, b)) for a, b in pairs],
+        "between models": [
+            parts.part(f"between/{_name(a)}-{_name(b)}", partial(_between, a, b)) for a, b in pairs
+        ],
         "reconstruction": parts.part("reconstruction", partial(_reconstruction, studies)),
     }
     runs, times = training.measure(scale.experiment, parts, report)
@@ -92,7 +121,9 @@ def _measured(scale: Scale, parts: Parts, request: dict[str, Any], seed: int, re
     return done
 
 
-def _studies(scale: Scale, parts: Parts, seed: int, report: Report, notes: list[str]) -> list[Study]:
+def _studies(
+    scale: Scale, parts: Parts, seed: int, report: Report, notes: list[str]
+) -> list[Study]:
     found = []
     for name in scale.models:
         folder = parts.folder / "studies" / name
@@ -108,18 +139,33 @@ def _studies(scale: Scale, parts: Parts, seed: int, report: Report, notes: list[
             continue
         vision = model.kind == "vision"
         made = study(
-            model, None if vision else scale.text, folder, length=None if vision else scale.length, inputs=scale.inputs,
-            only=("rows", "matrices"), rank=COMPONENTS, seed=seed, resume=True, report=report,
-        )  # fmt: skip
+            model,
+            None if vision else scale.text,
+            folder,
+            length=None if vision else scale.length,
+            inputs=scale.inputs,
+            only=("rows", "matrices"),
+            rank=COMPONENTS,
+            seed=seed,
+            resume=True,
+            report=report,
+        )
         found.append(made)
-    notes += [f"{_name(made)}: {note}" for made in found for note in made.facts["notes"] if " is partial: " in note]
+    notes += [
+        f"{_name(made)}: {note}"
+        for made in found
+        for note in made.facts["notes"]
+        if " is partial: " in note
+    ]
     if not found:
         raise EigenlensError(f"none of the models can be had: {'; '.join(notes)}")
     return found
 
 
 def _dimensions(made: Study) -> dict[str, Any]:
-    """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held out."""
+    """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held
+    out.
+    """
     row: dict[str, Any] = {"model": _name(made), "data": made.facts["data"]["name"]}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")
     size = heads.spectra[0].dimensions
@@ -127,27 +173,41 @@ def _dimensions(made: Study) -> dict[str, Any]:
     for centring in CENTRINGS:
         for share in (0.5, 0.9):
             chosen = made.spectra.select(analysis="rows", level="head", centring=centring)
-            row[f"{centring} {share:.0%}"] = float(np.median([s.dimension(share) or size for s in chosen]))
+            row[f"{centring} {share:.0%}"] = float(
+                np.median([s.dimension(share) or size for s in chosen])
+            )
     row["share of n"] = row["centred 90%"] / size
     whole = made.spectra.select(analysis="matrices", level="head", centring="centred")
-    row |= {"pairs": None, "components": None, "of matrices": None, "in the sample": None, "matrices": None}
+    row |= {
+        "pairs": None,
+        "components": None,
+        "of matrices": None,
+        "in the sample": None,
+        "matrices": None,
+    }
     if len(whole):
         kept = min(COMPONENTS, *(len(s.held_out) for s in whole))
         row |= {
-            "pairs": whole.spectra[0].dimensions, "components": kept,
+            "pairs": whole.spectra[0].dimensions,
+            "components": kept,
             "of matrices": float(np.median([s.held_out[kept - 1] for s in whole])),
-            "in the sample": float(np.median([s.explained[kept - 1] for s in whole])), "matrices": whole.spectra[0].samples,
-        }  # fmt: skip
+            "in the sample": float(np.median([s.explained[kept - 1] for s in whole])),
+            "matrices": whole.spectra[0].samples,
+        }
     return row
 
 
 def _overlap(made: Study) -> dict[str, Any]:
     found = made.overlap(rank=RANK)
     return {
-        "model": _name(made), "masked": _masked(made), "rank": RANK, "chance": found.chance,
-        "within layers": found.within_layers, "across layers": found.across_layers,
+        "model": _name(made),
+        "masked": _masked(made),
+        "rank": RANK,
+        "chance": found.chance,
+        "within layers": found.within_layers,
+        "across layers": found.across_layers,
         "times chance": found.across_layers / found.chance,
-    }  # fmt: skip
+    }
 
 
 def _between(left: Study, right: Study) -> dict[str, Any]:
@@ -155,9 +215,12 @@ def _between(left: Study, right: Study) -> dict[str, Any]:
     names = {"left": _name(left), "right": _name(right)}
     kept = ("overlap", "best_partner", "chance", "captured_right_by_left", "captured_left_by_right")
     return {
-        **names, "masked": _masked(left) or _masked(right), "rank": RANK, **{key: row[key] for key in kept},
+        **names,
+        "masked": _masked(left) or _masked(right),
+        "rank": RANK,
+        **{key: row[key] for key in kept},
         "times chance": row["overlap"] / row["chance"],
-    }  # fmt: skip
+    }
 
 
 def _name(made: Study) -> str:
@@ -165,7 +228,9 @@ def _name(made: Study) -> str:
 
 
 def _masked(made: Study) -> bool:
-    """Early keys of a causal model are in more rows than late ones: its eigenspaces agree by that alone."""
+    """Early keys of a causal model are in more rows than late ones: its eigenspaces agree by that
+    alone.
+    """
     return any(site["mask"] != "full" for site in made.sites.values())
 
 

@@ -1,4 +1,6 @@
-"""The mechanisms of the training experiment, made from what a trained model's queries, keys and scores are like."""
+"""The mechanisms of the training experiment, made from what a trained model's queries, keys and
+scores are like.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,25 @@ from ...stats import QueryKeyMoments, RowMoments
 from .reconstruction import chosen_keys
 
 MECHANISMS = (
-    "full", "mean only", "mean map", "interpolated", "interpolated by query", "uniform keys", "linformer", "nystrom",
+    "full",
+    "mean only",
+    "mean map",
+    "interpolated",
+    "interpolated by query",
+    "uniform keys",
+    "linformer",
+    "nystrom",
     "feature rank",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows; second moments (H, d, d) of queries, keys.
+    """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows; second moments (H, d,
+    d) of queries, keys.
 
-    `map` (H, n, n) is the mean score of every pair of positions, `within` (H, n, n) the covariance of rows about the mean
-    of their own query position.
+    `map` (H, n, n) is the mean score of every pair of positions, `within` (H, n, n) the covariance
+    of rows about the mean of their own query position.
     """
 
     mean: Tensor
@@ -49,11 +59,14 @@ class Moments:
 
 
 @torch.no_grad()
-def moments(model: Transformer, task: MaskedBytes, batches: int, size: int, seed: int) -> list[Moments]:
+def moments(
+    model: Transformer, task: MaskedBytes, batches: int, size: int, seed: int
+) -> list[Moments]:
     """The moments of every layer on training inputs, whatever mechanism the layer attends with.
 
-    They are of the scores that the queries and keys of the layer have, not of those that the mechanism estimates; so a
-    model that runs with an estimate can be refitted to what it has become.
+    They are of the scores that the queries and keys of the layer have, not of those that the
+    mechanism estimates; so a model that runs with an estimate can be refitted to what it has
+    become.
     """
     rows, vectors, maps = RowMoments(), QueryKeyMoments(), MeanMaps()
     with _seen(model, rows, vectors, maps):
@@ -69,7 +82,11 @@ def moments(model: Transformer, task: MaskedBytes, batches: int, size: int, seed
         mean_map = maps.sums[site] / maps.inputs[site]  # M: (H, n, n)
         centred = mean_map - mean[:, None]
         within = scatter / pairs[site].rows - centred.transpose(1, 2) @ centred / mean_map.shape[1]
-        found.append(Moments(mean, covariance, mean_map, within, sums[site].query_second, sums[site].key_second))
+        found.append(
+            Moments(
+                mean, covariance, mean_map, within, sums[site].query_second, sums[site].key_second
+            )
+        )
     return found
 
 
@@ -92,17 +109,29 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
     """Hand the queries and keys that every mechanism is given to the statistics."""
 
     def watch(layer: int) -> Any:
-        def see(_: nn.Module, given: tuple[Tensor, Tensor, Tensor], options: dict[str, Any]) -> None:
+        def see(
+            _: nn.Module, given: tuple[Tensor, Tensor, Tensor], options: dict[str, Any]
+        ) -> None:
             q, k, v = given
             call = AttentionCall(
-                Site("self", layer), "self", f"blocks.{layer}", q, k, v, q.shape[3] ** -0.5, causal=options["causal"]
+                Site("self", layer),
+                "self",
+                f"blocks.{layer}",
+                q,
+                k,
+                v,
+                q.shape[3] ** -0.5,
+                causal=options["causal"],
             )
             for statistic in statistics:
                 statistic.update(call)
 
         return see
 
-    hooks = [m.register_forward_pre_hook(watch(i), with_kwargs=True) for i, m in enumerate(model.mechanisms)]
+    hooks = [
+        m.register_forward_pre_hook(watch(i), with_kwargs=True)
+        for i, m in enumerate(model.mechanisms)
+    ]
     try:
         yield
     finally:
@@ -110,11 +139,15 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
             hook.remove()
 
 
-def make(name: str, share: float, config: Config, found: list[Moments], learned: bool = True) -> list[Mechanism]:
-    """A mechanism for every layer that computes about `share` of the products of full attention's scores.
+def make(
+    name: str, share: float, config: Config, found: list[Moments], learned: bool = True
+) -> list[Mechanism]:
+    """A mechanism for every layer that computes about `share` of the products of full attention's
+    scores.
 
-    Of n keys `share·n` are computed (interpolated, uniform, Linformer's projections); Nyström meets every landmark
-    twice, as a query and as a key, so it gets half as many; feature rank keeps `share·d` of the dimensions of all pairs.
+    Of n keys `share·n` are computed (interpolated, uniform, Linformer's projections); Nyström meets
+    every landmark twice, as a query and as a key, so it gets half as many; feature rank keeps
+    `share·d` of the dimensions of all pairs.
     """
     n, d = config.length, config.head_width
     m = max(1, round(share * n))
@@ -129,14 +162,27 @@ def make(name: str, share: float, config: Config, found: list[Moments], learned:
         return [UniformKeys.of(m) for _ in layers]
     if name == "interpolated":
         return [
-            InterpolatedKeys.from_moments(x.mean, x.covariance, chosen_keys(x.covariance, m), learned=learned) for x in found
+            InterpolatedKeys.from_moments(
+                x.mean, x.covariance, chosen_keys(x.covariance, m), learned=learned
+            )
+            for x in found
         ]
     if name == "interpolated by query":
-        return [InterpolatedKeys.from_moments(x.map, x.within, chosen_keys(x.within, m), learned=learned) for x in found]
+        return [
+            InterpolatedKeys.from_moments(
+                x.map, x.within, chosen_keys(x.within, m), learned=learned
+            )
+            for x in found
+        ]
     if name == "linformer":
         return [Linformer.of(config.heads, n, m) for _ in layers]
     if name == "nystrom":
         return [Nystrom.of(max(1, m // 2)) for _ in layers]
     if name == "feature rank":
-        return [FeatureRank.of(*joint_subspace(x.queries, x.keys, max(1, round(share * d))), learned=learned) for x in found]
+        return [
+            FeatureRank.of(
+                *joint_subspace(x.queries, x.keys, max(1, round(share * d))), learned=learned
+            )
+            for x in found
+        ]
     raise unknown("mechanism", name, MECHANISMS)

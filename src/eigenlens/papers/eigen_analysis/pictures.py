@@ -15,9 +15,15 @@ AXES = {
 
 
 def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
-    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins hollow (an altair chart)."""
+    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins
+    hollow (an altair chart).
+    """
     data = [
-        {**row, "name": row["mechanism"], "tuning": "drop-in" if row["protocol"] == "drop-in" else "tuned"}
+        {
+            **row,
+            "name": row["mechanism"],
+            "tuning": "drop-in" if row["protocol"] == "drop-in" else "tuned",
+        }
         for row in rows
         if row["protocol"] not in {"frozen", "refit"}
     ]
@@ -29,15 +35,26 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     for key, title in AXES.items():
         base = alt.Chart(alt.Data(values=data)).encode(
             x=alt.X(f"{key}:Q", title=title),
-            y=alt.Y("loss:Q", title="held-out nats a masked byte", scale=alt.Scale(domain=span, clamp=True)),
-            color=alt.Color("name:N", sort=names, title="attention", scale=alt.Scale(scheme="tableau10")),
+            y=alt.Y(
+                "loss:Q",
+                title="held-out nats a masked byte",
+                scale=alt.Scale(domain=span, clamp=True),
+            ),
+            color=alt.Color(
+                "name:N", sort=names, title="attention", scale=alt.Scale(scheme="tableau10")
+            ),
             tooltip=["name:N", "protocol:N", "share:Q", alt.Tooltip("loss:Q", format=".3f")],
         )
         tuned_only = base.transform_filter("datum.tuning == 'tuned'")
         dropped = base.transform_filter("datum.tuning == 'drop-in'").mark_point(size=45)
-        lines, points = tuned_only.mark_line(strokeWidth=1).encode(order="share:Q"), tuned_only.mark_circle(size=55, opacity=1)
+        lines, points = (
+            tuned_only.mark_line(strokeWidth=1).encode(order="share:Q"),
+            tuned_only.mark_circle(size=55, opacity=1),
+        )
         panels.append((lines + dropped + points).properties(width=260, height=240))
-    return alt.hconcat(*panels).properties(title="Training with another attention (hollow: dropped in without tuning)")
+    return alt.hconcat(*panels).properties(
+        title="Training with another attention (hollow: dropped in without tuning)"
+    )
 
 
 def training_charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:

@@ -25,7 +25,8 @@ def chosen_keys(covariance: Tensor, m: int, ridge: float = RIDGE) -> Tensor:
 def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) -> Tensor:
     """Squared error of the estimated entries over the variance of all, on held-out rows, (H,).
 
-    The weights, the mean μ and the keys are those of the fit, the rows and their second moment about μ are others.
+    The weights, the mean μ and the keys are those of the fit, the rows and their second moment
+    about μ are others.
     """
     mean = row_mean(fit, "centred")
     covariance = row_scatter(fit, "centred", mean) / normaliser(fit.rows, "centred")
@@ -34,8 +35,12 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
     return expected_error(lmmse(mean, covariance, keys, ridge)[0], keys, second)
 
 
-def error_table(fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:
-    """One row a share of the keys: the error of the median head, the least and the most, and every head's."""
+def error_table(
+    fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES
+) -> list[dict[str, Any]]:
+    """One row a share of the keys: the error of the median head, the least and the most, and every
+    head's.
+    """
     rows = []
     for share in shares:
         heads: dict[str, float] = {}
@@ -46,9 +51,19 @@ def error_table(fit: dict[str, RowSums], held: dict[str, RowSums], shares: Seque
             for head, error in enumerate(held_out_error(fit[site], held[site], keys).tolist()):
                 heads[f"{site}.{head}"] = error
         values = torch.tensor(list(heads.values()), dtype=torch.float64)
-        quarter, middle, three = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
-        rows.append({
-            "share": share, "keys": keys, "median": middle, "least": float(values.min()), "most": float(values.max()),
-            "first quarter": quarter, "third quarter": three, "heads": heads,
-        })  # fmt: skip
+        quarter, middle, three = values.quantile(
+            torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+        ).tolist()
+        rows.append(
+            {
+                "share": share,
+                "keys": keys,
+                "median": middle,
+                "least": float(values.min()),
+                "most": float(values.max()),
+                "first quarter": quarter,
+                "third quarter": three,
+                "heads": heads,
+            }
+        )
     return rows

@@ -1,7 +1,8 @@
-"""Training with the approximation: a small transformer learns real text, then goes on with another attention.
+"""Training with the approximation: a small transformer learns real text, then goes on with another
+attention.
 
-Full attention is trained once a seed. From there every mechanism is measured as it is dropped in, and after the same
-number of further steps as full attention gets:
+Full attention is trained once a seed. From there every mechanism is measured as it is dropped in,
+and after the same number of further steps as full attention gets:
 
     (a) drop-in     no tuning
     (b) frozen      the model is tuned, W and b stay
@@ -30,7 +31,9 @@ from .mechanisms import Moments, make, moments
 
 @dataclass(frozen=True)
 class Experiment:
-    """Which text, which model, how long; `statistics` batches make the moments, refits come every `refit` steps."""
+    """Which text, which model, how long; `statistics` batches make the moments, refits come every
+    `refit` steps.
+    """
 
     data: str
     characters: int
@@ -61,11 +64,20 @@ class Run:
 
 def runs(shares: Sequence[float]) -> list[Run]:
     """Everything that is tuned; each also tells what the mechanism does as a drop-in."""
-    found = [Run("full", "tuned", 1.0), Run("mean only", "tuned", 0.0), Run("mean map", "tuned", 0.0)]
+    found = [
+        Run("full", "tuned", 1.0),
+        Run("mean only", "tuned", 0.0),
+        Run("mean map", "tuned", 0.0),
+    ]
     for share in shares:
-        found += [Run("interpolated", protocol, share) for protocol in ("frozen", "learned", "refit")]
+        found += [
+            Run("interpolated", protocol, share) for protocol in ("frozen", "learned", "refit")
+        ]
         found.append(Run("interpolated by query", "learned", share))
-        found += [Run(name, "tuned", share) for name in ("uniform keys", "linformer", "nystrom", "feature rank")]
+        found += [
+            Run(name, "tuned", share)
+            for name in ("uniform keys", "linformer", "nystrom", "feature rank")
+        ]
     return found
 
 
@@ -78,14 +90,27 @@ def text_task(experiment: Experiment) -> MaskedBytes:
         total += len(piece.text)
         if total >= experiment.characters:
             break
-    return MaskedBytes(*split(list(documents.values()), held_out=0.1), length=experiment.model.length)
+    return MaskedBytes(
+        *split(list(documents.values()), held_out=0.1), length=experiment.model.length
+    )
 
 
-def measure(experiment: Experiment, parts: Parts, report: Report) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every run of every seed as one row of quality and cost, and the time that every mechanism takes."""
+def measure(
+    experiment: Experiment, parts: Parts, report: Report
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Every run of every seed as one row of quality and cost, and the time that every mechanism
+    takes.
+    """
     task = text_task(experiment)
-    rows = [row for seed in range(experiment.seeds) for row in _one_seed(experiment, task, seed, parts, report)]
-    times = parts.part("training/times", lambda: _times(experiment, task, *_base(experiment, task, 0, parts, report)))
+    rows = [
+        row
+        for seed in range(experiment.seeds)
+        for row in _one_seed(experiment, task, seed, parts, report)
+    ]
+    times = parts.part(
+        "training/times",
+        lambda: _times(experiment, task, *_base(experiment, task, 0, parts, report)),
+    )
     return rows, times
 
 
@@ -97,21 +122,39 @@ def _base(
     base = Transformer(experiment.model)
     checkpoint = parts.folder / f"training/seed-{seed}/base.safetensors"
     settings = replace(experiment.base, seed=seed)
-    train(base, task, settings, report=report, label=f"seed {seed}: full attention", checkpoint=checkpoint)
+    train(
+        base,
+        task,
+        settings,
+        report=report,
+        label=f"seed {seed}: full attention",
+        checkpoint=checkpoint,
+    )
     return base, moments(base, task, experiment.statistics, settings.batch, seed + 1000)
 
 
-def _one_seed(experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, report: Report) -> list[dict[str, Any]]:
+def _one_seed(
+    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, report: Report
+) -> list[dict[str, Any]]:
     names = {run: f"training/seed-{seed}/{run.name}" for run in runs(experiment.shares)}
     if all(map(parts.has, names.values())):
         return [row for name in names.values() for row in parts.read(name)]
     base = _base(experiment, task, seed, parts, report)
-    makes = {name: partial(_one_run, experiment, task, *base, run, seed, report) for run, name in names.items()}
+    makes = {
+        name: partial(_one_run, experiment, task, *base, run, seed, report)
+        for run, name in names.items()
+    }
     return [row for rows in parts.each(makes, report, f"seed {seed}: runs") for row in rows]
 
 
 def _one_run(
-    experiment: Experiment, task: MaskedBytes, base: Transformer, found: list[Moments], run: Run, seed: int, report: Report
+    experiment: Experiment,
+    task: MaskedBytes,
+    base: Transformer,
+    found: list[Moments],
+    run: Run,
+    seed: int,
+    report: Report,
 ) -> list[dict[str, Any]]:
     """The drop-in, and the tuned model."""
     torch.manual_seed(seed)
@@ -119,37 +162,67 @@ def _one_run(
     model.load_state_dict(base.state_dict())
     learned = run.protocol in {"learned", "tuned"}
     model.attend_with(make(run.mechanism, run.share, experiment.model, found, learned=learned))
-    settings = replace(experiment.extra, seed=seed + 100)  # other inputs than those the base has seen first
+    # other inputs than those the base has seen first
+    settings = replace(experiment.extra, seed=seed + 100)
     n = experiment.model.length
     shared = {
-        "mechanism": run.mechanism, "share": run.share, "seed": seed,
-        "attention_multiply_adds": model.attention_cost(n), "model_multiply_adds": model.cost(n),
-    }  # fmt: skip
+        "mechanism": run.mechanism,
+        "share": run.share,
+        "seed": seed,
+        "attention_multiply_adds": model.attention_cost(n),
+        "model_multiply_adds": model.cost(n),
+    }
     loss, accuracy = evaluate(model, task)
-    rows = [{**shared, "protocol": "drop-in", "loss": loss, "accuracy": accuracy, "training_flops": 0.0, "seconds": 0.0}]
+    rows = [
+        {
+            **shared,
+            "protocol": "drop-in",
+            "loss": loss,
+            "accuracy": accuracy,
+            "training_flops": 0.0,
+            "seconds": 0.0,
+        }
+    ]
 
     def refit(step: int) -> None:
         if step and step % experiment.refit == 0:
-            for layer, x in enumerate(moments(model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step)):
+            for layer, x in enumerate(
+                moments(model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step)
+            ):
                 mechanism = model.mechanisms[layer]
                 assert isinstance(mechanism, InterpolatedKeys)
                 mechanism.refit(x.mean, x.covariance)
 
     done = train(
-        model, task, settings, report=report, label=f"seed {seed}: {run.mechanism} {run.share:.1%} {run.protocol}",
+        model,
+        task,
+        settings,
+        report=report,
+        label=f"seed {seed}: {run.mechanism} {run.share:.1%} {run.protocol}",
         before=refit if run.protocol == "refit" else None,
-    )  # fmt: skip
-    rows.append({
-        **shared, "protocol": run.protocol, "loss": done.loss, "accuracy": done.accuracy,
-        "training_flops": done.flops, "seconds": done.seconds,
-    })  # fmt: skip
+    )
+    rows.append(
+        {
+            **shared,
+            "protocol": run.protocol,
+            "loss": done.loss,
+            "accuracy": done.accuracy,
+            "training_flops": done.flops,
+            "seconds": done.seconds,
+        }
+    )
     return rows
 
 
 def _times(
-    experiment: Experiment, task: MaskedBytes, base: Transformer, found: list[Moments], rounds: int = 15
+    experiment: Experiment,
+    task: MaskedBytes,
+    base: Transformer,
+    found: list[Moments],
+    rounds: int = 15,
 ) -> list[dict[str, Any]]:
-    """Seconds of a forward pass and of a forward and backward pass over a batch, the fastest of a few.
+    """Seconds of a forward pass and of a forward and backward pass over a batch, the fastest of a
+    few.
 
     All mechanisms take turns, so that what else the machine does meets them alike.
     """
@@ -157,7 +230,9 @@ def _times(
     for run in runs(experiment.shares):
         model = Transformer(experiment.model)
         model.load_state_dict(base.state_dict())
-        models[run.mechanism, run.share] = model.attend_with(make(run.mechanism, run.share, experiment.model, found))
+        models[run.mechanism, run.share] = model.attend_with(
+            make(run.mechanism, run.share, experiment.model, found)
+        )
     batch = task.batch(experiment.extra.batch, 0, 0)
     best = {key: {"forward_seconds": math.inf, "step_seconds": math.inf} for key in models}
     for _ in range(rounds):
@@ -168,18 +243,36 @@ def _times(
             middle = time.perf_counter()
             model(batch.inputs).logsumexp(2).mean().backward()
             end = time.perf_counter()
-            for name, seconds in (("forward_seconds", middle - begin), ("step_seconds", end - middle)):
+            for name, seconds in (
+                ("forward_seconds", middle - begin),
+                ("step_seconds", end - middle),
+            ):
                 best[key][name] = min(best[key][name], seconds)
-    return [{"mechanism": mechanism, "share": share, **best[mechanism, share]} for mechanism, share in best]
+    return [
+        {"mechanism": mechanism, "share": share, **best[mechanism, share]}
+        for mechanism, share in best
+    ]
 
 
 FULL = Experiment(
-    data="wikipedia", characters=8_000_000, model=Config(MaskedBytes.vocabulary, length=128, width=64, layers=3, heads=2),
-    base=Settings(2000, rate=4e-3, measure=250), extra=Settings(150, rate=1e-3, warmup=10, measure=75),
-    shares=(0.125, 0.25, 0.5), seeds=3, statistics=32, refit=40,
-)  # fmt: skip
+    data="wikipedia",
+    characters=8_000_000,
+    model=Config(MaskedBytes.vocabulary, length=128, width=64, layers=3, heads=2),
+    base=Settings(2000, rate=4e-3, measure=250),
+    extra=Settings(150, rate=1e-3, warmup=10, measure=75),
+    shares=(0.125, 0.25, 0.5),
+    seeds=3,
+    statistics=32,
+    refit=40,
+)
 QUICK = Experiment(
-    data="python-docs", characters=400_000, model=Config(MaskedBytes.vocabulary, length=32, width=64, layers=2, heads=2),
-    base=Settings(400, batch=32, rate=6e-3, measure=200), extra=Settings(20, batch=32, rate=1e-3, warmup=4, measure=20),
-    shares=(0.25,), seeds=1, statistics=8, refit=10,
-)  # fmt: skip
+    data="python-docs",
+    characters=400_000,
+    model=Config(MaskedBytes.vocabulary, length=32, width=64, layers=2, heads=2),
+    base=Settings(400, batch=32, rate=6e-3, measure=200),
+    extra=Settings(20, batch=32, rate=1e-3, warmup=4, measure=20),
+    shares=(0.25,),
+    seeds=1,
+    statistics=8,
+    refit=10,
+)

@@ -12,11 +12,14 @@ from .mechanisms import MECHANISMS
 COSTS = ("attention_multiply_adds", "model_multiply_adds")
 
 
-def summary(rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def summary(
+    rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """One row a mechanism, protocol and share: means over seeds.
 
-    `kept` is how much of what full attention gains over the mean row alone is left, `(floor − loss)/(floor − full)` with
-    all three tuned alike, seed by seed; its interval is Student's over seeds. Costs are relative to full attention.
+    `kept` is how much of what full attention gains over the mean row alone is left, `(floor −
+    loss)/(floor − full)` with all three tuned alike, seed by seed; its interval is Student's over
+    seeds. Costs are relative to full attention.
     """
     groups: dict[tuple[str, str, float], dict[int, dict[str, Any]]] = {}
     for row in rows:
@@ -27,19 +30,30 @@ def summary(rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]) -> 
     for (mechanism, protocol, share), by_seed in groups.items():
         members = list(by_seed.values())
         kept = [
-            (floor[seed]["loss"] - row["loss"]) / (floor[seed]["loss"] - full[seed]["loss"]) for seed, row in by_seed.items()
+            (floor[seed]["loss"] - row["loss"]) / (floor[seed]["loss"] - full[seed]["loss"])
+            for seed, row in by_seed.items()
         ]
         low, high = t_interval(kept)
         cost = {key: _mean(members, key) / _mean(list(full.values()), key) for key in COSTS}
-        table.append({
-            "mechanism": mechanism, "protocol": protocol, "share": share, "seeds": len(members),
-            "loss": _mean(members, "loss"), "accuracy": _mean(members, "accuracy"),
-            "kept": float(np.mean(kept)), "kept_low": low, "kept_high": high,
-            "attention_cost": cost["attention_multiply_adds"], "model_cost": cost["model_multiply_adds"],
-            "forward_milliseconds": 1e3 * taken[mechanism, share]["forward_seconds"],
-            "step_milliseconds": 1e3 * taken[mechanism, share]["step_seconds"],
-            "training_gigaflops": _mean(members, "training_flops") / 1e9, "training_seconds": _mean(members, "seconds"),
-        })  # fmt: skip
+        table.append(
+            {
+                "mechanism": mechanism,
+                "protocol": protocol,
+                "share": share,
+                "seeds": len(members),
+                "loss": _mean(members, "loss"),
+                "accuracy": _mean(members, "accuracy"),
+                "kept": float(np.mean(kept)),
+                "kept_low": low,
+                "kept_high": high,
+                "attention_cost": cost["attention_multiply_adds"],
+                "model_cost": cost["model_multiply_adds"],
+                "forward_milliseconds": 1e3 * taken[mechanism, share]["forward_seconds"],
+                "step_milliseconds": 1e3 * taken[mechanism, share]["step_seconds"],
+                "training_gigaflops": _mean(members, "training_flops") / 1e9,
+                "training_seconds": _mean(members, "seconds"),
+            }
+        )
     order = {name: i for i, name in enumerate(MECHANISMS)}
     return sorted(table, key=lambda row: (order[row["mechanism"]], row["share"], row["protocol"]))
 
@@ -50,7 +64,9 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float | No
 
     if len(values) < 2:
         return None, None
-    half = float(stdtrit(len(values) - 1, 0.5 + level / 2) * np.std(values, ddof=1) / len(values) ** 0.5)
+    half = float(
+        stdtrit(len(values) - 1, 0.5 + level / 2) * np.std(values, ddof=1) / len(values) ** 0.5
+    )
     return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 

@@ -1,9 +1,11 @@
-"""Generic attention-model explainability (arXiv 2103.15679), and TensorLens (arXiv 2601.17958) beside it.
+"""Generic attention-model explainability (arXiv 2103.15679), and TensorLens (arXiv 2601.17958)
+beside it.
 
-The paper explains ViLT-like, detection and vision transformers that are in no package registry. Its rules are checked, and
-its test (take tokens away in the order of a method) is put to three models of the catalogue on labelled inputs: a sentence
-encoder with a linear probe on reviews, a vision backbone with a linear probe on pictures of clothing, and a language model
-on its own stories. A toy with a planted token is the task whose answer is known.
+The paper explains ViLT-like, detection and vision transformers that are in no package registry. Its
+rules are checked, and its test (take tokens away in the order of a method) is put to three models
+of the catalogue on labelled inputs: a sentence encoder with a linear probe on reviews, a vision
+backbone with a linear probe on pictures of clothing, and a language model on its own stories. A toy
+with a planted token is the task whose answer is known.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ METHOD, LENS = "relevance", "TensorLens In+Out"
 
 @dataclass(frozen=True)
 class Scale:
-    """`learned` inputs for a probe, `held` for its accuracy, of which the first `texts` or `pictures` lose their tokens.
+    """`learned` inputs for a probe, `held` for its accuracy, of which the first `texts` or
+    `pictures` lose their tokens.
 
-    `stories` of `tokens` tokens for the language model; `draws` random orders; lab models of `layers` for the planted token.
+    `stories` of `tokens` tokens for the language model; `draws` random orders; lab models of
+    `layers` for the planted token.
     """
 
     learned_texts: int = 1000
@@ -53,9 +57,21 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    learned_texts=60, held_texts=12, texts=4, learned_pictures=30, held_pictures=6, pictures=2, stories=2, tokens=16, draws=2,
-    builds=("pre-norm",), layers=1, steps=60, planted=12, seeds=1,
-)  # fmt: skip
+    learned_texts=60,
+    held_texts=12,
+    texts=4,
+    learned_pictures=30,
+    held_pictures=6,
+    pictures=2,
+    stories=2,
+    tokens=16,
+    draws=2,
+    builds=("pre-norm",),
+    layers=1,
+    steps=60,
+    planted=12,
+    seeds=1,
+)
 
 
 TASKS: dict[str, Any] = {"reviews": reviews, "clothing": clothing, "stories": stories}
@@ -69,13 +85,25 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         for read in ("class token", "mean"):
             for start in range(seed, seed + scale.seeds):
                 slug = f"planted-{build}-{read}-{start}".replace(" ", "-")
-                sizes = {"layers": scale.layers, "steps": scale.steps, "inputs": scale.planted, "draws": scale.draws}
+                sizes = {
+                    "layers": scale.layers,
+                    "steps": scale.steps,
+                    "inputs": scale.planted,
+                    "draws": scale.draws,
+                }
                 makes[slug] = partial(planted_run, build, read, **sizes, seed=start, report=report)
     planted = parts.each(makes, report, "planted inputs")
     return {
         "areas": [row for task, found in tasks.items() for row in area_rows(task, found)],
-        "pairs": [row for task, found in tasks.items() for method in (METHOD, LENS) for row in pair_rows(task, found, method)],
-        "curves": [{"task": task, **row} for task, found in tasks.items() for row in found["curves"]],
+        "pairs": [
+            row
+            for task, found in tasks.items()
+            for method in (METHOD, LENS)
+            for row in pair_rows(task, found, method)
+        ],
+        "curves": [
+            {"task": task, **row} for task, found in tasks.items() for row in found["curves"]
+        ],
         "models": [{"task": task, **found["facts"]} for task, found in tasks.items()],
         "checks": tasks["reviews"]["checks"],
         "planted": (rows := planted_rows(planted)),
@@ -84,43 +112,96 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
 
 
 def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a run and method: how often it ranks the planted token first, and its areas beside those of random orders."""
+    """One row a run and method: how often it ranks the planted token first, and its areas beside
+    those of random orders.
+    """
     rows = []
     for run in runs:
         chance = {order: float(np.mean(run["areas"]["random"][order])) for order in ORDERS}
         for method, top in run["top"].items():
             areas = {order: float(np.mean(run["areas"][method][order])) for order in ORDERS}
-            rows.append({"norms": run["build"], "read": run["read"], "seed": run["seed"], "accuracy": run["accuracy"],
-                         "rising": run["rising"], "method": method, "top-ranked": top, **areas,
-                         **{f"random, {order}": chance[order] for order in ORDERS}})  # fmt: skip
+            rows.append(
+                {
+                    "norms": run["build"],
+                    "read": run["read"],
+                    "seed": run["seed"],
+                    "accuracy": run["accuracy"],
+                    "rising": run["rising"],
+                    "method": method,
+                    "top-ranked": top,
+                    **areas,
+                    **{f"random, {order}": chance[order] for order in ORDERS},
+                }
+            )
     return rows
 
 
 def planted_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a method: the share of planted tokens ranked first, mean of the seeds, for every kind of model."""
+    """One row a method: the share of planted tokens ranked first, mean of the seeds, for every kind
+    of model.
+    """
     kinds = list(dict.fromkeys((row["norms"], row["read"]) for row in rows))
     made = []
     for method in dict.fromkeys(row["method"] for row in rows):
-        own = {kind: [row["top-ranked"] for row in rows if (row["method"], row["norms"], row["read"]) == (method, *kind)]
-               for kind in kinds}  # fmt: skip
-        made.append({"method": method, **{f"{norms}, {read}": float(np.mean(own[norms, read])) for norms, read in kinds}})
+        own = {
+            kind: [
+                row["top-ranked"]
+                for row in rows
+                if (row["method"], row["norms"], row["read"]) == (method, *kind)
+            ]
+            for kind in kinds
+        }
+        made.append(
+            {
+                "method": method,
+                **{f"{norms}, {read}": float(np.mean(own[norms, read])) for norms, read in kinds},
+            }
+        )
     return made
 
 
 SHOWN = (
     ("Models, and how often they are right on inputs that were not learned from", "models"),
-    ("Areas under deletion curves: positive (most relevant first, low is good), negative (least first, high is good)", "areas"),
-    ("Planted token: how often each method ranks it first, by the model's norms and by what is read", "planted summary"),
+    (
+        (
+            "Areas under deletion curves: positive (most relevant first, low is good), negative"
+            " (least first, high is good)"
+        ),
+        "areas",
+    ),
+    (
+        (
+            "Planted token: how often each method ranks it first, by the model's norms and by what"
+            " is read"
+        ),
+        "planted summary",
+    ),
     ("Checks of relevance", "checks"),
 )
 NOTES = (
-    "explained is the log-odds of the class that the model chooses (log-probability of the token, of the language model); "
-    "the curves are of its probability while tokens are really taken away, special tokens staying",
-    "intervals are the middle 95 % over inputs resampled with replacement; methods are compared input by input",
-    "the paper's models (VisualBERT, LXMERT, DETR, fine-tuned ViT and BERT) are in no package registry, so its figures have "
-    "no counterpart here: published directions are judged",
+    (
+        "explained is the log-odds of the class that the model chooses (log-probability of the"
+        " token, of the language model); the curves are of its probability while tokens are really"
+        " taken away, special tokens staying"
+    ),
+    (
+        "intervals are the middle 95 % over inputs resampled with replacement; methods are compared"
+        " input by input"
+    ),
+    (
+        "the paper's models (VisualBERT, LXMERT, DETR, fine-tuned ViT and BERT) are in no package"
+        " registry, so its figures have no counterpart here: published directions are judged"
+    ),
 )
 paper = Paper(
-    "explainability", "Generic attention-model explainability (arXiv 2103.15679)", FULL, QUICK, measure, claims_of, charts,
-    SHOWN, NOTES, lambda scale: ("minilm", "dinov2-small", "stories15m", "reviews", "fashion-mnist"),
-)  # fmt: skip
+    "explainability",
+    "Generic attention-model explainability (arXiv 2103.15679)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+    lambda scale: ("minilm", "dinov2-small", "stories15m", "reviews", "fashion-mnist"),
+)

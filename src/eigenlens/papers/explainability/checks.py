@@ -1,4 +1,6 @@
-"""What must hold of relevance whatever the model: each row is the size of what should be zero, or the number itself."""
+"""What must hold of relevance whatever the model: each row is the size of what should be zero, or
+the number itself.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,36 @@ def checks(model: Model, asked: Labelled) -> list[dict[str, Any]]:
     seen = observe(model, asked.batch, target_of(model, asked.batch))
     (R,) = propagate(steps_of(seen)).values()  # (B, T, T)
     start = R - torch.eye(R.shape[-1], device=R.device)
-    batched = attribute(model, asked.batch, target_of(model, asked.batch), ["relevance"])["relevance"]
-    alone = [attribute(model, one.batch, target_of(model, one.batch), ["relevance"])["relevance"][0] for one in asked.parts(1)]
-    apart = max(float((row - batched[i, : len(row)]).abs().max() / row.max()) for i, row in enumerate(alone))
+    batched = attribute(model, asked.batch, target_of(model, asked.batch), ["relevance"])[
+        "relevance"
+    ]
+    alone = [
+        attribute(model, one.batch, target_of(model, one.batch), ["relevance"])["relevance"][0]
+        for one in asked.parts(1)
+    ]
+    apart = max(
+        float((row - batched[i, : len(row)]).abs().max() / row.max()) for i, row in enumerate(alone)
+    )
     beyond = max(
-        float(batched[i, len(row) :].abs().max()) if len(row) < batched.shape[1] else 0.0 for i, row in enumerate(alone)
+        float(batched[i, len(row) :].abs().max()) if len(row) < batched.shape[1] else 0.0
+        for i, row in enumerate(alone)
     )
     empty = torch.eye(5)[None].clone()
     empty[0, 2, 3] = 0.5
     bar = normalised(empty)
     return [
-        {"check": "one layer: largest |R − (I + Ā)|", "value": one_layer(model, next(asked.parts(4)))},
+        {
+            "check": "one layer: largest |R − (I + Ā)|",
+            "value": one_layer(model, next(asked.parts(4))),
+        },
         {"check": "all layers: least entry of R", "value": float(R.min())},
         {"check": "all layers: least entry of R − I", "value": float(start.min())},
         {"check": "batch against one by one: largest relative difference", "value": apart},
         {"check": "batch: largest relevance of padding", "value": beyond},
-        {"check": "rows without mass: entries of R̄ that are no numbers", "value": float((~torch.isfinite(bar)).sum())},
+        {
+            "check": "rows without mass: entries of R̄ that are no numbers",
+            "value": float((~torch.isfinite(bar)).sum()),
+        },
         {
             "check": "rows without mass: largest |R̄ − I| of them",
             "value": float((bar - torch.eye(5))[0, [0, 1, 3, 4]].abs().max()),
@@ -48,7 +64,9 @@ def checks(model: Model, asked: Labelled) -> list[dict[str, Any]]:
 
 
 def one_layer(model: Model, part: Labelled) -> float:
-    """The largest |R − (I + Ā)| for the first block alone in float64, Ā from eager attention and torch's gradients."""
+    """The largest |R − (I + Ā)| for the first block alone in float64, Ā from eager attention and
+    torch's gradients.
+    """
     probe: Any = copy.deepcopy(model.module).double()
     backbone = probe.backbone
     backbone.encoder.layer = backbone.encoder.layer[:1]
@@ -56,7 +74,9 @@ def one_layer(model: Model, part: Labelled) -> float:
     short.readout.load_state_dict(probe.readout.state_dict())
     loaded = load(short, tokenizer=model.tokenizer)
     with stays_double():
-        (R,) = propagate(steps_of(observe(loaded, part.batch, target_of(loaded, part.batch)))).values()
+        (R,) = propagate(
+            steps_of(observe(loaded, part.batch, target_of(loaded, part.batch)))
+        ).values()
     expected = _by_hand(backbone, short, part)
     mask = part.batch["attention_mask"].bool()
     pairs = mask[:, :, None] & mask[:, None]

@@ -1,7 +1,9 @@
-"""Every method's order put to the test on labelled inputs: tokens are taken away, and the model is asked again.
+"""Every method's order put to the test on labelled inputs: tokens are taken away, and the model is
+asked again.
 
-What is explained is the log-odds of the class that the model chooses (the log-probability of the token, of a language
-model). What is followed while tokens go is the probability of that choice, and whether the model still gives the label.
+What is explained is the log-odds of the class that the model chooses (the log-probability of the
+token, of a language model). What is followed while tokens go is the probability of that choice, and
+whether the model still gives the label.
 """
 
 from __future__ import annotations
@@ -26,13 +28,22 @@ TESTED = tuple(name for name in METHODS if name != RANDOM)
 
 
 def compared(
-    model: Model, asked: Labelled, *, draws: int, seed: int, size: int = 16, methods: Sequence[str] = TESTED,
-    report: Report, name: str,
-) -> dict[str, Any]:  # fmt: skip
-    """Curves and areas of every method, and of `draws` random orders: plain data, inputs in the order of `asked`.
+    model: Model,
+    asked: Labelled,
+    *,
+    draws: int,
+    seed: int,
+    size: int = 16,
+    methods: Sequence[str] = TESTED,
+    report: Report,
+    name: str,
+) -> dict[str, Any]:
+    """Curves and areas of every method, and of `draws` random orders: plain data, inputs in the
+    order of `asked`.
 
-    `areas[method][order]` and `right[method][order]` hold one number an input, the area under its probability and under
-    whether it is right; `curves` are the means over inputs. Of random orders each number is the mean of the draws.
+    `areas[method][order]` and `right[method][order]` hold one number an input, the area under its
+    probability and under whether it is right; `curves` are the means over inputs. Of random orders
+    each number is the mean of the draws.
     """
     scores = scores_of(model, asked, methods, size, report, name)
     T = asked.keep.shape[1]
@@ -50,19 +61,25 @@ def compared(
 
 def scores_of(
     model: Model, asked: Labelled, methods: Sequence[str], size: int, report: Report, name: str
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """Scores (N, T) of every method, some inputs at a time; what is beyond a shorter text is 0."""
     T, parts = asked.keep.shape[1], list(asked.parts(size))
     found: dict[str, list[Tensor]] = {}
     for done, part in enumerate(parts):
         report(f"{name}: methods", done, len(parts))
-        for method, scores in attribute(model, part.batch, target_of(model, part.batch), methods).items():
-            found.setdefault(method, []).append(torch.nn.functional.pad(scores.cpu(), (0, T - scores.shape[1])))
+        for method, scores in attribute(
+            model, part.batch, target_of(model, part.batch), methods
+        ).items():
+            found.setdefault(method, []).append(
+                torch.nn.functional.pad(scores.cpu(), (0, T - scores.shape[1]))
+            )
     return {method: torch.cat(rows) for method, rows in found.items()}
 
 
 def removed(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
-    """Curves of `p + 2·right`: the probability p of the model's first choice, and 2 more while it gives the label."""
+    """Curves of `p + 2·right`: the probability p of the model's first choice, and 2 more while it
+    gives the label.
+    """
     with torch.no_grad():
         chosen = torch.cat([_last(model, part).argmax(1) for part in asked.parts(64)])
     labels = asked.labels
@@ -75,7 +92,12 @@ def removed(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list
         return score
 
     kind = "token" if model.kind == "decoder" else "class"
-    target = Target(kind, "p + 2·right", select(torch.arange(len(asked), device=labels.device), None), select=select)  # type: ignore[arg-type]
+    target = Target(
+        kind,  # type: ignore[arg-type]
+        "p + 2·right",
+        select(torch.arange(len(asked), device=labels.device), None),
+        select=select,
+    )
     return deletion_curves(model, asked.batch, target, scores, asked.keep, FRACTIONS, 64)
 
 
@@ -92,7 +114,9 @@ def _logits(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
     return logits[torch.arange(len(logits), device=logits.device), last_token(batch, logits)]
 
 
-def _plain(both: Mapping[tuple[str, str], list[Tensor]], model: Model, asked: Labelled) -> dict[str, Any]:
+def _plain(
+    both: Mapping[tuple[str, str], list[Tensor]], model: Model, asked: Labelled
+) -> dict[str, Any]:
     areas: dict[str, dict[str, list[float]]] = {}
     right: dict[str, dict[str, list[float]]] = {}
     curves = []
@@ -105,10 +129,15 @@ def _plain(both: Mapping[tuple[str, str], list[Tensor]], model: Model, asked: La
         right.setdefault(method, {})[order] = torch.trapezoid(hit, at).mean(0).tolist()
         means = zip(FRACTIONS, p.mean((0, 1)).tolist(), hit.mean((0, 1)).tolist())
         curves += [
-            {"method": method, "order": order, "fraction": f, "probability": a, "accuracy": b} for f, a, b in means
-        ]  # fmt: skip
+            {"method": method, "order": order, "fraction": f, "probability": a, "accuracy": b}
+            for f, a, b in means
+        ]
     free = _free(asked)
-    facts = {"model": model.name, "inputs": len(asked), "tokens that may go": float(free.double().mean())}
+    facts = {
+        "model": model.name,
+        "inputs": len(asked),
+        "tokens that may go": float(free.double().mean()),
+    }
     return {"facts": facts, "areas": areas, "right": right, "curves": curves}
 
 

@@ -1,7 +1,9 @@
-"""Labelled inputs for a classifier: reviews that people found good or bad, and pictures of ten kinds of clothing.
+"""Labelled inputs for a classifier: reviews that people found good or bad, and pictures of ten
+kinds of clothing.
 
-Both come in two parts, one to learn from and one to ask about. Snippets of one film or product stand together in the data,
-so whole runs of them go to one part or the other: no film is learned from and asked about, but for those at the ends of runs.
+Both come in two parts, one to learn from and one to ask about. Snippets of one film or product
+stand together in the data, so whole runs of them go to one part or the other: no film is learned
+from and asked about, but for those at the ends of runs.
 """
 
 from __future__ import annotations
@@ -20,17 +22,30 @@ from ...sources.datasets import Review, images, reviews
 from ...sources.models import Model
 
 CLEAR = 1.0
-"""Reviews with a mean rating nearer to 0 than this (of −4 … 4) are neither for nor against, and left out."""
+"""Reviews with a mean rating nearer to 0 than this (of −4 … 4) are neither for nor against, and
+left out.
+"""
 RUN = 50
 CLOTHING = (
-    "T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "boot",
-)  # fmt: skip
+    "T-shirt",
+    "trousers",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "trainer",
+    "bag",
+    "boot",
+)
 SENTIMENT = ("negative", "positive")
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Inputs as a model takes them, tensors with N inputs in front, their labels (N,), and the tokens (N, T) never removed."""
+    """Inputs as a model takes them, tensors with N inputs in front, their labels (N,), and the
+    tokens (N, T) never removed.
+    """
 
     batch: dict[str, Tensor]
     labels: Tensor
@@ -48,26 +63,37 @@ class Labelled:
             if "attention_mask" in part:
                 width = int(part["attention_mask"].sum(1).max())
                 part, keep = {name: x[:, :width] for name, x in part.items()}, keep[:, :width]
-            yield Labelled(part, self.labels[rows], keep, tuple(self.texts[int(row)] for row in rows) if self.texts else ())
+            yield Labelled(
+                part,
+                self.labels[rows],
+                keep,
+                tuple(self.texts[int(row)] for row in rows) if self.texts else (),
+            )
 
 
 def labelled_reviews(
     model: Model, learned: int, asked: int, *, length: int = 64, least: int = 12, seed: int = 0
 ) -> tuple[Labelled, Labelled]:
-    """Movie and product reviews with label 1 for a positive mean rating, 0 for a negative one; the neutral middle is dropped.
+    """Movie and product reviews with label 1 for a positive mean rating, 0 for a negative one; the
+    neutral middle is dropped.
 
-    There are as many of the one as of the other. Those asked about have `least` … `length` tokens, special ones included;
-    those learned from are cut at `length`.
+    There are as many of the one as of the other. Those asked about have `least` … `length` tokens,
+    special ones included; those learned from are cut at `length`.
     """
     found = [review for review in reviews() if review.kind in ("movie", "product")]
     sides = _sides(len(found), seed)
     order = np.random.default_rng(seed).permutation(len(found))
     clear = [(found[i], sides[i]) for i in order if abs(found[i].score) >= CLEAR]
     learn = _balanced((review for review, side in clear if side == 0), learned)
-    fits = (review for review, side in clear if side == 1 and least <= _tokens(model, review) <= length)
+    fits = (
+        review for review, side in clear if side == 1 and least <= _tokens(model, review) <= length
+    )
     ask = _balanced(fits, asked)
     if len(learn) < learned or len(ask) < asked:
-        raise EigenlensError(f"there are {len(learn)} and {len(ask)} reviews of these lengths, not {learned} and {asked}")
+        raise EigenlensError(
+            f"there are {len(learn)} and {len(ask)} reviews of these lengths, not {learned} and"
+            f" {asked}"
+        )
     return _reviews(model, learn, length), _reviews(model, ask, length)
 
 
@@ -84,7 +110,9 @@ def _balanced(found: Iterator[Review], number: int) -> list[Review]:
 
 
 def _sides(number: int, seed: int) -> np.ndarray:
-    """0 to learn from, 1 to ask about, for every snippet: a third of the runs of `RUN` is asked about."""
+    """0 to learn from, 1 to ask about, for every snippet: a third of the runs of `RUN` is asked
+    about.
+    """
     runs = np.random.default_rng(seed + 1).permutation(-(-number // RUN)) % 3 == 0
     return runs.repeat(RUN)[:number].astype(int)
 
@@ -99,26 +127,45 @@ def _reviews(model: Model, chosen: Sequence[Review], length: int) -> Labelled:
     return Labelled(*_encoded(model, texts, length, labels), tuple(texts))
 
 
-def _encoded(model: Model, texts: Sequence[str], length: int, labels: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    given = model.tokenizer(list(texts), return_tensors="pt", truncation=True, max_length=length, padding=True)
+def _encoded(
+    model: Model, texts: Sequence[str], length: int, labels: Tensor
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    given = model.tokenizer(
+        list(texts), return_tensors="pt", truncation=True, max_length=length, padding=True
+    )
     batch = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
     special = torch.tensor(model.tokenizer.all_special_ids, device=model.device)
     return batch, labels.to(model.device), torch.isin(batch["input_ids"], special)
 
 
 def labelled_pictures(
-    model: Model, learned: int, asked: int, *, patches: int = 7, name: str = "fashion-mnist", seed: int = 0
+    model: Model,
+    learned: int,
+    asked: int,
+    *,
+    patches: int = 7,
+    name: str = "fashion-mnist",
+    seed: int = 0,
 ) -> tuple[Labelled, Labelled]:
-    """Pictures of `patches` × `patches` patches. Learned from is the data's first part, asked about its last.
+    """Pictures of `patches` × `patches` patches.
+
+    Learned from is the data's first part, asked about its last.
 
     Token 0 is the class token, which stays: `keep` (N, 1 + patches²).
     """
     found: Any = list(images(name))
-    ends = (60_000, len(found)) if name == "fashion-mnist" else (2 * len(found) // 3, len(found))  # as the sets are cut
+    # as the sets are cut
+    ends = (60_000, len(found)) if name == "fashion-mnist" else (2 * len(found) // 3, len(found))
     rng = np.random.default_rng(seed)
-    chosen = rng.permutation(ends[0])[:learned], ends[0] + rng.permutation(ends[1] - ends[0])[:asked]
+    chosen = (
+        rng.permutation(ends[0])[:learned],
+        ends[0] + rng.permutation(ends[1] - ends[0])[:asked],
+    )
     if len(chosen[0]) < learned or len(chosen[1]) < asked:
-        raise EigenlensError(f"{name} has {ends[0]} pictures to learn from and {ends[1] - ends[0]} to ask about, too few")
+        raise EigenlensError(
+            f"{name} has {ends[0]} pictures to learn from and {ends[1] - ends[0]} to ask about,"
+            " too few"
+        )
     learn, ask = (_pictures(model, [found[i] for i in rows], patches) for rows in chosen)
     return learn, ask
 
@@ -128,10 +175,15 @@ def _pictures(model: Model, chosen: Sequence[tuple[np.ndarray, Any]], patches: i
     from PIL import Image
 
     size = patches * int(model.config.patch_size)
-    mean, spread = (torch.tensor(getattr(model.processor, key))[:, None, None] for key in ("image_mean", "image_std"))
+    mean, spread = (
+        torch.tensor(getattr(model.processor, key))[:, None, None]
+        for key in ("image_mean", "image_std")
+    )
     made = []
     for picture, _ in chosen:
-        large = Image.fromarray(picture).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        large = (
+            Image.fromarray(picture).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        )
         pixels = torch.from_numpy(np.asarray(large, np.float32) / 255).permute(2, 0, 1)
         made.append((pixels - mean) / spread)
     keep = torch.zeros(len(made), 1 + patches**2, dtype=torch.bool, device=model.device)

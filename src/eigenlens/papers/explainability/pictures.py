@@ -9,10 +9,14 @@ from ..claims import Tables
 from ..curves import curves
 
 TITLES = {
-    "reviews": "reviews, minilm + probe", "clothing": "pictures of clothing, dinov2-small + probe",
+    "reviews": "reviews, minilm + probe",
+    "clothing": "pictures of clothing, dinov2-small + probe",
     "stories": "next token of stories, stories15m",
-}  # fmt: skip
-ORDERS = {"positive": "most relevant first (low is good)", "negative": "least relevant first (high is good)"}
+}
+ORDERS = {
+    "positive": "most relevant first (low is good)",
+    "negative": "least relevant first (high is good)",
+}
 
 
 def charts(tables: Tables) -> dict[str, Any]:
@@ -33,16 +37,26 @@ def _panels(rows: Sequence[dict[str, Any]], y: str, name: str) -> Any:
     lines = []
     for task in tasks:
         panels = [
-            curves([row for row in rows if (row["task"], row["order"]) == (task, order)], "fraction", y, "method",
-                   title=f"{task}: {said}", names=("share of tokens taken away", name), width=330, height=210)
+            curves(
+                [row for row in rows if (row["task"], row["order"]) == (task, order)],
+                "fraction",
+                y,
+                "method",
+                title=f"{task}: {said}",
+                names=("share of tokens taken away", name),
+                width=330,
+                height=210,
+            )
             for order, said in ORDERS.items()
-        ]  # fmt: skip
+        ]
         lines.append(alt.hconcat(*panels).resolve_scale(y="shared"))
     return alt.vconcat(*lines)
 
 
 def _areas(rows: Sequence[dict[str, Any]]) -> Any:
-    """Each method's areas with their intervals, a panel a task; methods in the order of the positive area."""
+    """Each method's areas with their intervals, a panel a task; methods in the order of the
+    positive area.
+    """
     import altair as alt
 
     panels = []
@@ -60,8 +74,18 @@ def _areas(rows: Sequence[dict[str, Any]]) -> Any:
             for order in ORDERS
         ]
         base = alt.Chart(alt.Data(values=data)).encode(
-            y=alt.Y("method:N", sort=[row["method"] for row in own], title=None, axis=alt.Axis(labelLimit=200)),
-            color=alt.Color("order:N", sort=list(ORDERS), title="goes first", legend=alt.Legend(labelExpr=_LEGEND)),
+            y=alt.Y(
+                "method:N",
+                sort=[row["method"] for row in own],
+                title=None,
+                axis=alt.Axis(labelLimit=200),
+            ),
+            color=alt.Color(
+                "order:N",
+                sort=list(ORDERS),
+                title="goes first",
+                legend=alt.Legend(labelExpr=_LEGEND),
+            ),
         )
         bars = base.mark_rule(strokeWidth=2).encode(
             x=alt.X("low:Q", title="area under the curve", scale=alt.Scale(zero=False)), x2="high:Q"
@@ -80,7 +104,10 @@ def _planted(rows: Sequence[dict[str, Any]]) -> Any:
     """How often each method ranks the planted token first: a circle a model, a tick their mean."""
     import altair as alt
 
-    data = [{**row, "model": f"{row['norms']}, {row['read']}", "share": row["top-ranked"]} for row in rows]
+    data = [
+        {**row, "model": f"{row['norms']}, {row['read']}", "share": row["top-ranked"]}
+        for row in rows
+    ]
     order = list(dict.fromkeys(row["method"] for row in rows))
     base = alt.Chart(alt.Data(values=data)).encode(
         y=alt.Y("method:N", sort=order, title=None, axis=alt.Axis(labelLimit=200)),
@@ -91,4 +118,6 @@ def _planted(rows: Sequence[dict[str, Any]]) -> Any:
         tooltip=["method:N", "model:N", "seed:O", alt.Tooltip("share:Q", format=".0%")],
     )
     mean = base.mark_tick(color="black", thickness=2, height=16).encode(x=alt.X("mean(share):Q"))
-    return (points + mean).properties(width=360, height=230, title="A planted token decides: who finds it? (bar: mean)")
+    return (points + mean).properties(
+        width=360, height=230, title="A planted token decides: who finds it? (bar: mean)"
+    )

@@ -1,8 +1,9 @@
 """A task with a known answer: one planted token decides the class, all other tokens are noise.
 
-A model that has learned it must read the planted token, so a method that explains the model must rank it first. Read at a
-class token, the answer has to come there through attention. Read as the mean of all tokens, it need not: the planted
-token's own state is part of the mean, and what attention does beside it may be of no account.
+A model that has learned it must read the planted token, so a method that explains the model must
+rank it first. Read at a class token, the answer has to come there through attention. Read as the
+mean of all tokens, it need not: the planted token's own state is part of the mean, and what
+attention does beside it may be of no account.
 """
 
 from __future__ import annotations
@@ -24,22 +25,37 @@ from .labelled import Labelled
 
 Read = Literal["class token", "mean"]
 BUILDS: dict[str, dict[str, Any]] = {
-    "pre-norm": {}, "post-norm": {"norm_position": "post"}, "no norm": {"norm": False},
-}  # fmt: skip
+    "pre-norm": {},
+    "post-norm": {"norm_position": "post"},
+    "no norm": {"norm": False},
+}
 """Where the norms of the model stand."""
 
 
 class Planted(Toy):
-    """A class token and `length` − 1 tokens of noise, of which one is replaced by the token of a class: which class?
+    """A class token and `length` − 1 tokens of noise, of which one is replaced by the token of a
+    class: which class?
 
-    Tokens 0 … classes − 1 stand for the classes, the last of the vocabulary is the class token, the rest is noise. `places`
-    (test,) are where the planted tokens of the test part stand.
+    Tokens 0 … classes − 1 stand for the classes, the last of the vocabulary is the class token, the
+    rest is noise. `places` (test,) are where the planted tokens of the test part stand.
     """
 
     def __init__(
-        self, read: Read, classes: int = 4, noise: int = 27, length: int = 17, train: int = 2000, test: int = 200, seed: int = 0
+        self,
+        read: Read,
+        classes: int = 4,
+        noise: int = 27,
+        length: int = 17,
+        train: int = 2000,
+        test: int = 200,
+        seed: int = 0,
     ) -> None:
-        self.classes, self.vocabulary, self.length, self.pooled = classes, classes + noise + 1, length, read == "mean"
+        self.classes, self.vocabulary, self.length, self.pooled = (
+            classes,
+            classes + noise + 1,
+            length,
+            read == "mean",
+        )
         generator = torch.Generator().manual_seed(seed)
         number = train + test
         tokens = torch.randint(classes, classes + noise, (number, length), generator=generator)
@@ -67,10 +83,23 @@ class AtClassToken(nn.Module):
 
 
 def planted_run(
-    build: str, read: Read, *, layers: int, steps: int, inputs: int, draws: int, seed: int, report: Report
-) -> dict[str, Any]:  # fmt: skip
-    """Train a small model on the planted token; how often each method ranks it first, and the deletion curves."""
-    task, name = Planted(read, test=inputs, seed=seed), f"planted token, {build}, {read}, seed {seed}"
+    build: str,
+    read: Read,
+    *,
+    layers: int,
+    steps: int,
+    inputs: int,
+    draws: int,
+    seed: int,
+    report: Report,
+) -> dict[str, Any]:
+    """Train a small model on the planted token; how often each method ranks it first, and the
+    deletion curves.
+    """
+    task, name = (
+        Planted(read, test=inputs, seed=seed),
+        f"planted token, {build}, {read}, seed {seed}",
+    )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
     settings = Settings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
@@ -81,13 +110,25 @@ def planted_run(
     asked = Labelled({"inputs": task.test.inputs}, task.labels, keep)
     found = compared(loaded, asked, draws=draws, seed=seed, size=100, report=report, name=name)
     scores = scores_of(loaded, asked, (*TESTED, RANDOM), 100, report, name)
-    top = {method: top_ranked(rows.masked_fill(keep, -torch.inf), task.places) for method, rows in scores.items()}
+    top = {
+        method: top_ranked(rows.masked_fill(keep, -torch.inf), task.places)
+        for method, rows in scores.items()
+    }
     rising = rising_share(loaded, asked, task.places, task.pooled)
-    return {**found, "top": top, "rising": rising, "accuracy": done.accuracy, "build": build, "read": read, "seed": seed}
+    return {
+        **found,
+        "top": top,
+        "rising": rising,
+        "accuracy": done.accuracy,
+        "build": build,
+        "read": read,
+        "seed": seed,
+    }
 
 
 def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) -> float:
-    """Of the attention that goes to the planted tokens (of all tokens, or of the class token): the share with ∂score/∂A > 0.
+    """Of the attention that goes to the planted tokens (of all tokens, or of the class token): the
+    share with ∂score/∂A > 0.
 
     Relevance counts nothing else. All layers and heads, weighted by A.
     """
@@ -95,7 +136,8 @@ def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) ->
     mass = above = 0.0
     for pattern in seen.patterns:
         index = places.view(-1, 1, 1, 1).expand(-1, *pattern.weights.shape[1:3], 1)
-        A, slope = (x.gather(3, index)[..., 0] for x in (pattern.weights, pattern.gradient))  # (N, H, T)
+        # (N, H, T)
+        A, slope = (x.gather(3, index)[..., 0] for x in (pattern.weights, pattern.gradient))
         A, slope = (A, slope) if pooled else (A[..., :1], slope[..., :1])
         mass += float(A.sum())
         above += float((A * (slope > 0)).sum())

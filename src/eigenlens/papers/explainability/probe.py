@@ -1,7 +1,9 @@
-"""A linear classifier on the frozen features of a backbone: a model with a class to explain where no fine-tuned one is at hand.
+"""A linear classifier on the frozen features of a backbone: a model with a class to explain where
+no fine-tuned one is at hand.
 
-features f(x) = mean of the last states over tokens that are no padding, or the state of the first (class) token
-logits        = f W + b,  with W, b the minimum of  mean cross-entropy + λ/2 ‖W‖²  over standardised features
+features f(x) = mean of the last states over tokens that are no padding, or the state of the first
+(class) token logits        = f W + b,  with W, b the minimum of  mean cross-entropy + λ/2 ‖W‖²
+over standardised features
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Probe(nn.Module):
         self.config.id2label = dict(enumerate(names))
         self.config.label2id = {name: label for label, name in enumerate(names)}
         like = next(backbone.parameters())
-        self.readout = nn.Linear(self.config.hidden_size, len(names), device=like.device, dtype=like.dtype)
+        self.readout = nn.Linear(
+            self.config.hidden_size, len(names), device=like.device, dtype=like.dtype
+        )
 
     def forward(self, **batch: Any) -> Answer:
         return Answer(self.readout(self.features(**batch)))
@@ -54,10 +58,14 @@ class Probe(nn.Module):
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
-def regression(features: Tensor, labels: Tensor, classes: int, strength: float = 1e-2) -> tuple[Tensor, Tensor]:
-    """Logistic regression by L-BFGS in float64: W (C, classes) and b (classes) for the features (N, C) as they are.
+def regression(
+    features: Tensor, labels: Tensor, classes: int, strength: float = 1e-2
+) -> tuple[Tensor, Tensor]:
+    """Logistic regression by L-BFGS in float64: W (C, classes) and b (classes) for the features (N,
+    C) as they are.
 
-    The penalty `strength`/2 ‖W‖² is on features over their standard deviation; the scale goes back into W.
+    The penalty `strength`/2 ‖W‖² is on features over their standard deviation; the scale goes back
+    into W.
     """
     x = features.detach().double()
     middle, spread = x.mean(0), x.std(0, correction=0).clamp(min=1e-12)
@@ -65,7 +73,12 @@ def regression(features: Tensor, labels: Tensor, classes: int, strength: float =
     W = x.new_zeros(x.shape[1], classes, requires_grad=True)
     b = x.new_zeros(classes, requires_grad=True)
     solver = torch.optim.LBFGS(
-        [W, b], max_iter=500, tolerance_grad=1e-9, tolerance_change=1e-12, history_size=20, line_search_fn="strong_wolfe"
+        [W, b],
+        max_iter=500,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-12,
+        history_size=20,
+        line_search_fn="strong_wolfe",
     )
 
     def loss() -> Tensor:
@@ -82,8 +95,12 @@ def regression(features: Tensor, labels: Tensor, classes: int, strength: float =
 
 
 def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
-    """λ of `STRENGTHS` with the least loss on the quarter of the inputs that the others are learned for."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    """λ of `STRENGTHS` with the least loss on the quarter of the inputs that the others are learned
+    for.
+    """
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
+        labels.device
+    )
     cut = 3 * len(labels) // 4
     learn, ask = order[:cut], order[cut:]
     losses = []
@@ -94,10 +111,14 @@ def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
 
 
 def probe_of(model: Model, learn: Labelled, names: Sequence[str], pool: Pool) -> Model:
-    """The model with a linear classifier of `names` behind it, learned from labelled inputs; its own weights stay frozen."""
+    """The model with a linear classifier of `names` behind it, learned from labelled inputs; its
+    own weights stay frozen.
+    """
     probe = Probe(model.backbone, names, pool).eval()
     features = _features(probe, learn.parts(64))
-    W, b = regression(features, learn.labels, len(names), strength_of(features, learn.labels, len(names)))
+    W, b = regression(
+        features, learn.labels, len(names), strength_of(features, learn.labels, len(names))
+    )
     with torch.no_grad():
         probe.readout.weight.copy_(W.T)
         probe.readout.bias.copy_(b)

@@ -1,4 +1,6 @@
-"""Texts for a small language model: stories that it tells itself, cut where it is sure of the next token."""
+"""Texts for a small language model: stories that it tells itself, cut where it is sure of the next
+token.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ SURE = 0.5
 
 @torch.no_grad()
 def own_stories(model: Model, number: int, length: int, seed: int) -> Labelled:
-    """`number` stories of `length` tokens that the model samples from its start token; labels: the likeliest next token.
+    """`number` stories of `length` tokens that the model samples from its start token; labels: the
+    likeliest next token.
 
-    Of four times as many it keeps the first whose next token has a probability of at least `SURE`. The start token stays,
-    and so does the last token, at which the model is asked what comes next.
+    Of four times as many it keeps the first whose next token has a probability of at least `SURE`.
+    The start token stays, and so does the last token, at which the model is asked what comes next.
     """
     module: Any = model.module
     start = model.tokenizer.bos_token_id
@@ -27,15 +30,22 @@ def own_stories(model: Model, number: int, length: int, seed: int) -> Labelled:
     generator = torch.Generator(device=model.device).manual_seed(seed)
     cache = None
     for _ in range(length - 1):
-        out = module(input_ids=ids if cache is None else ids[:, -1:], past_key_values=cache, use_cache=True)
+        out = module(
+            input_ids=ids if cache is None else ids[:, -1:], past_key_values=cache, use_cache=True
+        )
         cache = out.past_key_values
         p = out.logits[:, -1].softmax(-1)  # (4N, V)
         p[:, model.tokenizer.all_special_ids] = 0  # the story goes on
         ids = torch.cat([ids, torch.multinomial(p, 1, generator=generator)], 1)
-    last = torch.cat([module(input_ids=part, use_cache=False).logits[:, -1] for part in ids.split(32)]).softmax(-1)
+    last = torch.cat(
+        [module(input_ids=part, use_cache=False).logits[:, -1] for part in ids.split(32)]
+    ).softmax(-1)
     sure = (last.amax(1) >= SURE).nonzero()[:number, 0]
     if len(sure) < number:
-        raise EigenlensError(f"{model.name} was sure of the next token of {len(sure)} of {len(ids)} stories, not of {number}")
+        raise EigenlensError(
+            f"{model.name} was sure of the next token of {len(sure)} of {len(ids)} stories, not of"
+            f" {number}"
+        )
     keep = torch.zeros(number, length, dtype=torch.bool, device=model.device)
     keep[:, [0, -1]] = True
     texts = tuple(model.tokenizer.batch_decode(ids[sure]))

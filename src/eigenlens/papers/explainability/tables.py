@@ -1,4 +1,6 @@
-"""Areas under deletion curves as tables: means with their intervals, and methods beside each other input by input."""
+"""Areas under deletion curves as tables: means with their intervals, and methods beside each other
+input by input.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def mean_interval(values: Sequence[float], draws: int = DRAWS) -> tuple[float, f
 
 
 def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a method: the area under the probability in both orders, with intervals, and under the share that is right."""
+    """One row a method: the area under the probability in both orders, with intervals, and under
+    the share that is right.
+    """
     rows = []
     for method, areas in found["areas"].items():
         row: dict[str, Any] = {"task": task, "method": method}
@@ -37,7 +41,8 @@ def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def pair_rows(task: str, found: Mapping[str, Any], method: str) -> list[dict[str, Any]]:
-    """`method` against every other: the mean difference of areas of the same inputs, above 0 where `method` is better.
+    """`method` against every other: the mean difference of areas of the same inputs, above 0 where
+    `method` is better.
 
     Positive order: other − method, since a small area is good. Negative order: method − other.
     """
@@ -49,6 +54,16 @@ def pair_rows(task: str, found: Mapping[str, Any], method: str) -> list[dict[str
         for order in ORDERS:
             gain = (np.asarray(areas[order]) - own[order]) * (1 if order == "positive" else -1)
             mean, low, high = mean_interval(gain.tolist())
-            rows.append({"task": task, "method": method, "against": other, "order": order, "gain": mean, "low": low,
-                         "high": high, "inputs won": float((gain > 0).mean())})  # fmt: skip
+            rows.append(
+                {
+                    "task": task,
+                    "method": method,
+                    "against": other,
+                    "order": order,
+                    "gain": mean,
+                    "low": low,
+                    "high": high,
+                    "inputs won": float((gain > 0).mean()),
+                }
+            )
     return rows

@@ -1,4 +1,6 @@
-"""The three models and their labelled inputs: what each is asked, and what becomes of it when tokens go."""
+"""The three models and their labelled inputs: what each is asked, and what becomes of it when
+tokens go.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def reviews(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
-    """The sentiment of reviews by minilm with a probe of the mean of its tokens; with the checks of relevance."""
+    """The sentiment of reviews by minilm with a probe of the mean of its tokens; with the checks of
+    relevance.
+    """
     report("reviews: probe", 0, 1)
     base = load("minilm")
     learn, held = labelled_reviews(base, scale.learned_texts, scale.held_texts, seed=seed)
@@ -28,17 +32,25 @@ def reviews(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
 
 
 def clothing(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
-    """The kind of clothing in a picture by dinov2-small with a probe of its class token; 7 × 7 patches."""
+    """The kind of clothing in a picture by dinov2-small with a probe of its class token; 7 × 7
+    patches.
+    """
     report("clothing: probe", 0, 1)
     base = load("dinov2-small")
     learn, held = labelled_pictures(base, scale.learned_pictures, scale.held_pictures, seed=seed)
     model = probe_of(base, learn, CLOTHING, "first")
     asked = next(held.parts(scale.pictures))
-    return _with_accuracy(compared(model, asked, draws=scale.draws, seed=seed, report=report, name="clothing"), model, held)
+    return _with_accuracy(
+        compared(model, asked, draws=scale.draws, seed=seed, report=report, name="clothing"),
+        model,
+        held,
+    )
 
 
 def stories(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
-    """The next token of stories15m's own stories; right is the token that it finds likeliest when nothing is gone."""
+    """The next token of stories15m's own stories; right is the token that it finds likeliest when
+    nothing is gone.
+    """
     report("stories: telling", 0, 1)
     model = load("stories15m")
     asked = own_stories(model, scale.stories, scale.tokens, seed)
@@ -48,5 +60,11 @@ def stories(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
 def _with_accuracy(found: dict[str, Any], model: Model, held: Labelled) -> dict[str, Any]:
     right = int((probe_logits(model, held).argmax(1) == held.labels).sum())
     share, low, high = share_right(right, len(held))
-    facts = {**found["facts"], "accuracy": share, "low": low, "high": high, "held-out inputs": len(held)}
+    facts = {
+        **found["facts"],
+        "accuracy": share,
+        "low": low,
+        "high": high,
+        "held-out inputs": len(held),
+    }
     return {**found, "facts": facts}

@@ -1,7 +1,9 @@
-"""FAST: factorizable attention for speeding up transformers (arXiv 2402.07901), its fastmax measured beside softmax.
+"""FAST: factorizable attention for speeding up transformers (arXiv 2402.07901), its fastmax
+measured beside softmax.
 
-The formula, its rank, causality and cost are checked as they stand. What becomes of it in training is a miniature: small
-models with softmax and with fastmax, on text and on a task that needs to pick single tokens.
+The formula, its rank, causality and cost are checked as they stand. What becomes of it in training
+is a miniature: small models with softmax and with fastmax, on text and on a task that needs to pick
+single tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .measures import KINDS, UNNORMALISED
 
 @dataclass(frozen=True)
 class Scale:
-    """`tokens` of the checks, `lengths` and `widths` of the start, `times` of the clock; small models for `steps`."""
+    """`tokens` of the checks, `lengths` and `widths` of the start, `times` of the clock; small
+    models for `steps`.
+    """
 
     tokens: int = 300
     widths: tuple[int, ...] = (16, 32, 64)
@@ -45,9 +49,19 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    tokens=150, rank_widths=(1, 2, 4, 8), lengths=(128, 1024), starts=1, times=(256, 1024, 4096), rounds=2, length=48, width=32,
-    heads=2, steps=12, sort_steps=20, seeds=1,
-)  # fmt: skip
+    tokens=150,
+    rank_widths=(1, 2, 4, 8),
+    lengths=(128, 1024),
+    starts=1,
+    times=(256, 1024, 4096),
+    rounds=2,
+    length=48,
+    width=32,
+    heads=2,
+    steps=12,
+    sort_steps=20,
+    seeds=1,
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
@@ -62,8 +76,13 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         "random-models": partial(measures.random_models, max(scale.lengths), 64, seeds),
         "operations": partial(measures.operations, scale.widths, 1024),
     }
-    found = {name.replace("-", " "): rows for name, rows in zip(makes, parts.each(makes, report, "measures"))}
-    found["times"] = parts.part("times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed))
+    found = {
+        name.replace("-", " "): rows
+        for name, rows in zip(makes, parts.each(makes, report, "measures"))
+    }
+    found["times"] = parts.part(
+        "times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed)
+    )
     trainings = {
         f"training/{task}-{number}-{run}": partial(measures.trained, task, kind, run, scale, report)
         for task in ("text", "sort")
@@ -71,17 +90,29 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         for run in range(seed, seed + scale.seeds)
     }
     training = [row for rows in parts.each(trainings, report, "training") for row in rows]
-    return {**found, "start": start_rows(found["starts"]), "training": training, "trained": trained_rows(training)}
+    return {
+        **found,
+        "start": start_rows(found["starts"]),
+        "training": training,
+        "trained": trained_rows(training),
+    }
 
 
 def start_rows(starts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each mechanism, width and length at the start: means over the seeds."""
     found = []
     for kind, d, n in dict.fromkeys((row["mechanism"], row["D"], row["tokens"]) for row in starts):
-        rows = [row for row in starts if (row["mechanism"], row["D"], row["tokens"]) == (kind, d, n)]
+        rows = [
+            row for row in starts if (row["mechanism"], row["D"], row["tokens"]) == (kind, d, n)
+        ]
         keys = ("entropy / ln N", "s1", "s2 √N", "stable rank")
         found.append(
-            {"mechanism": kind, "D": d, "tokens": n, **{key: sum(row[key] for row in rows) / len(rows) for key in keys}}
+            {
+                "mechanism": kind,
+                "D": d,
+                "tokens": n,
+                **{key: sum(row[key] for row in rows) / len(rows) for key in keys},
+            }
         )
     return sorted(found, key=lambda row: (row["D"], list(KINDS).index(row["mechanism"])))
 
@@ -91,11 +122,25 @@ def trained_rows(training: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for task, kind in dict.fromkeys((row["task"], row["mechanism"]) for row in training):
         rows = [
-            row for row in training if (row["task"], row["mechanism"]) == (task, kind) and row["entropy / ln N"] is not None
+            row
+            for row in training
+            if (row["task"], row["mechanism"]) == (task, kind) and row["entropy / ln N"] is not None
         ]
-        mean = {key: sum(row[key] for row in rows) / len(rows) for key in ("loss", "accuracy", "entropy / ln N")}
+        mean = {
+            key: sum(row[key] for row in rows) / len(rows)
+            for key in ("loss", "accuracy", "entropy / ln N")
+        }
         losses = [row["loss"] for row in rows]
-        found.append({"task": task, "mechanism": kind, **mean, "low": min(losses), "high": max(losses), "seeds": len(rows)})
+        found.append(
+            {
+                "task": task,
+                "mechanism": kind,
+                **mean,
+                "low": min(losses),
+                "high": max(losses),
+                "seeds": len(rows),
+            }
+        )
     return found
 
 
@@ -103,9 +148,17 @@ def mean_curves(training: Sequence[dict[str, Any]], task: str) -> list[dict[str,
     """Mean accuracy over the seeds at every measured step of a task."""
     of_task = [row for row in training if row["task"] == task]
     return [
-        {"mechanism": kind, "step": step, "accuracy": sum(values) / len(values), "low": min(values), "high": max(values)}
+        {
+            "mechanism": kind,
+            "step": step,
+            "accuracy": sum(values) / len(values),
+            "low": min(values),
+            "high": max(values),
+        }
         for kind, step in dict.fromkeys((row["mechanism"], row["step"]) for row in of_task)
-        for values in [[row["accuracy"] for row in of_task if (row["mechanism"], row["step"]) == (kind, step)]]
+        for values in [
+            [row["accuracy"] for row in of_task if (row["mechanism"], row["step"]) == (kind, step)]
+        ]
     ]
 
 
@@ -113,20 +166,42 @@ def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
     time = curves(
-        tables["times"], "tokens", "milliseconds", "mechanism", title="A causal pass of one thread, 8 heads of width 32",
-        names=("tokens", "milliseconds"), log=("x", "y"),
-    )  # fmt: skip
+        tables["times"],
+        "tokens",
+        "milliseconds",
+        "mechanism",
+        title="A causal pass of one thread, 8 heads of width 32",
+        names=("tokens", "milliseconds"),
+        log=("x", "y"),
+    )
     learned = [
-        curves(mean_curves(tables["training"], task), "step", "accuracy", "mechanism", title=title, band=("low", "high"),
-               names=("training steps", "held-out accuracy"))
-        for task, title in (("text", "Learning the next byte of text"), ("sort", "Learning to sort"))
-    ]  # fmt: skip
+        curves(
+            mean_curves(tables["training"], task),
+            "step",
+            "accuracy",
+            "mechanism",
+            title=title,
+            band=("low", "high"),
+            names=("training steps", "held-out accuracy"),
+        )
+        for task, title in (
+            ("text", "Learning the next byte of text"),
+            ("sort", "Learning to sort"),
+        )
+    ]
     width = max(row["D"] for row in tables["start"])
-    uneven = [{**row, "uneven": 1 - row["entropy / ln N"]} for row in tables["start"] if row["D"] == width]
+    uneven = [
+        {**row, "uneven": 1 - row["entropy / ln N"]} for row in tables["start"] if row["D"] == width
+    ]
     start = curves(
-        uneven, "tokens", "uneven", "mechanism", title=f"How far from even attention is at the start, D = {width}",
-        names=("tokens", "1 − entropy / ln N"), log=("y",),
-    )  # fmt: skip
+        uneven,
+        "tokens",
+        "uneven",
+        "mechanism",
+        title=f"How far from even attention is at the start, D = {width}",
+        names=("tokens", "1 − entropy / ln N"),
+        log=("y",),
+    )
     return {"time": time, "training": alt.hconcat(*learned), "entropy": start}
 
 
@@ -137,12 +212,19 @@ SHOWN = (
     ("The most one key can get", "sharpest"),
     ("A later token grows", "leaks"),
     ("Small models, trained", "trained"),
-)  # fmt: skip
+)
 NOTES = (
     "times are processor time of one thread, beside torch's own attention in the same round",
     "training is a miniature of our own; no published figure stands beside it",
 )
 paper = Paper(
-    "fast", "FAST: factorizable attention for speeding up transformers (arXiv 2402.07901)", FULL, QUICK, measure, claims_of,
-    charts, SHOWN, NOTES,
-)  # fmt: skip
+    "fast",
+    "FAST: factorizable attention for speeding up transformers (arXiv 2402.07901)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+)

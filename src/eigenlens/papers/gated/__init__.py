@@ -1,9 +1,11 @@
-"""Gated attention as a mixture of experts (arXiv 2602.01468): exact statements, and small language models with every gate.
+"""Gated attention as a mixture of experts (arXiv 2602.01468): exact statements, and small language
+models with every gate.
 
     Y' = Y ⊙ σ(X W_θ)
 
-The published figures are of a mixture-of-experts model with 15 billion parameters, two of them active (arXiv 2505.06708).
-Here models of about a hundred thousand are trained on the same text for the same steps, once with each gate.
+The published figures are of a mixture-of-experts model with 15 billion parameters, two of them
+active (arXiv 2505.06708). Here models of about a hundred thousand are trained on the same text for
+the same steps, once with each gate.
 """
 
 from __future__ import annotations
@@ -46,13 +48,34 @@ class Scale:
 
 
 FULL = Scale(
-    data="python-docs", characters=400_000, length=64, width=64, layers=3, heads=4, steps=400, batch=16, rate=4e-3,
-    measure=100, windows=128, seeds=2,
-)  # fmt: skip
+    data="python-docs",
+    characters=400_000,
+    length=64,
+    width=64,
+    layers=3,
+    heads=4,
+    steps=400,
+    batch=16,
+    rate=4e-3,
+    measure=100,
+    windows=128,
+    seeds=2,
+)
 QUICK = Scale(
-    data="python-docs", characters=200_000, length=32, width=32, layers=2, heads=2, steps=60, batch=16, rate=6e-3,
-    measure=30, windows=32, seeds=2, draws=1,
-)  # fmt: skip
+    data="python-docs",
+    characters=200_000,
+    length=32,
+    width=32,
+    layers=2,
+    heads=2,
+    steps=60,
+    batch=16,
+    rate=6e-3,
+    measure=30,
+    windows=32,
+    seeds=2,
+    draws=1,
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
@@ -65,12 +88,21 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     }
     runs = parts.each(makes, report, "training")
     rows = [{**run["end"], "even": even(scale.length)} for run in runs]
-    return {"runs": rows, "gates": by_gate(rows), "curve": [row for run in runs for row in run["curve"]], **exact}
+    return {
+        "runs": rows,
+        "gates": by_gate(rows),
+        "curve": [row for run in runs for row in run["curve"]],
+        **exact,
+    }
 
 
 def task_of(scale: Scale) -> NextBytes:
-    """The text; a token of its own begins every input, the place where sinks are found in large models."""
-    return NextBytes.from_data(scale.data, scale.characters, length=scale.length, windows=scale.windows, start=True)
+    """The text; a token of its own begins every input, the place where sinks are found in large
+    models.
+    """
+    return NextBytes.from_data(
+        scale.data, scale.characters, length=scale.length, windows=scale.windows, start=True
+    )
 
 
 def one_run(scale: Scale, gate: str, seed: int, report: Report) -> dict[str, Any]:
@@ -82,17 +114,24 @@ def one_run(scale: Scale, gate: str, seed: int, report: Report) -> dict[str, Any
     settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed)
     done = train(model, task, settings, report=report, label=f"seed {seed}: gate {gate}")
     end = {
-        "gate": gate, "seed": seed, "loss": done.loss, "accuracy": done.accuracy, **inside(model, task),
+        "gate": gate,
+        "seed": seed,
+        "loss": done.loss,
+        "accuracy": done.accuracy,
+        **inside(model, task),
         "weights": sum(p.numel() for p in model.parameters()),
-    }  # fmt: skip
-    curve = [{"gate": gate, "seed": seed, "step": point.step, "loss": point.loss} for point in done.curve]
+    }
+    curve = [
+        {"gate": gate, "seed": seed, "step": point.step, "loss": point.loss} for point in done.curve
+    ]
     return {"end": end, "curve": curve}
 
 
 @torch.no_grad()
 def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
-    """On held-out inputs: the mean gate, the attention to the first token of queries in the second half, the largest
-    activation of the stream behind any block."""
+    """On held-out inputs: the mean gate, the attention to the first token of queries in the second
+    half, the largest activation of the stream behind any block.
+    """
     gates, first, largest = [], [], 0.0
     for batch in task.held_out():
         x = model.embed(batch.inputs)
@@ -105,11 +144,17 @@ def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
             if attention.gate is not None:
                 gates += attention.gate.values(given).flatten(1).mean(1).tolist()
     mean_gate = sum(gates) / len(gates) if gates else None
-    return {"mean_gate": mean_gate, "first_token": sum(first) / len(first), "largest_activation": largest}
+    return {
+        "mean_gate": mean_gate,
+        "first_token": sum(first) / len(first),
+        "largest_activation": largest,
+    }
 
 
 def even(n: int) -> float:
-    """What the first token of n gets from queries in the second half that attend to all before them alike."""
+    """What the first token of n gets from queries in the second half that attend to all before them
+    alike.
+    """
     half = range(n // 2, n)
     return sum(1 / (query + 1) for query in half) / len(half)
 
@@ -124,18 +169,33 @@ def by_gate(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             values = [row[key] for row in own if row[key] is not None]
             numbers[key] = sum(values) / len(values) if values else None
         losses = [row["loss"] for row in own]
-        found.append({
-            "gate": gate, **numbers, "loss_low": min(losses), "loss_high": max(losses), "weights": own[0]["weights"],
-            "seeds": len(own),
-        })  # fmt: skip
+        found.append(
+            {
+                "gate": gate,
+                **numbers,
+                "loss_low": min(losses),
+                "loss_high": max(losses),
+                "weights": own[0]["weights"],
+                "seeds": len(own),
+            }
+        )
     return found
 
 
 paper = Paper(
-    "gated", "Gated attention as a hierarchical mixture of experts (arXiv 2602.01468)", FULL, QUICK, measure, claims_of,
-    charts, SHOWN,
+    "gated",
+    "Gated attention as a hierarchical mixture of experts (arXiv 2602.01468)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
     (
         "gates add weights (the column weights), which are not taken away elsewhere",
-        "largest activations and losses are those of models a hundred thousand times smaller than the published ones",
+        (
+            "largest activations and losses are those of models a hundred thousand times smaller"
+            " than the published ones"
+        ),
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,6 @@
-"""What holds of gates without any training, worked out on layers with random weights in double precision."""
+"""What holds of gates without any training, worked out on layers with random weights in double
+precision.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,39 @@ WIDTH, HEADS, LARGE = 48, 3, 40.0
 
 
 def layer(gate: str | None, seed: int, width: int = WIDTH, heads: int = HEADS) -> Attention:
-    """A causal layer with weights and biases from N(0, 1/C); one seed gives the same weights, whatever the gate."""
-    made = Attention(Config(vocabulary=2, width=width, heads=heads, layers=1, causal=True, gate=gate), Softmax()).double()
+    """A causal layer with weights and biases from N(0, 1/C); one seed gives the same weights,
+    whatever the gate.
+    """
+    made = Attention(
+        Config(vocabulary=2, width=width, heads=heads, layers=1, causal=True, gate=gate), Softmax()
+    ).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for part in (made.project.weight, made.project.bias, made.out.weight, made.out.bias):
-            part.copy_(torch.randn(part.shape, generator=generator, dtype=torch.float64) * width**-0.5)
+            part.copy_(
+                torch.randn(part.shape, generator=generator, dtype=torch.float64) * width**-0.5
+            )
         if made.gate is not None:
             shape = made.gate.weight.shape
-            made.gate.weight.copy_(torch.randn(shape, generator=generator, dtype=torch.float64) * width**-0.5)
+            made.gate.weight.copy_(
+                torch.randn(shape, generator=generator, dtype=torch.float64) * width**-0.5
+            )
     return made
 
 
 def stream(n: int, seed: int, width: int = WIDTH) -> Tensor:
     """A normalised stream, (2, n, C)."""
     generator = torch.Generator().manual_seed(1000 + seed)
-    return torch.nn.functional.layer_norm(torch.randn(2, n, width, generator=generator, dtype=torch.float64), (width,))
+    return torch.nn.functional.layer_norm(
+        torch.randn(2, n, width, generator=generator, dtype=torch.float64), (width,)
+    )
 
 
 @torch.no_grad()
 def decomposition(gate: str, n: int, seed: int) -> float:
-    """Largest difference between a layer's output, less its bias, and the sum over all routes, relative."""
+    """Largest difference between a layer's output, less its bias, and the sum over all routes,
+    relative.
+    """
     made, x = layer(gate, seed), stream(n, seed)
     assert made.gate is not None
     _, _, v = made.queries_keys_values(x)
@@ -48,7 +62,9 @@ def decomposition(gate: str, n: int, seed: int) -> float:
 
 @torch.no_grad()
 def at_zero(gate: str, n: int, seed: int) -> float:
-    """Largest difference between what a gate with `W_θ = 0` lets through and half of the plain output."""
+    """Largest difference between what a gate with `W_θ = 0` lets through and half of the plain
+    output.
+    """
     made, plain, x = layer(gate, seed), layer(None, seed), stream(n, seed)
     assert made.gate is not None
     made.gate.weight.zero_()
@@ -59,7 +75,9 @@ def at_zero(gate: str, n: int, seed: int) -> float:
 
 @torch.no_grad()
 def wide_open(gate: str, n: int, seed: int) -> float:
-    """Largest difference from the plain output at a gate with a bias of 40, relative to the largest output."""
+    """Largest difference from the plain output at a gate with a bias of 40, relative to the largest
+    output.
+    """
     made, plain, x = layer(f"{gate}-bias={LARGE:g}", seed), layer(None, seed), stream(n, seed)
     out = plain(x)
     return float((made(x) - out).abs().max() / out.abs().max())
@@ -69,12 +87,17 @@ def wide_open(gate: str, n: int, seed: int) -> float:
 def span(gate: str | None, n: int, seed: int, width: int = WIDTH, heads: int = HEADS) -> int:
     """Dimension of the span of the maps `W_V diag(g_i) W_O` of n queries i, of the first head.
 
-    A query's output is `Σ_j A_ij x_j M_i` with its map M_i (C, C): without a gate all queries share one.
+    A query's output is `Σ_j A_ij x_j M_i` with its map M_i (C, C): without a gate all queries share
+    one.
     """
     made, x = layer(gate, seed, width, heads), stream(n, seed, width)
     E = width // heads
     w_v = made.project.weight.split(made.sizes)[2][:E].T  # (C, E)
-    g = torch.ones(1, n, E, dtype=x.dtype) if made.gate is None else made.gate.values(x[:1])[:, 0].expand(1, n, E)
+    g = (
+        torch.ones(1, n, E, dtype=x.dtype)
+        if made.gate is None
+        else made.gate.values(x[:1])[:, 0].expand(1, n, E)
+    )
     maps = torch.einsum("ce,te,ed->tcd", w_v, g[0], made.w_o[0]).flatten(1)  # (n, C²)
     return int(torch.linalg.matrix_rank(maps))
 
@@ -88,14 +111,20 @@ def exact_checks(lengths: Sequence[int], seeds: int) -> dict[str, list[dict[str,
             for g in ("G1", "G1-head", "G1-shared")
         ]
         exact += [
-            {"check": "W = 0", "gate": g, "seed": seed, "error": at_zero(g, 20, seed)} for g in ("G1", "G1-head", "G2", "G5")
+            {"check": "W = 0", "gate": g, "seed": seed, "error": at_zero(g, 20, seed)}
+            for g in ("G1", "G1-head", "G2", "G5")
         ]
         exact += [
             {"check": "bias 40", "gate": g, "seed": seed, "error": wide_open(g, 20, seed)}
             for g in ("G1", "G1-head", "G2", "G3", "G4", "G5")
         ]
     spans = [
-        {"gate": gate or "none", "queries": n, "head_width": WIDTH // HEADS, "span": span(gate, n, 0)}
+        {
+            "gate": gate or "none",
+            "queries": n,
+            "head_width": WIDTH // HEADS,
+            "span": span(gate, n, 0),
+        }
         for gate in (None, "G1-head", "G1")
         for n in lengths
     ]

@@ -15,10 +15,14 @@ SHOWN = (
     ("Exact statements", "exact"),
 )
 PUBLISHED = {  # gate: perplexity, mean gate, attention to the first token, largest activation
-    "none": (6.026, None, 0.467, 1053), "G1": (5.761, 0.116, 0.048, 94), "G1-head": (5.792, 0.172, 0.073, 98),
-    "G2": (5.820, 0.221, 0.297, 125), "G3": (6.016, None, None, None), "G4": (5.981, None, None, None),
+    "none": (6.026, None, 0.467, 1053),
+    "G1": (5.761, 0.116, 0.048, 94),
+    "G1-head": (5.792, 0.172, 0.073, 98),
+    "G2": (5.820, 0.221, 0.297, 125),
+    "G3": (6.016, None, None, None),
+    "G4": (5.981, None, None, None),
     "G5": (6.017, None, None, None),
-}  # fmt: skip
+}
 EXACT, OPEN = 1e-10, 1e-12
 
 
@@ -33,34 +37,53 @@ def _exact(tables: Tables) -> list[Claim]:
     return [
         judged(
             "Gated attention is a sum over routes: attention and gate choose among linear experts",
-            "exact", worst("decomposition"), None,
-            f"largest error of the sum over heads, elements and tokens, relative to the output, float64, G1; at most {EXACT:g}",
+            "exact",
+            worst("decomposition"),
+            None,
+            "largest error of the sum over heads, elements and tokens, relative to the output,"
+            f" float64, G1; at most {EXACT:g}",
             at_most=EXACT,
         ),
         judged(
-            "A gate with W_θ = 0 gives half of the plain output", "exactly half", worst("W = 0"), None,
-            "largest difference from half, G1, G2, G5, float64; exactly 0 (at G3 and G4 the gate is inside the softmax)",
+            "A gate with W_θ = 0 gives half of the plain output",
+            "exactly half",
+            worst("W = 0"),
+            None,
+            "largest difference from half, G1, G2, G5, float64; exactly 0 (at G3 and G4 the gate is"
+            " inside the softmax)",
             at_most=0.0,
         ),
         judged(
-            "A large positive bias gives the plain output back", "the plain output", worst("bias 40"), None,
-            f"largest difference at a bias of 40, relative, G1 to G5, float64; at most {OPEN:g}", at_most=OPEN,
+            "A large positive bias gives the plain output back",
+            "the plain output",
+            worst("bias 40"),
+            None,
+            f"largest difference at a bias of 40, relative, G1 to G5, float64; at most {OPEN:g}",
+            at_most=OPEN,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _spans(tables: Tables) -> Claim:
     wanted = {
-        "none": lambda n, d: 1, "G1-head": lambda n, d: 1, "G1": lambda n, d: min(n, d),
-    }  # fmt: skip
-    off = [row for row in tables["spans"] if row["span"] != wanted[row["gate"]](row["queries"], row["head_width"])]
+        "none": lambda n, d: 1,
+        "G1-head": lambda n, d: 1,
+        "G1": lambda n, d: min(n, d),
+    }
+    off = [
+        row
+        for row in tables["spans"]
+        if row["span"] != wanted[row["gate"]](row["queries"], row["head_width"])
+    ]
     return judged(
-        "The span of the queries' value-output maps rises from 1 to min(n, d_head)", "1 → min(n, d_head)",
-        float(len(off)), None,
-        f"cases of {len(tables['spans'])} (n queries, no gate, one a head, one an element) with another dimension; none. "
-        "One gate a head scales the map and leaves the span at 1",
+        "The span of the queries' value-output maps rises from 1 to min(n, d_head)",
+        "1 → min(n, d_head)",
+        float(len(off)),
+        None,
+        f"cases of {len(tables['spans'])} (n queries, no gate, one a head, one an element) with"
+        " another dimension; none. One gate a head scales the map and leaves the span at 1",
         at_most=0.0,
-    )  # fmt: skip
+    )
 
 
 def _sink(tables: Tables) -> Claim:
@@ -72,12 +95,15 @@ def _sink(tables: Tables) -> Claim:
     there = sum(row["first_token"] for row in plain) / len(plain)
     return Claim(
         "The lower the mean gate, the smaller the sink",
-        "mean gate .116 / .172 / .221, attention to the first token .048 / .073 / .297", found, (low, high),
+        "mean gate .116 / .172 / .221, attention to the first token .048 / .073 / .297",
+        found,
+        (low, high),
         "reproduced" if low > 0 else "not reproduced",
-        f"rank correlation of mean gate and attention to the first token over {len(rows)} trained models; the interval is 95 % "
-        "of draws of models with replacement, and must lie above 0. Without a gate the first token gets "
-        f"{there:.3f}, and {plain[0]['even']:.3f} if all tokens were attended to alike: how much of a sink there is to shrink",
-    )  # fmt: skip
+        f"rank correlation of mean gate and attention to the first token over {len(rows)} trained"
+        " models; the interval is 95 % of draws of models with replacement, and must lie above 0."
+        f" Without a gate the first token gets {there:.3f}, and {plain[0]['even']:.3f} if all"
+        " tokens were attended to alike: how much of a sink there is to shrink",
+    )
 
 
 def _far(tables: Tables) -> list[Claim]:
@@ -101,17 +127,36 @@ def _far(tables: Tables) -> list[Claim]:
             assert before is not None and after is not None
             here = ratios(gate, key)
             told = f"{before:g} → {after:g}, × {after / before:.3f}"
-            note = "measured: the ratio to no gate in the small models here, mean and range over seeds"
+            note = (
+                "measured: the ratio to no gate in the small models here, mean and range over seeds"
+            )
             mean, spread = sum(here) / len(here), (min(here), max(here))
-            found.append(Claim(f"{gate} changes the {name} of a 15A2B model", told, mean, spread, "out of reach", note))
+            found.append(
+                Claim(
+                    f"{gate} changes the {name} of a 15A2B model",
+                    told,
+                    mean,
+                    spread,
+                    "out of reach",
+                    note,
+                )
+            )
     order = [gate for gate in PUBLISHED if all((gate, seed) in runs for seed in seeds)]
     ranks = [
-        rank_correlation([float(PUBLISHED[g][0] or 0) for g in order], [runs[g, seed]["loss"] for g in order]) for seed in seeds
+        rank_correlation(
+            [float(PUBLISHED[g][0] or 0) for g in order], [runs[g, seed]["loss"] for g in order]
+        )
+        for seed in seeds
     ]
     claim = "Gates at G1 help most, then G2; G3, G4 and G5 help little"
     told = "PPL 5.761, 5.792, 5.820, 6.016, 5.981, 6.017; none 6.026"
-    note = "measured: rank correlation of the published perplexities and the losses here, mean and range over seeds"
-    found.append(Claim(claim, told, sum(ranks) / len(ranks), (min(ranks), max(ranks)), "out of reach", note))
+    note = (
+        "measured: rank correlation of the published perplexities and the losses here, mean and"
+        " range over seeds"
+    )
+    found.append(
+        Claim(claim, told, sum(ranks) / len(ranks), (min(ranks), max(ranks)), "out of reach", note)
+    )
     return found
 
 
@@ -121,22 +166,49 @@ def charts(tables: Tables) -> dict[str, Any]:
     order = list(dict.fromkeys(row["gate"] for row in tables["runs"]))
     colours = alt.Scale(domain=order, scheme="tableau10")
     every = alt.Chart(alt.Data(values=list(tables["runs"])))
-    hover = ["gate:N", "seed:N", *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean_gate", "first_token", "loss"))]
-    points = every.transform_filter("datum.mean_gate != null").mark_circle(size=90, opacity=0.9).encode(
-        x=alt.X("mean_gate:Q", title="mean gate", scale=alt.Scale(zero=False)),
-        y=alt.Y("first_token:Q", title="attention to the first token"),
-        color=alt.Color("gate:N", scale=colours), tooltip=hover,
-    )  # fmt: skip
-    plain = every.transform_filter("datum.gate == 'none'").mark_rule(strokeDash=[4, 3]).encode(
-        y="first_token:Q", color=alt.Color("gate:N", scale=colours), tooltip=hover,
-    )  # fmt: skip
-    sink = (plain + points).properties(title="Mean gate and sink, one point a model (dashed: no gate)", width=340, height=260)
+    hover = [
+        "gate:N",
+        "seed:N",
+        *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean_gate", "first_token", "loss")),
+    ]
+    points = (
+        every.transform_filter("datum.mean_gate != null")
+        .mark_circle(size=90, opacity=0.9)
+        .encode(
+            x=alt.X("mean_gate:Q", title="mean gate", scale=alt.Scale(zero=False)),
+            y=alt.Y("first_token:Q", title="attention to the first token"),
+            color=alt.Color("gate:N", scale=colours),
+            tooltip=hover,
+        )
+    )
+    plain = (
+        every.transform_filter("datum.gate == 'none'")
+        .mark_rule(strokeDash=[4, 3])
+        .encode(
+            y="first_token:Q",
+            color=alt.Color("gate:N", scale=colours),
+            tooltip=hover,
+        )
+    )
+    sink = (plain + points).properties(
+        title="Mean gate and sink, one point a model (dashed: no gate)", width=340, height=260
+    )
     loss = every.mark_circle(size=70, opacity=0.9).encode(
         x=alt.X("loss:Q", title="held-out loss (nats a byte)", scale=alt.Scale(zero=False)),
-        y=alt.Y("gate:N", sort=order, title=None), color=alt.Color("gate:N", legend=None, scale=colours), tooltip=hover,
-    )  # fmt: skip
+        y=alt.Y("gate:N", sort=order, title=None),
+        color=alt.Color("gate:N", legend=None, scale=colours),
+        tooltip=hover,
+    )
     spans = curves(
-        tables["spans"], "queries", "span", "gate", title="Span of the queries' value-output maps",
+        tables["spans"],
+        "queries",
+        "span",
+        "gate",
+        title="Span of the queries' value-output maps",
         names=("queries n", "dimension of the span"),
-    )  # fmt: skip
-    return {"gated": sink, "loss": loss.properties(title="Loss after equal steps", width=340, height=180), "spans": spans}
+    )
+    return {
+        "gated": sink,
+        "loss": loss.properties(title="Loss after equal steps", width=340, height=180),
+        "spans": spans,
+    }

@@ -1,4 +1,6 @@
-"""Hybrid linear-full attention (arXiv 2602.01763): what full layers can compose, and what a linear state can hold."""
+"""Hybrid linear-full attention (arXiv 2602.01763): what full layers can compose, and what a linear
+state can hold.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from .training import ends, trained
 
 @dataclass(frozen=True)
 class Scale:
-    """`values` N and `functions` L of the construction, `pairs` of the capacity, `lengths` of the timings, the training."""
+    """`values` N and `functions` L of the construction, `pairs` of the capacity, `lengths` of the
+    timings, the training.
+    """
 
     values: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     functions: int = 3
@@ -51,36 +55,78 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    values=(8, 64), functions=2, inputs=12, seeds=2, draws=8, equal_tokens=160, chunks=(16, 32), lengths=(256, 512, 2048, 4096),
-    loop=256, repeats=1, patterns=("FF", "DD"), train_values=4, train_width=32, train_heads=2,
-    train_steps=20, train_seeds=1,
-)  # fmt: skip
+    values=(8, 64),
+    functions=2,
+    inputs=12,
+    seeds=2,
+    draws=8,
+    equal_tokens=160,
+    chunks=(16, 32),
+    lengths=(256, 512, 2048, 4096),
+    loop=256,
+    repeats=1,
+    patterns=("FF", "DD"),
+    train_values=4,
+    train_width=32,
+    train_heads=2,
+    train_steps=20,
+    train_seeds=1,
+)
 SHOWN = (
-    ("Right answers by look-ups of full attention", "composition"), ("Share of Gaussian values left", "capacity"),
-    ("Milliseconds of processor time by length", "speed"), ("Patterns of layers, over full attention", "patterns"),
+    ("Right answers by look-ups of full attention", "composition"),
+    ("Share of Gaussian values left", "capacity"),
+    ("Milliseconds of processor time by length", "speed"),
+    ("Patterns of layers, over full attention", "patterns"),
     ("Composition learned (a miniature)", "trained"),
-)  # fmt: skip
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     shape = {"width": scale.train_width, "heads": scale.train_heads, "size": 1.0}
-    settings = Settings(scale.train_steps, scale.train_batch, scale.train_rate, measure=max(1, scale.train_steps // 6))
+    settings = Settings(
+        scale.train_steps,
+        scale.train_batch,
+        scale.train_rate,
+        measure=max(1, scale.train_steps // 6),
+    )
     makes = {
-        f"composition/{N}": partial(compositions, [N], scale.functions, scale.inputs, scale.seeds, seed) for N in scale.values
+        f"composition/{N}": partial(
+            compositions, [N], scale.functions, scale.inputs, scale.seeds, seed
+        )
+        for N in scale.values
     }
     makes["capacity"] = partial(capacity, scale.width, scale.pairs, 64, scale.draws, seed)
-    makes["equality"] = partial(equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed)
+    makes["equality"] = partial(
+        equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed
+    )
     *composed, held, equal = parts.each(makes, report, "composition, capacity, chunks")
     timed = partial(
-        speed, scale.lengths, scale.loop, scale.heads, scale.head_width, scale.repeats, seed, partial(report, "speed")
+        speed,
+        scale.lengths,
+        scale.loop,
+        scale.heads,
+        scale.head_width,
+        scale.repeats,
+        seed,
+        partial(report, "speed"),
     )
     tables = {
-        "composition": [row for one in composed for row in one], "capacity": held, "equality": equal,
+        "composition": [row for one in composed for row in one],
+        "capacity": held,
+        "equality": equal,
         "speed": parts.part("speed", timed),
         "patterns": pattern_costs((4096, 32768, 262144), scale.heads, 128),
-    }  # fmt: skip
+    }
     curve = trained(
-        scale.patterns, scale.train_functions, scale.train_values, shape, settings, scale.train_seeds, seed, parts, report
+        scale.patterns,
+        scale.train_functions,
+        scale.train_values,
+        shape,
+        settings,
+        scale.train_seeds,
+        seed,
+        parts,
+        report,
     )
     return {**tables, "trained": ends(curve), "training": curve}
 
@@ -88,18 +134,35 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
 def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     import altair as alt
 
-    rows = [{**row, "linear look-ups": str(row["linear"] or "none")} for row in tables["composition"]]
+    rows = [
+        {**row, "linear look-ups": str(row["linear"] or "none")} for row in tables["composition"]
+    ]
     deep = max(row["functions"] for row in rows)
-    chance = [{**row, "accuracy": row["chance"], "linear look-ups": "a guess"} for row in rows if row["linear"] == 0]
+    chance = [
+        {**row, "accuracy": row["chance"], "linear look-ups": "a guess"}
+        for row in rows
+        if row["linear"] == 0
+    ]
     panels = [
-        _at_powers(curves(
-            [row for kind in ("a guess", "none", *map(str, range(1, deep + 1))) for row in (*rows, *chance)
-             if row["functions"] == L and row["linear look-ups"] == kind],
-            "values", "accuracy", "linear look-ups", title=f"{L} function{'s' if L > 1 else ''}",
-            names=("values N", "right answers"), log=("x", "y"), width=230,
-        ))
+        _at_powers(
+            curves(
+                [
+                    row
+                    for kind in ("a guess", "none", *map(str, range(1, deep + 1)))
+                    for row in (*rows, *chance)
+                    if row["functions"] == L and row["linear look-ups"] == kind
+                ],
+                "values",
+                "accuracy",
+                "linear look-ups",
+                title=f"{L} function{'s' if L > 1 else ''}",
+                names=("values N", "right answers"),
+                log=("x", "y"),
+                width=230,
+            )
+        )
         for L in range(1, deep + 1)
-    ]  # fmt: skip
+    ]
     composed = alt.hconcat(*panels).properties(
         title="Composition of functions, some look-ups by the best linear state for their table"
     )
@@ -107,20 +170,37 @@ def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     times = [row for row in tables["speed"] if not row["form"].endswith("loop")]
     return {
         "composition": composed,
-        "capacity": _at_powers(curves(
-            held, "pairs", "left", "mechanism", title="What is left of N Gaussian pairs, states of width 16",
-            names=("pairs N", "share of the values left"), log=("x",), band=("low", "high"),
-        )),
-        "speed": _at_powers(curves(
-            times, "tokens", "milliseconds", "form", title="Forward pass by length",
-            names=("tokens", "milliseconds of processor time"), log=("x", "y"),
-        )),
+        "capacity": _at_powers(
+            curves(
+                held,
+                "pairs",
+                "left",
+                "mechanism",
+                title="What is left of N Gaussian pairs, states of width 16",
+                names=("pairs N", "share of the values left"),
+                log=("x",),
+                band=("low", "high"),
+            )
+        ),
+        "speed": _at_powers(
+            curves(
+                times,
+                "tokens",
+                "milliseconds",
+                "form",
+                title="Forward pass by length",
+                names=("tokens", "milliseconds of processor time"),
+                log=("x", "y"),
+            )
+        ),
         "training": _learned(tables["training"]),
-    }  # fmt: skip
+    }
 
 
 def _at_powers(chart: Any) -> Any:
-    """The same chart with an axis of the powers of two that were measured, and nothing beyond them."""
+    """The same chart with an axis of the powers of two that were measured, and nothing beyond
+    them.
+    """
     import altair as alt
 
     for layer in chart.layer:
@@ -128,7 +208,10 @@ def _at_powers(chart: Any) -> Any:
             _at_powers(layer)
         else:
             x = layer.encoding.x
-            x.scale, x.axis = alt.Scale(type="log", base=2, nice=False), alt.Axis(format="~d", labelOverlap=True)
+            x.scale, x.axis = (
+                alt.Scale(type="log", base=2, nice=False),
+                alt.Axis(format="~d", labelOverlap=True),
+            )
     return chart
 
 
@@ -136,21 +219,46 @@ def _learned(rows: Sequence[dict[str, Any]]) -> Any:
     """Mean of the seeds over the steps, with their range."""
     points = []
     for pattern, step in dict.fromkeys((row["pattern"], row["step"]) for row in rows):
-        right = [row["accuracy"] for row in rows if (row["pattern"], row["step"]) == (pattern, step)]
+        right = [
+            row["accuracy"] for row in rows if (row["pattern"], row["step"]) == (pattern, step)
+        ]
         points.append(
-            {"pattern": pattern, "step": step, "accuracy": sum(right) / len(right), "low": min(right), "high": max(right)}
+            {
+                "pattern": pattern,
+                "step": step,
+                "accuracy": sum(right) / len(right),
+                "low": min(right),
+                "high": max(right),
+            }
         )
     return curves(
-        points, "step", "accuracy", "pattern", title="Composition learned from scratch (a miniature)",
-        names=("training steps", "right last answers"), band=("low", "high"),
-    )  # fmt: skip
+        points,
+        "step",
+        "accuracy",
+        "pattern",
+        title="Composition learned from scratch (a miniature)",
+        names=("training steps", "right last answers"),
+        band=("low", "high"),
+    )
 
 
 paper = Paper(
-    "hybrid", "Expressiveness of hybrid linear-full attention (arXiv 2602.01763)", FULL, QUICK, measure, claims_of, charts,
+    "hybrid",
+    "Expressiveness of hybrid linear-full attention (arXiv 2602.01763)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
     SHOWN,
     (
-        "the paper is theory: the figures of states and look-ups are those of a numerical demonstration of it",
-        "times are processor time of all threads together, on a machine that may have had other work",
+        (
+            "the paper is theory: the figures of states and look-ups are those of a numerical"
+            " demonstration of it"
+        ),
+        (
+            "times are processor time of all threads together, on a machine that may have had other"
+            " work"
+        ),
     ),
-)  # fmt: skip
+)

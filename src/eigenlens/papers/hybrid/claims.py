@@ -31,21 +31,37 @@ def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     told = ", ".join(f"N={N} {short[N, deep]['accuracy']:.3f}" for N in numbers)
     found = [
         judged(
-            "L + 1 full layers compose L functions", "solvable for every N", min(exact), (min(exact), max(exact)),
-            f"share of right answers of the construction, the least over N = {', '.join(map(str, numbers))} and "
-            f"L = 1 … {deep}; interval: least and largest; reproduced if every answer is right", at_least=1.0,
+            "L + 1 full layers compose L functions",
+            "solvable for every N",
+            min(exact),
+            (min(exact), max(exact)),
+            "share of right answers of the construction, the least over N ="
+            f" {', '.join(map(str, numbers))} and L = 1 … {deep}; interval: least and largest;"
+            " reproduced if every answer is right",
+            at_least=1.0,
         ),
         Claim(
-            "L − 1 full layers and linear ones, however many, cannot", "impossible for large N", one["accuracy"],
-            (one["low"], one["high"]), "out of reach",
-            f"a statement about all weights; measured: one of {deep} look-ups by the best linear state for its table, the "
-            f"others by attention, right answers: {told}; interval: least and largest seed",
+            "L − 1 full layers and linear ones, however many, cannot",
+            "impossible for large N",
+            one["accuracy"],
+            (one["low"], one["high"]),
+            "out of reach",
+            f"a statement about all weights; measured: one of {deep} look-ups by the best linear"
+            f" state for its table, the others by attention, right answers: {told}; interval: least"
+            " and largest seed",
         ),
-    ]  # fmt: skip
+    ]
     state = {(row["values"], row["functions"]): row for row in rows if row["full"] == 0}
     first = state[8, 1]
     found.append(
-        _near("best linear state, N = 8, L = 1", FIRST, first["accuracy"], first, 0.03, "share of right answers, mean of seeds")
+        _near(
+            "best linear state, N = 8, L = 1",
+            FIRST,
+            first["accuracy"],
+            first,
+            0.03,
+            "share of right answers, mean of seeds",
+        )
     )
     for L in range(1, deep + 1):
         far = {N: N * state[N, L]["accuracy"] for N in numbers if N >= FAR}
@@ -53,29 +69,43 @@ def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
         told = ", ".join(f"N={N} {times:.2f}" for N, times in far.items())
         found.append(
             judged(
-                f"best linear state, L = {L}: right about one time in N from N = {FAR}", "about 1/N", far[worst],
+                f"best linear state, L = {L}: right about one time in N from N = {FAR}",
+                "about 1/N",
+                far[worst],
                 (worst * state[worst, L]["low"], worst * state[worst, L]["high"]),
-                f"N times the share of right answers, the largest of {told}; interval: least and largest seed; reproduced if "
-                "at most 2", at_most=2.0,
+                f"N times the share of right answers, the largest of {told}; interval: least and"
+                " largest seed; reproduced if at most 2",
+                at_most=2.0,
             )
-        )  # fmt: skip
+        )
     return found
 
 
 def _capacity(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     best = {row["pairs"]: row for row in rows if row["mechanism"] == "best state"}
     found = [
-        _near(f"best state of width 16 for {N} Gaussian pairs", value, best[N]["left"], best[N], 0.01,
-              f"share of the values left, mean of draws; 1 − d_k/N is {best[N]['theory']:.4f}")
+        _near(
+            f"best state of width 16 for {N} Gaussian pairs",
+            value,
+            best[N]["left"],
+            best[N],
+            0.01,
+            f"share of the values left, mean of draws; 1 − d_k/N is {best[N]['theory']:.4f}",
+        )
         for N, value in LEFT.items()
-    ]  # fmt: skip
+    ]
     hot = [row["high"] for row in rows if row["mechanism"] == "softmax"]
     found.append(
         judged(
-            "hot softmax holds every pair", "0", max(hot), (min(hot), max(hot)),
-            "share of the values left, the largest over all N and draws; reproduced if at most 1e-12", at_most=1e-12,
+            "hot softmax holds every pair",
+            "0",
+            max(hot),
+            (min(hot), max(hot)),
+            "share of the values left, the largest over all N and draws; reproduced if at most"
+            " 1e-12",
+            at_most=1e-12,
         )
-    )  # fmt: skip
+    )
     return found
 
 
@@ -84,15 +114,23 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
     outputs, slopes = ([row[key] for row in rows] for key in ("outputs", "gradients"))
     found = [
         judged(
-            f"chunks of tokens give the recurrence: {name}", "≤ 1e-5 in single precision", max(errors),
+            f"chunks of tokens give the recurrence: {name}",
+            "≤ 1e-5 in single precision",
+            max(errors),
             (min(errors), max(errors)),
-            f"largest difference over {', '.join(RULES)}, chunk sizes and seeds; reproduced if at most 1e-5", at_most=1e-5,
+            f"largest difference over {', '.join(RULES)}, chunk sizes and seeds; reproduced if at"
+            " most 1e-5",
+            at_most=1e-5,
         )
         for name, errors in (("outputs", outputs), ("gradients, over the largest", slopes))
-    ]  # fmt: skip
+    ]
     long = 2048
     powers = {
-        name: exponent([row for row in times if row["form"] == name and row["tokens"] >= long], "tokens", "milliseconds")
+        name: exponent(
+            [row for row in times if row["form"] == name and row["tokens"] >= long],
+            "tokens",
+            "milliseconds",
+        )
         for name in (*RULES, "linear", "softmax")
     }
     told = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
@@ -100,37 +138,57 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
     spread = (min(powers[name] for name in RULES), worst)
     loops = {row["form"]: row for row in times if row["form"].endswith("loop")}
     by_form = {(row["form"], row["tokens"]): row["milliseconds"] for row in times}
-    faster = ", ".join(f"{name} {by_form[f'{name}, loop', n] / by_form[name, n]:.0f}"
-                       for name, n in ((name, loops[f"{name}, loop"]["tokens"]) for name in RULES))  # fmt: skip
-    note = (
-        f"power of the length that processor time grows with, from {long} tokens on: {told}; times as fast as the loop over "
-        f"{loops['delta, loop']['tokens']} tokens: {faster}; shown: the largest of the recurrences; interval: least and "
-        "largest of them; reproduced if at most 1.15"
+    faster = ", ".join(
+        f"{name} {by_form[f'{name}, loop', n] / by_form[name, n]:.0f}"
+        for name, n in ((name, loops[f"{name}, loop"]["tokens"]) for name in RULES)
     )
-    claim = judged("the chunked form is linear in length", "linear", worst, spread, note, at_most=1.15)
+    note = (
+        f"power of the length that processor time grows with, from {long} tokens on: {told}; times"
+        f" as fast as the loop over {loops['delta, loop']['tokens']} tokens: {faster}; shown: the"
+        " largest of the recurrences; interval: least and largest of them; reproduced if at most"
+        " 1.15"
+    )
+    claim = judged(
+        "the chunked form is linear in length", "linear", worst, spread, note, at_most=1.15
+    )
     return [*found, Claim(**{**vars(claim), "verdict": "out of reach"}) if quick else claim]
 
 
 def _training(tables: Tables) -> Claim:
     rows = {row["pattern"]: row for row in tables["trained"]}
-    full, linear = (next(row for name, row in rows.items() if set(name) == {letter}) for letter in "FD")
-    told = ", ".join(f"{name} {row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})" for name, row in rows.items())
+    full, linear = (
+        next(row for name, row in rows.items() if set(name) == {letter}) for letter in "FD"
+    )
+    told = ", ".join(
+        f"{name} {row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        for name, row in rows.items()
+    )
     note = (
-        f"a miniature: {full['steps']} steps, L = {full['functions']}, N = {round(1 / full['chance'])}, every answer on the "
-        f"way asked for; right last answers by pattern: {told}; measured: {full['pattern']} over {linear['pattern']}; "
-        f"interval: from the least seed of the one over the largest of the other to the reverse; what so short a training "
-        "does not learn is no proof, and a state of this width could hold so few pairs"
+        f"a miniature: {full['steps']} steps, L = {full['functions']}, N ="
+        f" {round(1 / full['chance'])}, every answer on the way asked for; right last answers by"
+        f" pattern: {told}; measured: {full['pattern']} over {linear['pattern']}; interval: from"
+        " the least seed of the one over the largest of the other to the reverse; what so short a"
+        " training does not learn is no proof, and a state of this width could hold so few pairs"
     )
     difference = (full["low"] - linear["high"], full["high"] - linear["low"])
     return Claim(
-        "trained from scratch, full layers compose and as many linear ones do not", "follows from the hierarchy",
-        full["accuracy"] - linear["accuracy"], difference, "out of reach", note,
-    )  # fmt: skip
+        "trained from scratch, full layers compose and as many linear ones do not",
+        "follows from the hierarchy",
+        full["accuracy"] - linear["accuracy"],
+        difference,
+        "out of reach",
+        note,
+    )
 
 
-def _near(claim: str, published: float, measured: float, row: dict[str, Any], apart: float, what: str) -> Claim:
+def _near(
+    claim: str, published: float, measured: float, row: dict[str, Any], apart: float, what: str
+) -> Claim:
     return Claim(
-        claim, str(published), measured, (row["low"], row["high"]),
+        claim,
+        str(published),
+        measured,
+        (row["low"], row["high"]),
         "reproduced" if abs(measured - published) <= apart else "not reproduced",
         f"{what}; interval: least and largest; reproduced if at most {apart} apart",
-    )  # fmt: skip
+    )

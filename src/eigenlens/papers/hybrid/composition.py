@@ -1,9 +1,12 @@
-"""Function composition by L + 1 layers of full attention, their weights written down; and with linear states for some of them.
+"""Function composition by L + 1 layers of full attention, their weights written down; and with
+linear states for some of them.
 
-The input is the tables of L random functions of N values, two tokens an entry, in random order: "function l of x", "is y".
-Behind them stand the queries, one token for every value (no query looks at another). The first layer lets every "is y" look
-at the token before it and take over l and x. Each of the L others looks up one function: a query that holds z attends to the
-entry (l, z) and takes over its y. There are no MLPs and no norms; scores are so hot that a softmax picks one token exactly.
+The input is the tables of L random functions of N values, two tokens an entry, in random order:
+"function l of x", "is y". Behind them stand the queries, one token for every value (no query looks
+at another). The first layer lets every "is y" look at the token before it and take over l and x.
+Each of the L others looks up one function: a query that holds z attends to the entry (l, z) and
+takes over its y. There are no MLPs and no norms; scores are so hot that a softmax picks one token
+exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from ...attention import make
 from .state import best_state, codes, decoded
 
 SHARP = 100.0
-"""The scale of the scores: a right token leads by two or more, so that any other gets a weight of at most e⁻²⁰⁰."""
+"""The scale of the scores: a right token leads by two or more, so that any other gets a weight of
+at most e⁻²⁰⁰.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,28 @@ class Layer:
     b: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        q, k, v = (t[:, None] for t in (x @ self.W_Q + self.b, x @ self.W_K, x @ self.W_V))  # (B, 1, n, …)
+        # (B, 1, n, …)
+        q, k, v = (t[:, None] for t in (x @ self.W_Q + self.b, x @ self.W_K, x @ self.W_V))
         return x + make("softmax")(q, k, v, causal=True, scale=SHARP)[:, 0] @ self.W_O
 
 
 class Stream:
-    """Which numbers of the stream hold what: `here` and `before` are codes of a token's place and of the one before it,
-    `l`, `x`, `y` what it says, `of l`, `of x` what the first layer adds to "is y", and `z0` … `zL` a query's values."""
+    """Which numbers of the stream hold what: `here` and `before` are codes of a token's place and
+    of the one before it, `l`, `x`, `y` what it says, `of l`, `of x` what the first layer adds to
+    "is y", and `z0` … `zL` a query's values.
+    """
 
     def __init__(self, L: int, N: int) -> None:
         bits, places = (N - 1).bit_length(), (2 * L * N + N).bit_length()
-        sizes = {"here": places, "before": places, "l": L, "x": bits, "y": bits, "of l": L, "of x": bits}
+        sizes = {
+            "here": places,
+            "before": places,
+            "l": L,
+            "x": bits,
+            "y": bits,
+            "of l": L,
+            "of x": bits,
+        }
         sizes |= {f"z{l}": bits for l in range(L + 1)}
         ends = torch.tensor(list(sizes.values())).cumsum(0).tolist()
         self.at = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends)}
@@ -59,7 +75,13 @@ def layers(L: int, N: int) -> list[Layer]:
     stream = Stream(L, N)
     none = torch.zeros(stream.places)
     found = [
-        Layer(stream.pick("before"), stream.pick("here"), stream.pick("l", "x"), stream.pick("of l", "of x").T, none)
+        Layer(
+            stream.pick("before"),
+            stream.pick("here"),
+            stream.pick("l", "x"),
+            stream.pick("of l", "of x").T,
+            none,
+        )
     ]  # every token takes over l and x of the one before it
     for l in range(L):
         W_Q, W_K = stream.pick("of l", f"z{l}"), stream.pick("of l", "of x")
@@ -71,12 +93,17 @@ def layers(L: int, N: int) -> list[Layer]:
 
 
 def written(tables: Tensor, generator: torch.Generator) -> Tensor:
-    """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values: an empty token, the entries, the queries."""
+    """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values: an empty token, the entries,
+    the queries.
+    """
     B, L, N = tables.shape
     stream, n = Stream(L, N), 1 + 2 * L * N + N
     x, code = torch.zeros(B, n, stream.width), codes(N).float()
     place = (torch.arange(-1, n)[:, None] >> torch.arange(stream.places)) & 1  # (n + 1, places)
-    x[:, :, stream.at["before"]], x[:, :, stream.at["here"]] = 2.0 * place[:-1] - 1, 2.0 * place[1:] - 1
+    x[:, :, stream.at["before"]], x[:, :, stream.at["here"]] = (
+        2.0 * place[:-1] - 1,
+        2.0 * place[1:] - 1,
+    )
     order = torch.rand(B, L * N, generator=generator).argsort(1)  # which entry stands where
     x[:, 1 : 1 + 2 * L * N : 2, stream.at["l"]] = torch.eye(L)[order // N]
     x[:, 1 : 1 + 2 * L * N : 2, stream.at["x"]] = code[order % N]
@@ -86,10 +113,11 @@ def written(tables: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
-    """`f_L(… f_1(q))` for every q, (B, N), as read from the last layer; the first `full` look-ups are by attention.
+    """`f_L(… f_1(q))` for every q, (B, N), as read from the last layer; the first `full` look-ups
+    are by attention.
 
-    The others are by a linear state each: for every table the best one there can be (least squares on that very table), and the
-    value nearest to what it gives goes on to the next.
+    The others are by a linear state each: for every table the best one there can be (least squares
+    on that very table), and the value nearest to what it gives goes on to the next.
     """
     B, L, N = tables.shape
     stream, (join, *hops) = Stream(L, N), layers(L, N)
@@ -101,27 +129,45 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
     z = x[:, -N:, stream.at[f"z{full}"]]  # (B, N, bits)
     code = codes(N)
     for l in range(full, L):
-        states = torch.stack([best_state(code, code[table]) for table in tables[:, l]])  # (B, bits, bits)
+        # (B, bits, bits)
+        states = torch.stack([best_state(code, code[table]) for table in tables[:, l]])
         z = code[decoded(z.double(), N)] @ states
     return decoded(z.double(), N)
 
 
-def compositions(numbers: Sequence[int], steps: int, inputs: int, seeds: int, seed: int) -> list[dict[str, Any]]:
-    """The share of right answers for N values, L functions and every number of look-ups by full attention, over seeds."""
+def compositions(
+    numbers: Sequence[int], steps: int, inputs: int, seeds: int, seed: int
+) -> list[dict[str, Any]]:
+    """The share of right answers for N values, L functions and every number of look-ups by full
+    attention, over seeds.
+    """
     rows = []
     for N in numbers:
         for L in range(1, steps + 1):
             for full in range(L + 1):
-                right = [_right(N, L, full, _inputs(N, full, inputs), (seed << 32) + 1000 * s + N) for s in range(seeds)]
+                right = [
+                    _right(N, L, full, _inputs(N, full, inputs), (seed << 32) + 1000 * s + N)
+                    for s in range(seeds)
+                ]
                 rows.append(
-                    {"values": N, "functions": L, "full": full, "linear": L - full, "accuracy": sum(right) / seeds,
-                     "low": min(right), "high": max(right), "chance": 1 / N}
-                )  # fmt: skip
+                    {
+                        "values": N,
+                        "functions": L,
+                        "full": full,
+                        "linear": L - full,
+                        "accuracy": sum(right) / seeds,
+                        "low": min(right),
+                        "high": max(right),
+                        "chance": 1 / N,
+                    }
+                )
     return rows
 
 
 def _inputs(N: int, full: int, inputs: int) -> int:
-    """States are solved in no time, so that their mean can be taken over more inputs; attention is exact for each."""
+    """States are solved in no time, so that their mean can be taken over more inputs; attention is
+    exact for each.
+    """
     return max(2, inputs * 8 // N) if full else max(2, inputs * 64 // N)
 
 

@@ -1,4 +1,6 @@
-"""The chunked recurrences: that they are the loop over tokens, what they cost by length, and what a pattern of layers saves."""
+"""The chunked recurrences: that they are the loop over tokens, what they cost by length, and what a
+pattern of layers saves.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,18 @@ from ...attention.delta_rule import chunked, recurrent
 
 RULES = {"delta": (False, True), "gated-linear": (True, False), "gated-delta": (True, True)}
 """Whether it decays, and whether it erases."""
-PATTERNS = {"F": "all full", "DF": "", "DDDF": "Qwen3-Next, Kimi Linear", "DDDDDDDF": "Jamba (its ratio)", "D": "all linear"}
+PATTERNS = {
+    "F": "all full",
+    "DF": "",
+    "DDDF": "Qwen3-Next, Kimi Linear",
+    "DDDDDDDF": "Jamba (its ratio)",
+    "D": "all linear",
+}
 
 
-def drawn(n: int, heads: int, width: int, seed: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def drawn(
+    n: int, heads: int, width: int, seed: int, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
     """q, k of length one, v, (1, H, n, D) each, α of .9 to 1 and β of 0 to 1, (1, H, n) each."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(1, heads, n, width, generator=generator, dtype=dtype) for _ in range(3))
@@ -33,9 +43,12 @@ def _of(rule: str, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
     return q, k, v, alpha if decays else None, beta if erases else None, erases
 
 
-def equality(n: int, heads: int, width: int, chunks: Sequence[int], seeds: int, seed: int) -> list[dict[str, Any]]:
-    """The largest difference of the chunked form from the loop, of outputs and of gradients over their largest, single
-    precision; and of the loop in single precision from the one in double."""
+def equality(
+    n: int, heads: int, width: int, chunks: Sequence[int], seeds: int, seed: int
+) -> list[dict[str, Any]]:
+    """The largest difference of the chunked form from the loop, of outputs and of gradients over
+    their largest, single precision; and of the loop in single precision from the one in double.
+    """
     rows = []
     for rule in RULES:
         for trial in range(seeds):
@@ -45,15 +58,25 @@ def equality(n: int, heads: int, width: int, chunks: Sequence[int], seeds: int, 
             for chunk in chunks:
                 out, found = _with_gradients(partial(chunked, chunk=chunk), rule, inputs)
                 rows.append(
-                    {"rule": rule, "chunk": chunk, "seed": trial, "tokens": n,
-                     "outputs": float((out - looped).abs().max()),
-                     "gradients": max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, slopes)),
-                     "loop in single precision": float((looped - exact).abs().max())}
-                )  # fmt: skip
+                    {
+                        "rule": rule,
+                        "chunk": chunk,
+                        "seed": trial,
+                        "tokens": n,
+                        "outputs": float((out - looped).abs().max()),
+                        "gradients": max(
+                            float((a - b).abs().max() / b.abs().max())
+                            for a, b in zip(found, slopes)
+                        ),
+                        "loop in single precision": float((looped - exact).abs().max()),
+                    }
+                )
     return rows
 
 
-def _with_gradients(form: Callable[..., Tensor], rule: str, inputs: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _with_gradients(
+    form: Callable[..., Tensor], rule: str, inputs: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
     leaves = [t.clone().requires_grad_() for t in inputs]
     out = form(*_of(rule, leaves))
     found = torch.autograd.grad(out.square().sum(), leaves, allow_unused=True)
@@ -62,9 +85,16 @@ def _with_gradients(form: Callable[..., Tensor], rule: str, inputs: Sequence[Ten
 
 @torch.no_grad()
 def speed(
-    lengths: Sequence[int], loop: int, heads: int, width: int, repeats: int, seed: int, report: Callable[[int, int], None]
+    lengths: Sequence[int],
+    loop: int,
+    heads: int,
+    width: int,
+    repeats: int,
+    seed: int,
+    report: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Milliseconds of processor time of a forward pass by length, the least of `repeats`; loops over at most `loop` tokens.
+    """Milliseconds of processor time of a forward pass by length, the least of `repeats`; loops
+    over at most `loop` tokens.
 
     Processor time is the sum over threads, and does not count what the machine does for others.
     """
@@ -91,7 +121,8 @@ def speed(
 
 
 def pattern_costs(lengths: Sequence[int], heads: int, width: int) -> list[dict[str, Any]]:
-    """Multiply-adds of a pattern's attention, and the numbers it keeps to go on with, both over those of full attention.
+    """Multiply-adds of a pattern's attention, and the numbers it keeps to go on with, both over
+    those of full attention.
 
     A full layer keeps a key and a value of every token, a linear one its state.
     """
@@ -102,8 +133,12 @@ def pattern_costs(lengths: Sequence[int], heads: int, width: int) -> list[dict[s
             costs = {letter: kind.cost(n, width) for letter, kind in kinds.items()}
             kept = {"F": 2 * n * width, "D": width * width}
             rows.append(
-                {"pattern": pattern, "known from": known, "tokens": n,
-                 "cost": sum(costs[x] for x in pattern) / len(pattern) / costs["F"],
-                 "kept": sum(kept[x] for x in pattern) / len(pattern) / kept["F"]}
-            )  # fmt: skip
+                {
+                    "pattern": pattern,
+                    "known from": known,
+                    "tokens": n,
+                    "cost": sum(costs[x] for x in pattern) / len(pattern) / costs["F"],
+                    "kept": sum(kept[x] for x in pattern) / len(pattern) / kept["F"],
+                }
+            )
     return rows

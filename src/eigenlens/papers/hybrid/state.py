@@ -1,11 +1,14 @@
-"""What a state of one matrix holds of N pairs, and what attention holds: no training, the best state there is.
+"""What a state of one matrix holds of N pairs, and what attention holds: no training, the best
+state there is.
 
-A layer of linear attention keeps of N pairs (k_i, v_i) a matrix S, whatever its rule of writing. The best one for reading
-every value back by its key is the one of least squares, `min_S Σ_i |v_i − S k_i|²`. For Gaussian pairs it leaves
+A layer of linear attention keeps of N pairs (k_i, v_i) a matrix S, whatever its rule of writing.
+The best one for reading every value back by its key is the one of least squares, `min_S Σ_i |v_i −
+S k_i|²`. For Gaussian pairs it leaves
 
     Σ_i |v_i − S k_i|² / Σ_i |v_i|² = 1 − d_k/N
 
-while attention leaves nothing, however many pairs: a softmax hot enough picks the one key that was asked for.
+while attention leaves nothing, however many pairs: a softmax hot enough picks the one key that was
+asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from ...attention import make
 from ...attention.delta_rule import chunked
 
 HOT = 1e4
-"""The scale of the scores: keys of length one whose product with the one asked for is .99 then get a weight of e⁻¹⁰⁰."""
+"""The scale of the scores: keys of length one whose product with the one asked for is .99 then get
+a weight of e⁻¹⁰⁰.
+"""
 STATES = ("best state", "delta rule", "sum of pairs")
 
 
@@ -48,9 +53,11 @@ def best_state(k: Tensor, v: Tensor) -> Tensor:
 
 
 def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
-    """What the state of a rule gives for every key (N, D) after all pairs were written once, in their order: (N, E).
+    """What the state of a rule gives for every key (N, D) after all pairs were written once, in
+    their order: (N, E).
 
-    Keys have length one. The delta rule writes at full strength; the sum of pairs is linear attention without a norm.
+    Keys have length one. The delta rule writes at full strength; the sum of pairs is linear
+    attention without a norm.
     """
     if rule == "best state":
         return k @ best_state(k, v)
@@ -60,8 +67,12 @@ def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
     return chunked(asked, asked, values, None, strength, erase=rule == "delta rule")[0, 0, len(k) :]
 
 
-def capacity(width: int, numbers: Sequence[int], values: int, seeds: int, seed: int) -> list[dict[str, Any]]:
-    """The share of Gaussian values left unexplained, by number of pairs: states of `width` d_k, and hot softmax."""
+def capacity(
+    width: int, numbers: Sequence[int], values: int, seeds: int, seed: int
+) -> list[dict[str, Any]]:
+    """The share of Gaussian values left unexplained, by number of pairs: states of `width` d_k, and
+    hot softmax.
+    """
     rows = []
     full = make("softmax")
     for N in numbers:
@@ -77,7 +88,20 @@ def capacity(width: int, numbers: Sequence[int], values: int, seeds: int, seed: 
                 found[name].append(float((v - z).square().sum() / v.square().sum()))
         for name, left in found.items():
             rows.append(
-                {"mechanism": name, "width": width, "pairs": N, "left": sum(left) / seeds, "low": min(left), "high": max(left),
-                 "theory": 0.0 if name == "softmax" else max(0.0, 1 - width / N) if name == "best state" else None}
-            )  # fmt: skip
+                {
+                    "mechanism": name,
+                    "width": width,
+                    "pairs": N,
+                    "left": sum(left) / seeds,
+                    "low": min(left),
+                    "high": max(left),
+                    "theory": (
+                        0.0
+                        if name == "softmax"
+                        else max(0.0, 1 - width / N)
+                        if name == "best state"
+                        else None
+                    ),
+                }
+            )
     return rows

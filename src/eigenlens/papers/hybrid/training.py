@@ -1,4 +1,6 @@
-"""A miniature: function composition learned from scratch by patterns of full and linear layers, at equal steps."""
+"""A miniature: function composition learned from scratch by patterns of full and linear layers, at
+equal steps.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +16,66 @@ from ...run.progress import Report
 
 
 def trained(
-    patterns: Sequence[str], functions: int, values: int, shape: dict[str, Any], settings: Settings, seeds: int, seed: int,
-    parts: Parts, report: Report,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """A row for every pattern, seed and measurement: the share of last answers that are right, over the steps.
+    patterns: Sequence[str],
+    functions: int,
+    values: int,
+    shape: dict[str, Any],
+    settings: Settings,
+    seeds: int,
+    seed: int,
+    parts: Parts,
+    report: Report,
+) -> list[dict[str, Any]]:
+    """A row for every pattern, seed and measurement: the share of last answers that are right, over
+    the steps.
 
-    Every answer on the way is asked for in training: from the last one alone nothing is learned in thousands of steps.
+    Every answer on the way is asked for in training: from the last one alone nothing is learned in
+    thousands of steps.
     """
     makes = {}
     for pattern in patterns:
         for trial in range(seeds):
             name = f"training/{functions}-{pattern}/seed-{trial}"
             start = seed * 1000 + trial
-            makes[name] = partial(_one, pattern, functions, values, shape, settings, start, name, parts, report)
+            makes[name] = partial(
+                _one, pattern, functions, values, shape, settings, start, name, parts, report
+            )
     return [row for rows in parts.each(makes, report, "training") for row in rows]
 
 
 def _one(
-    pattern: str, functions: int, values: int, shape: dict[str, Any], settings: Settings, seed: int, name: str, parts: Parts,
+    pattern: str,
+    functions: int,
+    values: int,
+    shape: dict[str, Any],
+    settings: Settings,
+    seed: int,
+    name: str,
+    parts: Parts,
     report: Report,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     task = Composition(functions=functions, values=values, order="forward")
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=len(pattern), mechanism=pattern, **shape))
     done = train(
-        model, task, Settings(**{**vars(settings), "seed": seed}), report=report,
-        label=f"composition of {functions}, {pattern}, seed {seed}", checkpoint=parts.checkpoint(name),
-    )  # fmt: skip
-    facts = {"functions": functions, "values": values, "pattern": pattern, "full": pattern.count("F"), "seed": seed}
-    return [{**facts, "step": point.step, "accuracy": point.accuracy, "loss": point.loss} for point in done.curve]
+        model,
+        task,
+        Settings(**{**vars(settings), "seed": seed}),
+        report=report,
+        label=f"composition of {functions}, {pattern}, seed {seed}",
+        checkpoint=parts.checkpoint(name),
+    )
+    facts = {
+        "functions": functions,
+        "values": values,
+        "pattern": pattern,
+        "full": pattern.count("F"),
+        "seed": seed,
+    }
+    return [
+        {**facts, "step": point.step, "accuracy": point.accuracy, "loss": point.loss}
+        for point in done.curve
+    ]
 
 
 def ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -53,7 +86,16 @@ def ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         last = max(row["step"] for row in of)
         right = [row["accuracy"] for row in of if row["step"] == last]
         found.append(
-            {"functions": functions, "pattern": pattern, "full": of[0]["full"], "steps": last, "seeds": len(right),
-             "accuracy": sum(right) / len(right), "low": min(right), "high": max(right), "chance": 1 / of[0]["values"]}
-        )  # fmt: skip
+            {
+                "functions": functions,
+                "pattern": pattern,
+                "full": of[0]["full"],
+                "steps": last,
+                "seeds": len(right),
+                "accuracy": sum(right) / len(right),
+                "low": min(right),
+                "high": max(right),
+                "chance": 1 / of[0]["values"],
+            }
+        )
     return found

@@ -1,7 +1,9 @@
-"""Unveiling induction heads: provable training dynamics and feature learning in transformers (arXiv 2409.10559).
+"""Unveiling induction heads: provable training dynamics and feature learning in transformers (arXiv
+2409.10559).
 
-A two-layer model learns to guess the next token of sequences whose Markov kernels it has never seen. Its training is followed
-here parameter by parameter and compared with the published run. The heads it proves to arise are looked for in loaded models.
+A two-layer model learns to guess the next token of sequences whose Markov kernels it has never
+seen. Its training is followed here parameter by parameter and compared with the published run. The
+heads it proves to arise are looked for in loaded models.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .pictures import charts
 
 @dataclass(frozen=True)
 class Scale:
-    """`sequences` a training, `seeds` of it; `fewer` for readings, stages and other parents; `shrink` divides their epochs."""
+    """`sequences` a training, `seeds` of it; `fewer` for readings, stages and other parents;
+    `shrink` divides their epochs.
+    """
 
     sequences: int
     seeds: int
@@ -34,7 +38,9 @@ class Scale:
     draws: int  # of heads that are ablated as a control
 
 
-FULL = Scale(10_000, 5, 4000, 1, ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"), 8, 5)
+FULL = Scale(
+    10_000, 5, 4000, 1, ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"), 8, 5
+)
 QUICK = Scale(2000, 2, 500, 5, ("smollm2", "minilm"), 2, 1)
 OLDEST = 300
 """Epochs of the published run."""
@@ -43,18 +49,40 @@ OLDEST = 300
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     starts = range(seed, seed + scale.seeds)
     runs = parts.each(
-        {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts}, report, "training"
+        {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts},
+        report,
+        "training",
     )
-    apart = {f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]}
+    apart = {
+        f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]
+    }
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
     apart["others"] = partial(others, scale.fewer, seed, OLDEST // scale.shrink)
-    *staged, read, sets = parts.each(apart, report, "stage after stage, other readings, other parents")
-    makes = {name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models}
+    *staged, read, sets = parts.each(
+        apart, report, "stage after stage, other readings, other parents"
+    )
+    makes = {
+        name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models
+    }
     found, missing = of_models(parts, makes, report)
     return {
         "curve": table(runs),
-        "runs": [{key: run[key] for key in ("seed", "p > .99", "least p after epoch 10", "p", "copies", "a", "seconds")}
-                 | {"sequences": scale.sequences} for run in runs],
+        "runs": [
+            {
+                key: run[key]
+                for key in (
+                    "seed",
+                    "p > .99",
+                    "least p after epoch 10",
+                    "p",
+                    "copies",
+                    "a",
+                    "seconds",
+                )
+            }
+            | {"sequences": scale.sequences}
+            for run in runs
+        ],
         "epochs": [{"seed": run["seed"], **row} for run in runs for row in run["rows"]],
         "readings": read,
         "stages": [row for one in staged for row in one],
@@ -65,30 +93,42 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         "ablation": [row for one in found.values() for row in one["ablation"]],
         "heads": [row for one in found.values() for row in one["heads"]],
         "missing": missing,
-    }  # fmt: skip
+    }
 
 
 def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """A model in one row."""
     best = max(found["heads"], key=lambda row: row["prefix"])
     return {
-        "model": name, "heads": len(found["heads"]), "induction heads": len(found["above"]["prefix"]),
-        "largest prefix": best["prefix"], "best": f"{best['stack']}/{best['layer']}.{best['head']}",
+        "model": name,
+        "heads": len(found["heads"]),
+        "induction heads": len(found["above"]["prefix"]),
+        "largest prefix": best["prefix"],
+        "best": f"{best['stack']}/{best['layer']}.{best['head']}",
         "largest prefix, once": max(row["prefix, once"] for row in found["heads"]),
-        "duplicate-token heads": len(found["above"]["duplicate"]), "previous-token heads": len(found["above"]["previous"]),
-    }  # fmt: skip
+        "duplicate-token heads": len(found["above"]["duplicate"]),
+        "previous-token heads": len(found["above"]["previous"]),
+    }
 
 
 def _order(name: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the first heads of each kind stand, in the stacks with induction."""
     rows = []
     for stack in dict.fromkeys(place[0] for place in found["above"]["prefix"]):
-        induction, previous = (_layers(found["above"][score], stack) for score in ("prefix", "previous"))
+        induction, previous = (
+            _layers(found["above"][score], stack) for score in ("prefix", "previous")
+        )
         rows.append(
-            {"model": name, "stack": stack, "layers": 1 + max(r["layer"] for r in found["heads"] if r["stack"] == stack),
-             "first previous-token layer": min(previous, default=None), "first induction layer": min(induction),
-             "last induction layer": max(induction), "previous-token heads before": sum(x < min(induction) for x in previous)}
-        )  # fmt: skip
+            {
+                "model": name,
+                "stack": stack,
+                "layers": 1 + max(r["layer"] for r in found["heads"] if r["stack"] == stack),
+                "first previous-token layer": min(previous, default=None),
+                "first induction layer": min(induction),
+                "last induction layer": max(induction),
+                "previous-token heads before": sum(x < min(induction) for x in previous),
+            }
+        )
     return rows
 
 
@@ -116,6 +156,11 @@ paper = Paper(
     claims_of,
     charts,
     SHOWN,
-    ("an epoch is one step of plain gradient descent at rate 1 on all sequences, drawn once",
-     "the loss takes the output as logits, and the empty set is among the sets: chosen since the published figures are met so"),
-)  # fmt: skip
+    (
+        "an epoch is one step of plain gradient descent at rate 1 on all sequences, drawn once",
+        (
+            "the loss takes the output as logits, and the empty set is among the sets: chosen since"
+            " the published figures are met so"
+        ),
+    ),
+)

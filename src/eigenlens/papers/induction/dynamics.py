@@ -1,4 +1,6 @@
-"""The training of the two-layer model, followed epoch by epoch: as published, by other readings, in stages, and controls."""
+"""The training of the two-layer model, followed epoch by epoch: as published, by other readings, in
+stages, and controls.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ EPOCHS = (3, 10, 100, 300)
 PUBLISHED = {3: (0.637, 0.174), 10: (0.996, 0.701), 100: (1.0, 4.28), 300: (1.0, 5.86)}
 """p of the true parents, and a, at these epochs."""
 STAGES = (("c", 300, 1.0), ("W", 1000, 100.0), ("a", 300, 1.0))
-"""What learns, for how many epochs, at which rate: the gradient of W is proportional to a, which is still at its start."""
+"""What learns, for how many epochs, at which rate: the gradient of W is proportional to a, which is
+still at its start.
+"""
 PARENTS: tuple[tuple[int, ...], ...] = ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3))
 READINGS: tuple[tuple[str, Start, dict[str, Any]], ...] = (
     ("output as logits, all sets", Start(), {}),
@@ -22,11 +26,13 @@ READINGS: tuple[tuple[str, Start, dict[str, Any]], ...] = (
     ("output as logits, window of 5", Start(window=5), {}),
     ("−log(o + ε), all sets", Start(), {"loss": "log of the output"}),
 )
-"""The first is what the published figures are met with; the others are what the text also allows."""
+"""The first is what the published figures are met with; the others are what the text also allows.
+"""
 
 
 def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
-    """One training of everything at once: a row an epoch, when each number is half way, and the seconds of the processor.
+    """One training of everything at once: a row an epoch, when each number is half way, and the
+    seconds of the processor.
 
     `p > .99` is the epoch from which on p stays above.
     """
@@ -34,10 +40,18 @@ def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
     drawn = Markov(number).draw(seed)
     _, rows = train(drawn, epochs=epochs)
     seconds = time.process_time() - begun
-    last = max(row["epoch"] for row in rows if row["p"] <= 0.99)  # p can fall again after it has been above
+    # p can fall again after it has been above
+    last = max(row["epoch"] for row in rows if row["p"] <= 0.99)
     dip = min(row["p"] for row in rows[10:])  # behind epoch 10, at which it is all but 1
     moments = {name: half_way(rows, name) for name in ("p", "copies", "a")}
-    return {"seed": seed, "rows": rows, "p > .99": last + 1, "least p after epoch 10": dip, "seconds": seconds, **moments}
+    return {
+        "seed": seed,
+        "rows": rows,
+        "p > .99": last + 1,
+        "least p after epoch 10": dip,
+        "seconds": seconds,
+        **moments,
+    }
 
 
 def readings(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
@@ -55,12 +69,16 @@ def _at(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(number: int, seed: int, shrink: int = 1) -> list[dict[str, Any]]:
-    """One after the other, as the theory has it: a row at the end of each; `shrink` divides the epochs."""
+    """One after the other, as the theory has it: a row at the end of each; `shrink` divides the
+    epochs.
+    """
     drawn, model, found = Markov(number).draw(seed), None, []
     for name, epochs, rate in STAGES:
         model, rows = train(drawn, epochs=epochs // shrink, rate=rate, only=(name,), model=model)
         last = {key: rows[-1][key] for key in ("p", "copies", "a", "off")}
-        found.append({"learns": name, "epochs": epochs // shrink, "rate": rate, "seed": seed, **last})
+        found.append(
+            {"learns": name, "epochs": epochs // shrink, "rate": rate, "seed": seed, **last}
+        )
     return found
 
 
@@ -72,9 +90,15 @@ def others(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
         model, rows = train(drawn, epochs=epochs)
         winner = model.sets[int(model.p.argmax())]
         found.append(
-            {"true parents": _told(parents), "largest p": _told([h + 1 for h in winner]), "p of the true": rows[-1]["p"],
-             "a": rows[-1]["a"], "off at first": rows[0]["off"], "off": rows[-1]["off"]}
-        )  # fmt: skip
+            {
+                "true parents": _told(parents),
+                "largest p": _told([h + 1 for h in winner]),
+                "p of the true": rows[-1]["p"],
+                "a": rows[-1]["a"],
+                "off at first": rows[0]["off"],
+                "off": rows[-1]["off"],
+            }
+        )
     return found
 
 
@@ -91,7 +115,10 @@ def table(curves: Sequence[dict[str, Any]], epochs: Sequence[int] = EPOCHS) -> l
             row: dict[str, Any] = {"epoch": epoch}
             for place, name in enumerate(("p", "a")):
                 values = [one[name] for one in at]
-                row |= {f"published {name}": PUBLISHED[epoch][place], name: sum(values) / len(values)}
+                row |= {
+                    f"published {name}": PUBLISHED[epoch][place],
+                    name: sum(values) / len(values),
+                }
                 row |= {f"{name} low": min(values), f"{name} high": max(values)}
             rows.append({**row, "off": sum(one["off"] for one in at) / len(at), "seeds": len(at)})
     return rows

@@ -1,4 +1,6 @@
-"""Induction heads of loaded models: scores with and without repeats, and what becomes of them without previous-token heads."""
+"""Induction heads of loaded models: scores with and without repeats, and what becomes of them
+without previous-token heads.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,17 @@ def exact(block: int = 50) -> list[dict[str, Any]]:
     }
     heads = {name: torch.eye(T, dtype=torch.float64)[at] for name, at in keys.items()}
     heads["uniform, causal"] = torch.ones(T, T, dtype=torch.float64).tril() / (place + 1)[:, None]
-    rows = [{"head": name, **dict(zip(SCORES, scores(A[None, None], ids, n)[0, :, 0].tolist()))} for name, A in heads.items()]
+    rows = [
+        {"head": name, **dict(zip(SCORES, scores(A[None, None], ids, n)[0, :, 0].tolist()))}
+        for name, A in heads.items()
+    ]
     return [*rows, {"head": "uniform, causal, by formula", **uniform_scores(block, 2)}]
 
 
 def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ()) -> Finding:
-    """What the diagnostic finds in a model; the outputs of the heads `without` are zero (their patterns are still seen)."""
+    """What the diagnostic finds in a model; the outputs of the heads `without` are zero (their
+    patterns are still seen).
+    """
     if why := diagnostic.begin(Subject(model, {})):
         raise EigenlensError(f"{model.name}: {why}")
     for batch in diagnostic.batches(model):
@@ -42,7 +49,11 @@ def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ())
         def attend(call: AttentionCall, batch: Any = batch) -> Tensor | None:
             seen = Seen(call, _ids(batch, call))
             diagnostic.update(seen)
-            gone = [head for stack, layer, head in without if (stack, layer) == (call.site.stack, call.site.layer)]
+            gone = [
+                head
+                for stack, layer, head in without
+                if (stack, layer) == (call.site.stack, call.site.layer)
+            ]
             if not gone:
                 return None
             A = seen.pattern.clone()
@@ -56,17 +67,28 @@ def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ())
 
 def _ids(batch: dict[str, Tensor], call: AttentionCall) -> Tensor | None:
     """The ids of the tokens that a call of self-attention is about."""
-    side = "decoder_input_ids" if "decoder_input_ids" in batch and call.site.stack.startswith("decoder") else "input_ids"
+    side = (
+        "decoder_input_ids"
+        if "decoder_input_ids" in batch and call.site.stack.startswith("decoder")
+        else "input_ids"
+    )
     return batch[side] if call.kind == "self" else None
 
 
 def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]:
-    """Every head of a model: its scores, those of tokens that come once, and the ablation where there is induction."""
+    """Every head of a model: its scores, those of tokens that come once, and the ablation where
+    there is induction.
+    """
     model = load(name)
-    diagnostic, control = (Induction(inputs=inputs, seed=seed, repeated=repeated) for repeated in (True, False))
+    diagnostic, control = (
+        Induction(inputs=inputs, seed=seed, repeated=repeated) for repeated in (True, False)
+    )
     found, once = probed(model, diagnostic), probed(model, control)
     without = once.values("prefix")
-    heads = [{"model": name, **row, "prefix, once": without[row["stack"], row["layer"], row["head"]]} for row in found.rows()]
+    heads = [
+        {"model": name, **row, "prefix, once": without[row["stack"], row["layer"], row["head"]]}
+        for row in found.rows()
+    ]
     above = {score: diagnostic.above(found, score) for score in SCORES}
     return {
         "heads": heads,
@@ -76,15 +98,23 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
     }
 
 
-def _ablation(model: Model, seen: Induction, found: Finding, inputs: int, draws: int, seed: int) -> list[dict[str, Any]]:
-    """The mean prefix score of the induction heads, without previous-token heads before them and without others.
+def _ablation(
+    model: Model, seen: Induction, found: Finding, inputs: int, draws: int, seed: int
+) -> list[dict[str, Any]]:
+    """The mean prefix score of the induction heads, without previous-token heads before them and
+    without others.
 
-    Previous-token heads are those of the layers before the first induction head of their stack. The others, `draws` times,
-    are as many heads of the same layers, drawn from those that reach no threshold.
+    Previous-token heads are those of the layers before the first induction head of their stack. The
+    others, `draws` times, are as many heads of the same layers, drawn from those that reach no
+    threshold.
     """
     induction = seen.above(found, "prefix")
-    first = {stack: min(layer for s, layer, _ in induction if s == stack) for stack, _, _ in induction}
-    previous = [place for place in seen.above(found, "previous") if place[1] < first.get(place[0], 0)]
+    first = {
+        stack: min(layer for s, layer, _ in induction if s == stack) for stack, _, _ in induction
+    }
+    previous = [
+        place for place in seen.above(found, "previous") if place[1] < first.get(place[0], 0)
+    ]
     if not previous:
         return []
     named = {place for score in SCORES for place in seen.above(found, score)}
@@ -93,20 +123,34 @@ def _ablation(model: Model, seen: Induction, found: Finding, inputs: int, draws:
     def ablated(without: Sequence[Place]) -> Finding:
         return probed(model, Induction(inputs=inputs, seed=seed), without)
 
-    rows.append(_row(model.name, "without previous-token heads", ablated(previous), induction, previous))
+    rows.append(
+        _row(model.name, "without previous-token heads", ablated(previous), induction, previous)
+    )
     draw = torch.Generator().manual_seed(seed)
     for _ in range(draws):
         others: list[Place] = []
         for stack, layer, _ in previous:
-            free = [p for p in found.values("prefix") if p[:2] == (stack, layer) and p not in named and p not in others]
+            free = [
+                p
+                for p in found.values("prefix")
+                if p[:2] == (stack, layer) and p not in named and p not in others
+            ]
             if free:
                 others.append(free[int(torch.randint(len(free), (), generator=draw))])
         rows.append(_row(model.name, "without as many others", ablated(others), induction, others))
     return rows
 
 
-def _row(model: str, what: str, found: Finding, induction: Sequence[Place], gone: Sequence[Place]) -> dict[str, Any]:
+def _row(
+    model: str, what: str, found: Finding, induction: Sequence[Place], gone: Sequence[Place]
+) -> dict[str, Any]:
     prefix = found.values("prefix")
     mean = sum(prefix[place] for place in induction) / len(induction)
     told = ", ".join(f"{stack}/{layer}.{head}" for stack, layer, head in gone)
-    return {"model": model, "heads": what, "prefix of induction heads": mean, "ablated": told, "number": len(gone)}
+    return {
+        "model": model,
+        "heads": what,
+        "prefix of induction heads": mean,
+        "ablated": told,
+        "number": len(gone),
+    }

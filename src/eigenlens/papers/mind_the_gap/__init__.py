@@ -1,8 +1,10 @@
-"""Mind the gap: the outlier of softmax attention makes tokens collapse as an input gets longer (arXiv 2410.07799).
+"""Mind the gap: the outlier of softmax attention makes tokens collapse as an input gets longer
+(arXiv 2410.07799).
 
-One singular value of a random attention matrix of T tokens is near 1, all others are of the order of `T^(−1/2)`. After one
-layer the tokens are therefore nearly of rank one, the more so the longer the input. The remedy is `A⊥ = A − 11ᵀ/T`. What it
-does to whole encoders, and under a causal mask, is measured here besides.
+One singular value of a random attention matrix of T tokens is near 1, all others are of the order
+of `T^(−1/2)`. After one layer the tokens are therefore nearly of rank one, the more so the longer
+the input. The remedy is `A⊥ = A − 11ᵀ/T`. What it does to whole encoders, and under a causal mask,
+is measured here besides.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ from .models import (
     start,
     uniform,
     weigh,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Scale:
     """How many tokens, layers and random draws, and which encoder on which text.
 
-    `ratio` is γ = T/d, `lengths` are those of spectra and of one layer, `clouds` those whose eigenvalues are kept. Gradients
-    are of `gradient_depth` layers with `probes` random directions each. `starts` are random starts of the encoder's config.
+    `ratio` is γ = T/d, `lengths` are those of spectra and of one layer, `clouds` those whose
+    eigenvalues are kept. Gradients are of `gradient_depth` layers with `probes` random directions
+    each. `starts` are random starts of the encoder's config.
     """
 
     lengths: tuple[int, ...]
@@ -76,17 +79,36 @@ FULL = Scale(
     64,
     3,
 )
-QUICK = Scale((50, 100, 200), 3, (100, 200), 4, 100, (16, 32, 64), 3, 8, 100, "minilm", "python-docs", 32, 8, 1)
+QUICK = Scale(
+    (50, 100, 200),
+    3,
+    (100, 200),
+    4,
+    100,
+    (16, 32, 64),
+    3,
+    8,
+    100,
+    "minilm",
+    "python-docs",
+    32,
+    8,
+    1,
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
-    """Spectra, ranks and gradients of random attention, and an encoder with and without its outlier."""
+    """Spectra, ranks and gradients of random attention, and an encoder with and without its
+    outlier.
+    """
     makes: dict[str, Any] = {
         "gradients": partial(gradients, scale, seed, report),
         "depth": partial(depths, scale, seed, report),
         "spectrum": partial(spectra, scale, seed, report),
         "width": partial(widths, scale, seed, report),
-        "encoder": partial(encoder_rows, scale.model, scale.text, scale.length, scale.inputs, scale.starts, seed),
+        "encoder": partial(
+            encoder_rows, scale.model, scale.text, scale.length, scale.inputs, scale.starts, seed
+        ),
         "cloud": partial(clouds, scale, seed),
         "causal": partial(causal, scale, seed),
     }
@@ -124,8 +146,13 @@ def clouds(scale: Scale, seed: int) -> list[dict[str, Any]]:
     rows = []
     for model in MODELS:
         for T in scale.clouds:
-            values = torch.linalg.eigvals(attention_of(model, T, _width(T, scale), generator(seed, 0, T)))
-            rows += [{"model": model, "T": T, "real": round(v.real, 5), "imaginary": round(v.imag, 5)} for v in values.tolist()]
+            values = torch.linalg.eigvals(
+                attention_of(model, T, _width(T, scale), generator(seed, 0, T))
+            )
+            rows += [
+                {"model": model, "T": T, "real": round(v.real, 5), "imaginary": round(v.imag, 5)}
+                for v in values.tolist()
+            ]
     return rows
 
 
@@ -138,7 +165,13 @@ def widths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
                 found = []
                 for s in range(scale.seeds):
                     X, W = start(T, _width(T, scale), 1, seed + s)
-                    found.append({"stable rank": stable_rank(layers(X, W, weigh(model, T, seed + s), variant)[0])})
+                    found.append(
+                        {
+                            "stable rank": stable_rank(
+                                layers(X, W, weigh(model, T, seed + s), variant)[0]
+                            )
+                        }
+                    )
                 rows.append({"model": model, "variant": variant.name, "T": T, **_means(found)})
             report(f"one layer, {model}", done + 1, len(scale.lengths))
     return rows
@@ -152,10 +185,20 @@ def depths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
             ranks = []
             for s in range(scale.seeds):
                 X, W = start(T, _width(T, scale), scale.depth, seed + s)
-                ranks.append([stable_rank(Y) for Y in layers(X, W, weigh(model, T, seed + s), variant)])
+                ranks.append(
+                    [stable_rank(Y) for Y in layers(X, W, weigh(model, T, seed + s), variant)]
+                )
             for layer in range(scale.depth):
                 found = [{"stable rank": curve[layer]} for curve in ranks]
-                rows.append({"model": model, "variant": variant.name, "T": T, "depth": layer + 1, **_means(found)})
+                rows.append(
+                    {
+                        "model": model,
+                        "variant": variant.name,
+                        "T": T,
+                        "depth": layer + 1,
+                        **_means(found),
+                    }
+                )
             report(f"depth, {model}", done + 1, len(VARIANTS))
     return rows
 
@@ -169,23 +212,40 @@ def gradients(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
                 for s in range(scale.seeds):
                     sizes = (T, _width(T, scale), scale.gradient_depth)
                     norm = gradient_norm(model, *sizes, variant, seed + s, scale.probes)
-                    row = {"model": model, "variant": variant.name, "layers": scale.gradient_depth, "T": T, "seed": s}
+                    row = {
+                        "model": model,
+                        "variant": variant.name,
+                        "layers": scale.gradient_depth,
+                        "T": T,
+                        "seed": s,
+                    }
                     rows.append({**row, "norm": norm})
             report(f"gradients, {model}", done + 1, len(VARIANTS))
     return rows
 
 
 def causal(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """`s₁` under a causal mask, of A and with either uniform matrix removed, and the stable rank after that one layer."""
+    """`s₁` under a causal mask, of A and with either uniform matrix removed, and the stable rank
+    after that one layer.
+    """
     rows, T = [], scale.causal_length
-    taken = {"A": torch.zeros(T, T, dtype=torch.float64), "A − 11ᵀ/T": uniform(T), "A − causal uniform": uniform(T, True)}
+    taken = {
+        "A": torch.zeros(T, T, dtype=torch.float64),
+        "A − 11ᵀ/T": uniform(T),
+        "A − causal uniform": uniform(T, True),
+    }
     for model in MODELS:
         for name, U in taken.items():
             found = []
             for s in range(scale.seeds):
                 A = attention_of(model, T, _width(T, scale), generator(seed, s, T), causal=True) - U
                 X, W = start(T, _width(T, scale), 1, seed + s)
-                found.append({"s1": float(torch.linalg.matrix_norm(A, 2)), "stable rank": stable_rank(A @ X @ W[0])})
+                found.append(
+                    {
+                        "s1": float(torch.linalg.matrix_norm(A, 2)),
+                        "stable rank": stable_rank(A @ X @ W[0]),
+                    }
+                )
             rows.append({"model": model, "matrix": name, "T": T, **_means(found)})
     return rows
 
@@ -205,7 +265,9 @@ def _summary(runs: Sequence[dict[str, Any]], by: tuple[str, ...]) -> list[dict[s
     """Rows of all seeds in one, with the means."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:
-        groups.setdefault(tuple(run[key] for key in by), []).append({k: x for k, x in run.items() if k not in (*by, "seed")})
+        groups.setdefault(tuple(run[key] for key in by), []).append(
+            {k: x for k, x in run.items() if k not in (*by, "seed")}
+        )
     return [{**dict(zip(by, place)), **_means(found)} for place, found in groups.items()]
 
 
@@ -215,13 +277,23 @@ def _over_starts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         groups.setdefault((row["weights"], row["attention"], row["depth"]), []).append(row)
     return [
-        {"weights": weights, "attention": attention, "depth": depth, "models": len(found),
-         **{key: sum(row[key] for row in found) / len(found) for key in ("stable rank", "residual", "cosine")}}
+        {
+            "weights": weights,
+            "attention": attention,
+            "depth": depth,
+            "models": len(found),
+            **{
+                key: sum(row[key] for row in found) / len(found)
+                for key in ("stable rank", "residual", "cosine")
+            },
+        }
         for (weights, attention, depth), found in groups.items()
-    ]  # fmt: skip
+    ]
 
 
-def _beside(rows: Sequence[dict[str, Any]], by: tuple[str, ...], across: str, value: str) -> list[dict[str, Any]]:
+def _beside(
+    rows: Sequence[dict[str, Any]], by: tuple[str, ...], across: str, value: str
+) -> list[dict[str, Any]]:
     """One row for each place, with a column for each value of `across`."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
@@ -234,17 +306,26 @@ SHOWN = (
     ("Stable rank after one layer, mean of the seeds", "rank by length"),
     ("Stable rank along depth, mean of the seeds", "rank by depth"),
     ("Largest singular value under a causal mask", "causal"),
-    ("An encoder along its depth, as it is and without the outlier (random starts: their mean)", "encoder by depth"),
+    (
+        "An encoder along its depth, as it is and without the outlier (random starts: their mean)",
+        "encoder by depth",
+    ),
     ("Embeddings of the encoder without the outlier, beside its own", "embeddings"),
 )
 paper = Paper(
     "mind-the-gap",
-    "Mind the gap: a spectral analysis of rank collapse and signal propagation in attention layers (arXiv 2410.07799)",
+    "Mind the gap: a spectral analysis of rank collapse and signal propagation in attention layers"
+    " (arXiv 2410.07799)",
     FULL,
     QUICK,
     measure,
     claims_of,
     gap_charts,
     SHOWN,
-    ("the paper's training runs are left out: attention is measured at its random start, and in one trained encoder",),
+    (
+        (
+            "the paper's training runs are left out: attention is measured at its random start, and"
+            " in one trained encoder"
+        ),
+    ),
 )

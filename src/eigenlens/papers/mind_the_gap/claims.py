@@ -16,29 +16,62 @@ SEEDS = "mean of {} seeds, interval: least and largest"
 
 def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
     """Criteria of the spectrum are at 400 tokens, or at the most there are below."""
-    return (*_spectrum(tables), *_width(tables), *_depth(tables), *_gradients(tables), *_causal(tables), *_encoder(tables))
+    return (
+        *_spectrum(tables),
+        *_width(tables),
+        *_depth(tables),
+        *_gradients(tables),
+        *_causal(tables),
+        *_encoder(tables),
+    )
 
 
 def _spectrum(tables: Tables) -> tuple[Claim, ...]:
     runs = tables["spectrum runs"]
     T = _at(_of(runs, model="Markov"), 400)["T"]
     rows = _of(runs, model="Markov", T=T)
-    (s1, s1_range), (s2, s2_range), (second, second_range) = (_mean(r[key] for r in rows) for key in ("s1", "s2·√T", "λ2·√T"))
+    (s1, s1_range), (s2, s2_range), (second, second_range) = (
+        _mean(r[key] for r in rows) for key in ("s1", "s2·√T", "λ2·√T")
+    )
     where = f"Markov model, {T} tokens; {SEEDS.format(len(rows))}"
     key_query = [{**r, "s2": r["s2·√T"] / math.sqrt(r["T"])} for r in _of(runs, model="key-query")]
     fall, fall_range = _slopes(key_query, "s2")
     return (
-        judged("one singular value is an outlier near 1", "s₁ → 1", s1, s1_range,
-               f"{where}; reproduced if at most 1.01 (a matrix whose rows sum to 1 has none below 1)", at_most=1.01),
-        Claim("the bulk of singular values has radius 2σT^(−1/2)", "s₂√T → 2", s2, s2_range,
-              "reproduced" if 1.9 <= s2 <= 2.3 else "not reproduced", f"{where}; reproduced if within 1.9 and 2.3"),
-        Claim("the bulk of eigenvalues has radius σT^(−1/2)", "|λ₂|√T → 1", second, second_range,
-              "reproduced" if abs(second - 1) <= 0.1 else "not reproduced", f"{where}; reproduced if within 0.9 and 1.1"),
-        Claim("key-query attention has the same scaling", "s₂ = O(T^(−1/2))", fall, fall_range,
-              "reproduced" if abs(fall + 0.5) <= 0.1 else "not reproduced",
-              f"exponent of s₂ in T from {key_query[0]['T']} to {key_query[-1]['T']} tokens; {SEEDS.format(len(rows))}; "
-              "reproduced if within 0.1 of −1/2; the constant is not judged"),
-    )  # fmt: skip
+        judged(
+            "one singular value is an outlier near 1",
+            "s₁ → 1",
+            s1,
+            s1_range,
+            f"{where}; reproduced if at most 1.01 (a matrix whose rows sum to 1 has none below 1)",
+            at_most=1.01,
+        ),
+        Claim(
+            "the bulk of singular values has radius 2σT^(−1/2)",
+            "s₂√T → 2",
+            s2,
+            s2_range,
+            "reproduced" if 1.9 <= s2 <= 2.3 else "not reproduced",
+            f"{where}; reproduced if within 1.9 and 2.3",
+        ),
+        Claim(
+            "the bulk of eigenvalues has radius σT^(−1/2)",
+            "|λ₂|√T → 1",
+            second,
+            second_range,
+            "reproduced" if abs(second - 1) <= 0.1 else "not reproduced",
+            f"{where}; reproduced if within 0.9 and 1.1",
+        ),
+        Claim(
+            "key-query attention has the same scaling",
+            "s₂ = O(T^(−1/2))",
+            fall,
+            fall_range,
+            "reproduced" if abs(fall + 0.5) <= 0.1 else "not reproduced",
+            f"exponent of s₂ in T from {key_query[0]['T']} to {key_query[-1]['T']} tokens;"
+            f" {SEEDS.format(len(rows))}; reproduced if within 0.1 of −1/2; the constant is not"
+            " judged",
+        ),
+    )
 
 
 def _width(tables: Tables) -> tuple[Claim, ...]:
@@ -46,19 +79,30 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
     for model in MODELS:
         before, after = (_of(tables["width"], model=model, variant=name) for name in ("A", "A⊥"))
         row, other = _at(before, 400), _at(after, 400)
-        excess = exponent([{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess")
+        excess = exponent(
+            [{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess"
+        )
         told = f"{model} model; {SEEDS.format(row['seeds'])}"
         made += [
-            judged(f"{model}: after one layer the tokens are nearly of rank one", "stable rank → 1 as T grows",
-                   row["stable rank"], (row["low"], row["high"]),
-                   f"{told}; {row['T']} tokens; the excess over 1 goes as T^{excess:.2f}; reproduced if at most 1.1",
-                   at_most=1.1),
-            judged(f"{model}: without the outlier they are not", "stable rank grows with T", other["stable rank"],
-                   (other["low"], other["high"]),
-                   f"{told}; {other['T']} tokens; grows as T^{exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least "
-                   "10",
-                   at_least=10.0),
-        ]  # fmt: skip
+            judged(
+                f"{model}: after one layer the tokens are nearly of rank one",
+                "stable rank → 1 as T grows",
+                row["stable rank"],
+                (row["low"], row["high"]),
+                f"{told}; {row['T']} tokens; the excess over 1 goes as T^{excess:.2f}; reproduced"
+                " if at most 1.1",
+                at_most=1.1,
+            ),
+            judged(
+                f"{model}: without the outlier they are not",
+                "stable rank grows with T",
+                other["stable rank"],
+                (other["low"], other["high"]),
+                f"{told}; {other['T']} tokens; grows as"
+                f" T^{exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least 10",
+                at_least=10.0,
+            ),
+        ]
     return tuple(made)
 
 
@@ -68,15 +112,27 @@ def _depth(tables: Tables) -> tuple[Claim, ...]:
     for model in MODELS:
         pairs, told = [], []
         for kept, removed in zip(VARIANTS[::2], VARIANTS[1::2]):
-            before, after = (_of(tables["depth"], model=model, variant=v.name) for v in (kept, removed))
+            before, after = (
+                _of(tables["depth"], model=model, variant=v.name) for v in (kept, removed)
+            )
             pairs += [(a["stable rank"], b["stable rank"]) for a, b in zip(after, before)]
-            told.append(f"{kept.name} {before[-1]['stable rank']:.2f} and {removed.name} {after[-1]['stable rank']:.2f}")
+            told.append(
+                f"{kept.name} {before[-1]['stable rank']:.2f} and {removed.name}"
+                f" {after[-1]['stable rank']:.2f}"
+            )
         share = sum(a > b for a, b in pairs) / len(pairs)
         made.append(
-            judged(f"{model}: removing the outlier keeps a higher rank along depth", "higher at every depth", share, None,
-                   "share of depths, with and without norm and skip, at which A⊥ has the higher stable rank (mean of seeds); "
-                   f"after the last layer {'; '.join(told)}; reproduced if all", at_least=1.0)
-        )  # fmt: skip
+            judged(
+                f"{model}: removing the outlier keeps a higher rank along depth",
+                "higher at every depth",
+                share,
+                None,
+                "share of depths, with and without norm and skip, at which A⊥ has the higher"
+                f" stable rank (mean of seeds); after the last layer {'; '.join(told)}; reproduced"
+                " if all",
+                at_least=1.0,
+            )
+        )
     return tuple(made)
 
 
@@ -88,12 +144,17 @@ def _gradients(tables: Tables) -> tuple[Claim, ...]:
         fall, fall_range = _mean(falls)
         told = ", ".join(f"{name}: {_slopes(found, 'norm')[0]:.2f}" for name, found in runs.items())
         made.append(
-            judged(f"{model}: removing the outlier tames the growth of gradients with T", "the gap makes gradients explode",
-                   fall, fall_range,
-                   f"how much the exponent of ‖∂X_L/∂W_1‖ in T falls, {L} layers; {SEEDS.format(len(falls))}; {told}; "
-                   f"for long inputs of the Markov model it falls from {L / 2:g} to 0.5; reproduced if by half of that, "
-                   f"{(L - 1) / 4:g}", at_least=(L - 1) / 4)
-        )  # fmt: skip
+            judged(
+                f"{model}: removing the outlier tames the growth of gradients with T",
+                "the gap makes gradients explode",
+                fall,
+                fall_range,
+                f"how much the exponent of ‖∂X_L/∂W_1‖ in T falls, {L} layers;"
+                f" {SEEDS.format(len(falls))}; {told}; for long inputs of the Markov model it falls"
+                f" from {L / 2:g} to 0.5; reproduced if by half of that, {(L - 1) / 4:g}",
+                at_least=(L - 1) / 4,
+            )
+        )
     return tuple(made)
 
 
@@ -103,12 +164,18 @@ def _causal(tables: Tables) -> tuple[Claim, ...]:
         plain, flat, own = _of(tables["causal"], model=model)
         holds = flat["s1"] >= 0.9 * plain["s1"] and own["s1"] < 1
         made.append(
-            Claim(f"{model}, causal mask: the causal-uniform matrix has to be removed instead", "not in the paper", own["s1"],
-                  (own["low"], own["high"]), "reproduced" if holds else "not reproduced",
-                  f"s₁ without the causal-uniform matrix, {own['T']} tokens; {SEEDS.format(own['seeds'])}; "
-                  f"{plain['s1']:.3f} of A, {flat['s1']:.3f} without 11ᵀ/T; reproduced if 11ᵀ/T takes at most a tenth and the "
-                  "other leaves less than 1")
-        )  # fmt: skip
+            Claim(
+                f"{model}, causal mask: the causal-uniform matrix has to be removed instead",
+                "not in the paper",
+                own["s1"],
+                (own["low"], own["high"]),
+                "reproduced" if holds else "not reproduced",
+                f"s₁ without the causal-uniform matrix, {own['T']} tokens;"
+                f" {SEEDS.format(own['seeds'])}; {plain['s1']:.3f} of A, {flat['s1']:.3f} without"
+                " 11ᵀ/T; reproduced if 11ᵀ/T takes at most a tenth and the other leaves less"
+                " than 1",
+            )
+        )
     return tuple(made)
 
 
@@ -117,18 +184,29 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
     rows = tables["encoder"]
     last = max(row["depth"] for row in rows)
     ends = {
-        attention: [row["stable rank"] for row in _of(rows, weights="random start", attention=attention, depth=last)]
+        attention: [
+            row["stable rank"]
+            for row in _of(rows, weights="random start", attention=attention, depth=last)
+        ]
         for attention in ("softmax", "gapless")
     }
     ratios = [after / before for before, after in zip(ends["softmax"], ends["gapless"])]
-    trained = [_of(rows, weights="trained", attention=name, depth=last)[0]["stable rank"] for name in ("softmax", "gapless")]
+    trained = [
+        _of(rows, weights="trained", attention=name, depth=last)[0]["stable rank"]
+        for name in ("softmax", "gapless")
+    ]
     return (
-        judged("a whole encoder at its random start keeps a higher rank without the outlier", "for attention layers: higher",
-               sum(ratios) / len(ratios), (min(ratios), max(ratios)),
-               f"stable rank after the last layer over that with softmax; {len(ratios)} random starts, interval: least and "
-               f"largest of them; trained, without any further training: {trained[0]:.2f} before, {trained[1]:.2f} after; "
-               "reproduced if at least 1.1", at_least=1.1),
-    )  # fmt: skip
+        judged(
+            "a whole encoder at its random start keeps a higher rank without the outlier",
+            "for attention layers: higher",
+            sum(ratios) / len(ratios),
+            (min(ratios), max(ratios)),
+            f"stable rank after the last layer over that with softmax; {len(ratios)} random starts,"
+            " interval: least and largest of them; trained, without any further training:"
+            f" {trained[0]:.2f} before, {trained[1]:.2f} after; reproduced if at least 1.1",
+            at_least=1.1,
+        ),
+    )
 
 
 def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
@@ -139,7 +217,10 @@ def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
 
 def _by_seed(runs: Sequence[dict[str, Any]], y: str) -> list[float]:
     """The exponent of y in T of each seed."""
-    return [exponent(_of(runs, seed=seed), "T", y) for seed in dict.fromkeys(run["seed"] for run in runs)]
+    return [
+        exponent(_of(runs, seed=seed), "T", y)
+        for seed in dict.fromkeys(run["seed"] for run in runs)
+    ]
 
 
 def _slopes(runs: Sequence[dict[str, Any]], y: str) -> tuple[float, tuple[float, float]]:
@@ -158,7 +239,13 @@ def _at(rows: Sequence[dict[str, Any]], T: int) -> dict[str, Any]:
 RANKED = {
     "width": ("T", "stable rank", "after one layer", ("tokens T", "stable rank"), ("x", "y")),
     "depth": ("depth", "stable rank", "along depth", ("layer", "stable rank"), ("y",)),
-    "gradients": ("T", "norm", "gradient of the first weights", ("tokens T", "norm of the gradient"), ("x", "y")),
+    "gradients": (
+        "T",
+        "norm",
+        "gradient of the first weights",
+        ("tokens T", "norm of the gradient"),
+        ("x", "y"),
+    ),
 }
 """Tables of all variants as they are drawn: columns, title, names of the axes, logarithmic axes."""
 
@@ -167,22 +254,47 @@ def gap_charts(tables: Tables) -> dict[str, Any]:
     """Eigenvalues; stable rank by T and by depth; gradients; the encoder."""
     import altair as alt
 
-    rows = {name: [{**row, "variant": row["variant"].replace("A⊥", "A − 1/T")} for row in tables[name]] for name in RANKED}
+    rows = {
+        name: [{**row, "variant": row["variant"].replace("A⊥", "A − 1/T")} for row in tables[name]]
+        for name in RANKED
+    }
     drawn = {
         name: alt.hconcat(
             *(
-                curves(_of(rows[name], model=model), x, y, "variant", title=f"{model}: {title}", names=axes, log=log)
+                curves(
+                    _of(rows[name], model=model),
+                    x,
+                    y,
+                    "variant",
+                    title=f"{model}: {title}",
+                    names=axes,
+                    log=log,
+                )
                 for model in MODELS
             )
         )
         for name, (x, y, title, axes, log) in RANKED.items()
     }
     seen = [
-        {**row, "which": f"{row['weights']}{'' if row['start'] is None else ' ' + str(row['start'])}, {row['attention']}"}
+        {
+            **row,
+            "which": (
+                f"{row['weights']}{'' if row['start'] is None else ' ' + str(row['start'])},"
+                f" {row['attention']}"
+            ),
+        }
         for row in tables["encoder"]
     ]
     encoder = [
-        curves(seen, "depth", key, "which", title=f"Encoder: {key}", names=("block", key), log=("y",) if "rank" in key else ())
+        curves(
+            seen,
+            "depth",
+            key,
+            "which",
+            title=f"Encoder: {key}",
+            names=("block", key),
+            log=("y",) if "rank" in key else (),
+        )
         for key in ("stable rank", "residual", "cosine")
     ]
     return {
@@ -206,6 +318,10 @@ def _cloud(rows: Sequence[dict[str, Any]], model: str) -> Any:
             chart.encode(
                 x=alt.X("real:Q", title="real", scale=alt.Scale(domain=[-reach, 1.05])),
                 y=alt.Y("imaginary:Q", title="imaginary", scale=alt.Scale(domain=[-reach, reach])),
-            ).properties(width=300, height=300 * 2 * reach / (1.05 + reach), title=f"{model}: eigenvalues, T = {T}")
+            ).properties(
+                width=300,
+                height=300 * 2 * reach / (1.05 + reach),
+                title=f"{model}: eigenvalues, T = {T}",
+            )
         )
     return alt.hconcat(*panels)

@@ -1,4 +1,6 @@
-"""A whole encoder with the outlier of its attention removed: trained, and at random starts of the same config."""
+"""A whole encoder with the outlier of its attention removed: trained, and at random starts of the
+same config.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ ATTENTIONS = ("softmax", "gapless")
 
 
 @torch.no_grad()
-def encoder_rows(name: str, text: str, length: int, inputs: int, starts: int, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """Rank, residual and cosine of the tokens along depth, and what becomes of the embeddings (means of the last layer)."""
+def encoder_rows(
+    name: str, text: str, length: int, inputs: int, starts: int, seed: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Rank, residual and cosine of the tokens along depth, and what becomes of the embeddings
+    (means of the last layer).
+    """
     trained = load(name)
     ids = token_ids(trained, text, length, inputs, seed)
     models: list[tuple[str, int | None, Any]] = [("trained", None, trained.backbone)]
     for begun in range(starts):
         torch.manual_seed(seed + begun)
-        models.append(("random start", begun, type(trained.backbone)(copy.deepcopy(trained.config)).eval()))
+        models.append(
+            ("random start", begun, type(trained.backbone)(copy.deepcopy(trained.config)).eval())
+        )
     rows, embeddings = [], []
     for weights, number, model in models:
         found = {}
@@ -37,11 +45,20 @@ def encoder_rows(name: str, text: str, length: int, inputs: int, starts: int, se
             for depth in range(len(streams[0])):
                 X = torch.cat([stream[depth] for stream in streams])  # (N, T, C)
                 rows.append(
-                    {"weights": weights, "start": number, "attention": attention, "depth": depth, "inputs": len(X),
-                     "stable rank": sum(stable_rank(tokens.double()) for tokens in X) / len(X),
-                     "residual": float(relative_residual(X).mean()), "cosine": float(mean_cosine(X).mean())}
-                )  # fmt: skip
-            found[attention] = torch.nn.functional.normalize(torch.cat([stream[-1] for stream in streams]).mean(1), dim=1)
+                    {
+                        "weights": weights,
+                        "start": number,
+                        "attention": attention,
+                        "depth": depth,
+                        "inputs": len(X),
+                        "stable rank": sum(stable_rank(tokens.double()) for tokens in X) / len(X),
+                        "residual": float(relative_residual(X).mean()),
+                        "cosine": float(mean_cosine(X).mean()),
+                    }
+                )
+            found[attention] = torch.nn.functional.normalize(
+                torch.cat([stream[-1] for stream in streams]).mean(1), dim=1
+            )
         row = {"weights": weights, "start": number, "left of patterns": _left(model, ids[:BATCH])}
         embeddings.append({**row, **_moved(found["softmax"], found["gapless"])})
     return {"encoder": rows, "embeddings": embeddings}
@@ -54,7 +71,9 @@ def _streams(model: Any, ids: Tensor) -> tuple[Tensor, ...]:
 
 
 def _left(model: Any, ids: Tensor) -> float:
-    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs: what the remedy leaves of the patterns."""
+    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs: what the remedy leaves of the
+    patterns.
+    """
     shares = []
     with capture(model) as calls:
         model(input_ids=ids)
@@ -65,7 +84,9 @@ def _left(model: Any, ids: Tensor) -> float:
 
 
 def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
-    """How far unit embeddings (N, C) move: cosine with themselves, between texts, and whether the nearest text stays."""
+    """How far unit embeddings (N, C) move: cosine with themselves, between texts, and whether the
+    nearest text stays.
+    """
     apart = ~torch.eye(len(own), dtype=torch.bool)
     own_pairs, other_pairs = own @ own.T, other @ other.T
     nearest = [pairs.masked_fill(~apart, -2.0).argmax(1) for pairs in (own_pairs, other_pairs)]

@@ -1,8 +1,10 @@
-"""Random attention of T tokens: its spectrum, the rank of what goes through it, and the gradients of its weights.
+"""Random attention of T tokens: its spectrum, the rank of what goes through it, and the gradients
+of its weights.
 
-A layer is `X_l = A X_{l−1} W_l` with `W_l ~ N(0, 1)`, begun with isometric tokens, `X_0 X_0ᵀ = I`. The outlier of A is removed
-by `A⊥ = A − 11ᵀ/T`, under a causal mask by the uniform matrix over the keys that a query sees. With `skip` the layer's input is
-added, with `norm` every token is then normalised.
+A layer is `X_l = A X_{l−1} W_l` with `W_l ~ N(0, 1)`, begun with isometric tokens, `X_0 X_0ᵀ = I`.
+The outlier of A is removed by `A⊥ = A − 11ᵀ/T`, under a causal mask by the uniform matrix over the
+keys that a query sees. With `skip` the layer's input is added, with `norm` every token is then
+normalised.
 """
 
 from __future__ import annotations
@@ -29,15 +31,27 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return ", ".join(["A⊥" if self.removed else "A", *["norm"] * self.norm, *["skip"] * self.skip])
+        return ", ".join(
+            ["A⊥" if self.removed else "A", *["norm"] * self.norm, *["skip"] * self.skip]
+        )
 
 
-VARIANTS = tuple(Variant(removed, norm, skip) for norm in (False, True) for skip in (False, True) for removed in (False, True))
+VARIANTS = tuple(
+    Variant(removed, norm, skip)
+    for norm in (False, True)
+    for skip in (False, True)
+    for removed in (False, True)
+)
 
 
 def markov(T: int, draw: torch.Generator, causal: bool = False) -> Tensor:
-    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`, whose exponentials have mean 1 and variance 1: (T, T)."""
-    G = math.sqrt(math.log(2)) * torch.randn(T, T, generator=draw, dtype=torch.float64) - math.log(2) / 2
+    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`, whose exponentials have mean 1 and variance
+    1: (T, T).
+    """
+    G = (
+        math.sqrt(math.log(2)) * torch.randn(T, T, generator=draw, dtype=torch.float64)
+        - math.log(2) / 2
+    )
     return _softmax(G, causal)
 
 
@@ -49,7 +63,9 @@ def key_query(X: Tensor, draw: torch.Generator, causal: bool = False) -> Tensor:
 
 
 def _softmax(scores: Tensor, causal: bool) -> Tensor:
-    return (scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf) if causal else scores).softmax(1)
+    return (
+        scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf) if causal else scores
+    ).softmax(1)
 
 
 def isometric(T: int, d: int, draw: torch.Generator) -> Tensor:
@@ -74,18 +90,28 @@ def generator(*seeds: int) -> torch.Generator:
 
 def attention_of(model: str, T: int, d: int, draw: torch.Generator, causal: bool = False) -> Tensor:
     """A (T, T) of the first layer of a model of `MODELS`."""
-    return markov(T, draw, causal) if model == "Markov" else key_query(isometric(T, d, draw), draw, causal)
+    return (
+        markov(T, draw, causal)
+        if model == "Markov"
+        else key_query(isometric(T, d, draw), draw, causal)
+    )
 
 
 def weigh(model: str, T: int, seed: int) -> Weigh:
-    """The attention of every layer: drawn anew for the Markov model, of the tokens by weights for the key-query model."""
+    """The attention of every layer: drawn anew for the Markov model, of the tokens by weights for
+    the key-query model.
+    """
     return lambda X, layer: (
-        markov(T, generator(seed, layer, 1)) if model == "Markov" else key_query(X, generator(seed, layer, 2))
+        markov(T, generator(seed, layer, 1))
+        if model == "Markov"
+        else key_query(X, generator(seed, layer, 2))
     )
 
 
 def stable_rank(X: Tensor) -> float:
-    """`Σ s_i² / max s_i²` over the singular values of `Σ = XXᵀ`, for X (T, d); 0 where all tokens are zero."""
+    """`Σ s_i² / max s_i²` over the singular values of `Σ = XXᵀ`, for X (T, d); 0 where all tokens
+    are zero.
+    """
     if not X.any():
         return 0.0
     fourth = torch.linalg.svdvals(X / X.abs().max()) ** 4
@@ -98,7 +124,12 @@ def spectrum(A: Tensor) -> dict[str, float]:
     s, size = torch.linalg.svdvals(A), torch.linalg.eigvals(A).abs().sort(descending=True).values
     rest = torch.linalg.matrix_norm(A - uniform(T), 2)
     root = math.sqrt(T)
-    return {"s1": float(s[0]), "s2·√T": float(s[1]) * root, "λ2·√T": float(size[1]) * root, "removed s1·√T": float(rest) * root}
+    return {
+        "s1": float(s[0]),
+        "s2·√T": float(s[1]) * root,
+        "λ2·√T": float(size[1]) * root,
+        "removed s1·√T": float(rest) * root,
+    }
 
 
 def layers(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> list[Tensor]:
@@ -108,7 +139,8 @@ def layers(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> li
         Y = attention(X, layer) @ X
         if variant.removed:
             rest = Y - U @ X
-            Y = rest * (rest.norm() > 1e-12 * Y.norm())  # of tokens that are all equal rounding alone would be left
+            # of tokens that are all equal rounding alone would be left
+            Y = rest * (rest.norm() > 1e-12 * Y.norm())
         Y = Y @ weight
         Y = X + Y if variant.skip else Y
         X = torch.nn.functional.layer_norm(Y, Y.shape[1:]) if variant.norm else Y
@@ -119,16 +151,20 @@ def layers(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> li
 def start(T: int, d: int, depth: int, seed: int) -> tuple[Tensor, list[Tensor]]:
     """Isometric tokens (T, d) and the value weights (d, d) of every layer."""
     draw = generator(seed, T, 3)
-    return isometric(T, d, draw), [torch.randn(d, d, generator=draw, dtype=torch.float64) for _ in range(depth)]
+    return isometric(T, d, draw), [
+        torch.randn(d, d, generator=draw, dtype=torch.float64) for _ in range(depth)
+    ]
 
 
-def gradient_norm(model: str, T: int, d: int, depth: int, variant: Variant, seed: int, probes: int) -> float:
+def gradient_norm(
+    model: str, T: int, d: int, depth: int, variant: Variant, seed: int, probes: int
+) -> float:
     """`‖∂X_L / ∂W_1‖_F`, from `E‖Jᵀz‖² = ‖J‖²` over random z: the mean of some probes.
 
-    For the Markov model without norm and skip `X_L = A_L⋯A_1 X_0 W_1 W_2⋯W_L`, and it is `‖A_L⋯A_1 X_0‖ ‖W_2⋯W_L‖`. The square
-    of the second factor is about `d^L`. The first stays near 1 with A, whose outlier goes through; with A⊥ every layer after
-    the first takes a factor of `1/T` from its square. The norm grows with T = d as `T^(L/2)`, and
-    without the outlier as `T^(1/2)`.
+    For the Markov model without norm and skip `X_L = A_L⋯A_1 X_0 W_1 W_2⋯W_L`, and it is `‖A_L⋯A_1
+    X_0‖ ‖W_2⋯W_L‖`. The square of the second factor is about `d^L`. The first stays near 1 with A,
+    whose outlier goes through; with A⊥ every layer after the first takes a factor of `1/T` from its
+    square. The norm grows with T = d as `T^(L/2)`, and without the outlier as `T^(1/2)`.
     """
     X, W = start(T, d, depth, seed)
     W[0].requires_grad_()

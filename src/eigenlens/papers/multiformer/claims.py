@@ -23,10 +23,15 @@ def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
         _mix(tables),
         _even(tables),
         Claim(
-            "speech translation: heads of several kinds beat one kind", "up to +0.7 BLEU", _gains(tables)[0], None,
-            "out of reach", "needs translated speech and GPUs; shown is the miniature's gain over the better single kind",
+            "speech translation: heads of several kinds beat one kind",
+            "up to +0.7 BLEU",
+            _gains(tables)[0],
+            None,
+            "out of reach",
+            "needs translated speech and GPUs; shown is the miniature's gain over the better single"
+            " kind",
         ),
-    )  # fmt: skip
+    )
 
 
 def _check(row: dict[str, Any]) -> Claim:
@@ -36,20 +41,39 @@ def _check(row: dict[str, Any]) -> Claim:
             return judged(name, "0", value, None, f"reproduced if at most {most:g}", at_most=most)
     if name.startswith("keys"):
         verdict: Verdict = "reproduced" if value == 50 else "not reproduced"
-        return Claim(name, "50", value, None, verdict, "rank of the head's weights for random queries; reproduced if 50")
+        return Claim(
+            name,
+            "50",
+            value,
+            None,
+            verdict,
+            "rank of the head's weights for random queries; reproduced if 50",
+        )
     return judged(
-        name, "not so in the authors' code", value, None, "1 if at 1, 2 and 100 tokens; reproduced if 1", at_least=1.0
+        name,
+        "not so in the authors' code",
+        value,
+        None,
+        "1 if at 1, 2 and 100 tokens; reproduced if 1",
+        at_least=1.0,
     )
 
 
 def _runs(tables: Tables) -> Claim:
     rows = tables["configurations"]
     told = ", ".join(f"{row['configuration']} {row['cost at 1024']:.2f}" for row in rows)
-    note = f"number that give finite outputs at 1, 2 and 100 frames; cost of attention at 1024 frames, full = 1: {told}"
+    note = (
+        "number that give finite outputs at 1, 2 and 100 frames; cost of attention at 1024 frames,"
+        f" full = 1: {told}"
+    )
     return judged(
-        "the layer configurations lc, v1 and v2 (12 layers of 4 heads) run", "3", float(sum(row["runs"] for row in rows)), None,
-        f"{note}; reproduced if all", at_least=float(len(rows)),
-    )  # fmt: skip
+        "the layer configurations lc, v1 and v2 (12 layers of 4 heads) run",
+        "3",
+        float(sum(row["runs"] for row in rows)),
+        None,
+        f"{note}; reproduced if all",
+        at_least=float(len(rows)),
+    )
 
 
 def _gains(tables: Tables) -> tuple[float, list[float]]:
@@ -62,14 +86,23 @@ def _gains(tables: Tables) -> tuple[float, list[float]]:
 
 def _mix(tables: Tables) -> Claim:
     mean, each = _gains(tables)
-    told = ", ".join(f"{row['heads']} {row['accuracy']:.3f} (cost {row['cost']:.2f})" for row in tables["kinds"])
+    told = ", ".join(
+        f"{row['heads']} {row['accuracy']:.3f} (cost {row['cost']:.2f})" for row in tables["kinds"]
+    )
     note = (
-        f"repeated letters, accuracy of {MIXED} in every layer less that of the better of all local and all conv; all: {told}; "
-        f"interval: least and largest of {len(each)} seeds; reproduced if every seed gains"
+        f"repeated letters, accuracy of {MIXED} in every layer less that of the better of all local"
+        f" and all conv; all: {told}; interval: least and largest of {len(each)} seeds; reproduced"
+        " if every seed gains"
     )
     verdict: Verdict = "reproduced" if min(each) > 0 else "not reproduced"
-    return Claim("a mix of local and convolved heads beats layers of one kind", "up to +0.7 BLEU", mean, (min(each), max(each)),
-                 verdict, note)  # fmt: skip
+    return Claim(
+        "a mix of local and convolved heads beats layers of one kind",
+        "up to +0.7 BLEU",
+        mean,
+        (min(each), max(each)),
+        verdict,
+        note,
+    )
 
 
 def _even(tables: Tables) -> Claim:
@@ -80,10 +113,17 @@ def _even(tables: Tables) -> Claim:
     without = [row for row in rows if row["heads"] != "all local"]
     value, (low, high) = rank_correlation(*columns(rows)), resampled(*columns(rows), draws=1000)
     note = (
-        f"rank correlation of evenness (entropy of the relevance map over its largest value) and accuracy of {len(rows)} runs; "
-        f"without the runs of all local heads {rank_correlation(*columns(without)):.2f}; interval: 95 %, runs drawn anew 1000 "
-        "times; reproduced if all of it is above 0"
+        "rank correlation of evenness (entropy of the relevance map over its largest value) and"
+        f" accuracy of {len(rows)} runs; without the runs of all local heads"
+        f" {rank_correlation(*columns(without)):.2f}; interval: 95 %, runs drawn anew 1000 times;"
+        " reproduced if all of it is above 0"
     )
     verdict: Verdict = "reproduced" if low > 0 else "not reproduced"
-    return Claim("the more alike the heads count, the better the model", "uniform relevance went with better BLEU", value,
-                 (low, high), verdict, note)  # fmt: skip
+    return Claim(
+        "the more alike the heads count, the better the model",
+        "uniform relevance went with better BLEU",
+        value,
+        (low, high),
+        verdict,
+        note,
+    )

@@ -1,4 +1,6 @@
-"""Head relevance of models: of any that is loaded, through its captured calls, and of the lab's own."""
+"""Head relevance of models: of any that is loaded, through its captured calls, and of the lab's
+own.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from ..inputs import batches_of
 
 
 def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict[str, Tensor]:
-    """The relevance (layers, H) of every stack of self-attention: medians over tokens, then over all inputs.
+    """The relevance (layers, H) of every stack of self-attention: medians over tokens, then over
+    all inputs.
 
-    The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here it is of all, and exact.
+    The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here
+    it is of all, and exact.
     """
     watch = Diagnosed(model, "relevance", batches)
     values = watch.values()  # (N, 1, H)
@@ -30,21 +34,40 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
             continue
         if site not in values:
             raise EigenlensError(
-                f"{entry['name']} attends, and where its output goes is not known; its heads cannot be weighed"
+                f"{entry['name']} attends, and where its output goes is not known; its heads cannot"
+                " be weighed"
             )
         place = Site.parse(site)
         found.setdefault(place.stack, {})[place.layer] = values[site][:, 0].nanquantile(0.5, dim=0)
-    return {stack: torch.stack([layers[layer] for layer in sorted(layers)]) for stack, layers in found.items()}
+    return {
+        stack: torch.stack([layers[layer] for layer in sorted(layers)])
+        for stack, layers in found.items()
+    }
 
 
-def catalogue_map(name: str, text: str, length: int, number: int, seed: int) -> list[dict[str, Any]]:
-    """The map of a catalogue model on real text, a row for each head, with the evenness of its layer."""
+def catalogue_map(
+    name: str, text: str, length: int, number: int, seed: int
+) -> list[dict[str, Any]]:
+    """The map of a catalogue model on real text, a row for each head, with the evenness of its
+    layer.
+    """
     model = load(name)
     rows = []
-    for stack, relevance in loaded_relevance(model, batches_of(model, text, length, number, seed)).items():
-        for layer, (shares, even) in enumerate(zip(relevance.tolist(), evenness(relevance).tolist())):
+    for stack, relevance in loaded_relevance(
+        model, batches_of(model, text, length, number, seed)
+    ).items():
+        for layer, (shares, even) in enumerate(
+            zip(relevance.tolist(), evenness(relevance).tolist())
+        ):
             rows += [
-                {"model": name, "stack": stack, "layer": layer, "head": head, "relevance": share, "evenness": even}
+                {
+                    "model": name,
+                    "stack": stack,
+                    "layer": layer,
+                    "head": head,
+                    "relevance": share,
+                    "evenness": even,
+                }
                 for head, share in enumerate(shares)
             ]
     return rows
@@ -54,4 +77,6 @@ def catalogue_map(name: str, text: str, length: int, number: int, seed: int) -> 
 def lab_relevance(model: Transformer, inputs: Tensor) -> Tensor:
     """The map (layers, H) of a lab model on inputs without padding."""
     zs = model.head_outputs(inputs)
-    return relevance_map([head_relevance(z, attention.w_o) for z, attention in zip(zs, model.attentions)])
+    return relevance_map(
+        [head_relevance(z, attention.w_o) for z, attention in zip(zs, model.attentions)]
+    )

@@ -1,8 +1,9 @@
 """Revisiting over-smoothing in BERT from the perspective of graph (arXiv 2202.08625).
 
-The paper fine-tunes BERT, RoBERTa and ALBERT on GLUE and others; their weights are in no package registry. Its bound is checked
-in every block of post-norm encoders, its curves are drawn for the catalogue's encoders of BERT's family, and its remedy is
-tried on two tasks: digits, learned by a lab encoder as a whole, and the sentiment of reviews, read from a frozen encoder.
+The paper fine-tunes BERT, RoBERTa and ALBERT on GLUE and others; their weights are in no package
+registry. Its bound is checked in every block of post-norm encoders, its curves are drawn for the
+catalogue's encoders of BERT's family, and its remedy is tried on two tasks: digits, learned by a
+lab encoder as a whole, and the sentiment of reviews, read from a frozen encoder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from .models import READ_OUTS, digits_run, pretrained, reviews_run
 
 @dataclass(frozen=True)
 class Scale:
-    """`inputs` texts of `length` tokens for the curves; lab encoders of `layers` × `width`; `reviews` for the frozen one."""
+    """`inputs` texts of `length` tokens for the curves; lab encoders of `layers` × `width`;
+    `reviews` for the frozen one.
+    """
 
     text: str = "wikipedia"
     length: int = 128
@@ -44,7 +47,16 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    text="python-docs", length=32, inputs=4, models=("minilm",), layers=4, width=32, steps=40, reviews=120, epochs=3, seeds=2
+    text="python-docs",
+    length=32,
+    inputs=4,
+    models=("minilm",),
+    layers=4,
+    width=32,
+    steps=40,
+    reviews=120,
+    epochs=3,
+    seeds=2,
 )
 
 
@@ -63,12 +75,19 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     digits, reviews = runs[::2], runs[1::2]
     blocks += [row for run in digits for row in run["steps"]]
     fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]
-    return {"blocks": blocks, "depth": depth_rows(blocks), "layers": layer_rows(blocks), "fusion": fusion,
-            "read-outs": fusion_rows(fusion)}  # fmt: skip
+    return {
+        "blocks": blocks,
+        "depth": depth_rows(blocks),
+        "layers": layer_rows(blocks),
+        "fusion": fusion,
+        "read-outs": fusion_rows(fusion),
+    }
 
 
 def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Token similarity at every depth, mean over inputs with its tenth and ninetieth percentile, and the mean d_M."""
+    """Token similarity at every depth, mean over inputs with its tenth and ninetieth percentile,
+    and the mean d_M.
+    """
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
     for row in blocks:
         name = row["model"], row["state"]
@@ -79,28 +98,49 @@ def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for (model, state, depth), values in sorted(found.items(), key=lambda item: item[0]):
         alike = np.array([value for value, _ in values])
         low, high = np.percentile(alike, [10, 90]).tolist()
-        rows.append({
-            "model": model, "state": state, "depth": depth, "similarity": float(alike.mean()), "low": low, "high": high,
-            "d_M": float(np.mean([d for _, d in values])),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": model,
+                "state": state,
+                "depth": depth,
+                "similarity": float(alike.mean()),
+                "low": low,
+                "high": high,
+                "d_M": float(np.mean([d for _, d in values])),
+            }
+        )
     return rows
 
 
 def layer_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each block of each model in one row: means over inputs, the least v of all, and how often v says something."""
+    """Each block of each model in one row: means over inputs, the least v of all, and how often v
+    says something.
+    """
     found: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in blocks:
         found[row["model"], row["state"], row["layer"]].append(row)
     rows = []
     for (model, state, layer), some in sorted(found.items(), key=lambda item: item[0]):
-        mean = {key: float(np.mean([row[key] for row in some])) for key in ("ratio", "sigma", "s", "root")}
+        mean = {
+            key: float(np.mean([row[key] for row in some]))
+            for key in ("ratio", "sigma", "s", "root")
+        }
         maps = [row["maps"] for row in some if row["maps"] is not None]
-        rows.append({
-            "model": model, "state": state, "layer": layer, "maps": float(np.mean(maps)) if maps else None, **mean,
-            "largest ratio": max(row["ratio"] for row in some), "least v": min(row["v"] for row in some),
-            "least sharp": min(row["sharp"] for row in some), "v < 1": sum(row["v"] < 1 for row in some),
-            "beyond v": sum(row["ratio"] > row["v"] for row in some), "inputs": len(some),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": model,
+                "state": state,
+                "layer": layer,
+                "maps": float(np.mean(maps)) if maps else None,
+                **mean,
+                "largest ratio": max(row["ratio"] for row in some),
+                "least v": min(row["v"] for row in some),
+                "least sharp": min(row["sharp"] for row in some),
+                "v < 1": sum(row["v"] < 1 for row in some),
+                "beyond v": sum(row["ratio"] > row["v"] for row in some),
+                "inputs": len(some),
+            }
+        )
     return rows
 
 
@@ -110,10 +150,24 @@ def fusion_rows(fusion: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in fusion:
         found[row["model"], row["read-out"]].append(row)
     rows = []
-    for (model, read_out), some in sorted(found.items(), key=lambda item: (item[0][0], READ_OUTS.index(item[0][1]))):
+    for (model, read_out), some in sorted(
+        found.items(), key=lambda item: (item[0][0], READ_OUTS.index(item[0][1]))
+    ):
         each = [row["accuracy"] for row in some]
-        mean = {key: float(np.mean([row[key] for row in some])) for key in ("accuracy", "loss", "similarity")}
-        rows.append({"model": model, "read-out": read_out, **mean, "low": min(each), "high": max(each), "seeds": len(each)})
+        mean = {
+            key: float(np.mean([row[key] for row in some]))
+            for key in ("accuracy", "loss", "similarity")
+        }
+        rows.append(
+            {
+                "model": model,
+                "read-out": read_out,
+                **mean,
+                "low": min(each),
+                "high": max(each),
+                "seeds": len(each),
+            }
+        )
     return rows
 
 
@@ -122,23 +176,44 @@ def charts(tables: Tables) -> dict[str, Any]:
 
     named = [{**row, "encoder": f"{row['model']}, {row['state']}"} for row in tables["depth"]]
     depth = curves(
-        named, "depth", "similarity", "encoder", title="How alike the tokens are, along depth",
-        names=("blocks passed", "mean cosine of two tokens"), band=("low", "high"), width=340, height=230,
-    )  # fmt: skip
+        named,
+        "depth",
+        "similarity",
+        "encoder",
+        title="How alike the tokens are, along depth",
+        names=("blocks passed", "mean cosine of two tokens"),
+        band=("low", "high"),
+        width=340,
+        height=230,
+    )
     model = tables["blocks"][0]["model"]
-    names = {"ratio": "d_M behind / before", "sigma": "σ₁σ₂", "least v": "v, least of the inputs", "least sharp": "v, sharper"}
+    names = {
+        "ratio": "d_M behind / before",
+        "sigma": "σ₁σ₂",
+        "least v": "v, least of the inputs",
+        "least sharp": "v, sharper",
+    }
     lines = [
         {"layer": row["layer"], "value": row[key], "what": what}
         for row in tables["layers"]
         if row["model"] == model
         for key, what in names.items()
     ]
-    one = alt.Chart(alt.Data(values=[{"value": 1}])).mark_rule(strokeDash=[4, 3]).encode(y="value:Q")
+    one = (
+        alt.Chart(alt.Data(values=[{"value": 1}])).mark_rule(strokeDash=[4, 3]).encode(y="value:Q")
+    )
     bounds = curves(
-        lines, "layer", "value", "what", title=f"{model}: what the bound says of each block (dashed: 1)",
-        names=("block", "factor"), log=("y",), width=380, height=260,
-    )  # fmt: skip
-    return {"depth": depth, "bound": (bounds + one), "fusion": _fusion_chart(tables["fusion"])}
+        lines,
+        "layer",
+        "value",
+        "what",
+        title=f"{model}: what the bound says of each block (dashed: 1)",
+        names=("block", "factor"),
+        log=("y",),
+        width=380,
+        height=260,
+    )
+    return {"depth": depth, "bound": bounds + one, "fusion": _fusion_chart(tables["fusion"])}
 
 
 def _fusion_chart(rows: Sequence[dict[str, Any]]) -> Any:
@@ -150,18 +225,35 @@ def _fusion_chart(rows: Sequence[dict[str, Any]]) -> Any:
             x=alt.X("read-out:N", sort=list(READ_OUTS), title=None, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False, padding=8)),
         )
-        points = base.mark_circle(size=50, opacity=0.6).encode(color=alt.Color("seed:N", title="seed"))
-        mean = base.mark_tick(color="black", width=30, thickness=2).encode(y=alt.Y("mean(accuracy):Q", title="accuracy"))
+        points = base.mark_circle(size=50, opacity=0.6).encode(
+            color=alt.Color("seed:N", title="seed")
+        )
+        mean = base.mark_tick(color="black", width=30, thickness=2).encode(
+            y=alt.Y("mean(accuracy):Q", title="accuracy")
+        )
         panels.append((points + mean).properties(width=260, height=220, title=model))
-    return alt.hconcat(*panels).properties(title="Read from the last layer, or from all (bar: mean of the seeds)")
+    return alt.hconcat(*panels).properties(
+        title="Read from the last layer, or from all (bar: mean of the seeds)"
+    )
 
 
 SHOWN = (("Blocks", "layers"), ("Read-outs", "read-outs"))
 NOTES = (
-    "the bound takes s over the products W_V W_O of the heads and over both maps of the MLP; no input is padded",
+    (
+        "the bound takes s over the products W_V W_O of the heads and over both maps of the MLP; no"
+        " input is padded"
+    ),
     "BERT, RoBERTa and ALBERT, which the paper fine-tunes, are in no package registry",
 )
 paper = Paper(
-    "over-smoothing", "Revisiting over-smoothing in BERT from the perspective of graph (arXiv 2202.08625)", FULL, QUICK,
-    measure, claims_of, charts, SHOWN, NOTES, lambda scale: (*read_by(scale), "digits", "reviews"),
-)  # fmt: skip
+    "over-smoothing",
+    "Revisiting over-smoothing in BERT from the perspective of graph (arXiv 2202.08625)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+    lambda scale: (*read_by(scale), "digits", "reviews"),
+)

@@ -1,4 +1,6 @@
-"""Every block of a post-norm encoder on every input: the diagnostic of over-smoothing, with nothing left out."""
+"""Every block of a post-norm encoder on every input: the diagnostic of over-smoothing, with nothing
+left out.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from ..diagnosed import Batch, Diagnosed
 
 @dataclass(frozen=True)
 class Step:
-    """One block on one input; `maps` is the cosine of its attention map, mean over heads, with that of the block before."""
+    """One block on one input; `maps` is the cosine of its attention map, mean over heads, with that
+    of the block before.
+    """
 
     layer: int
     input: int
@@ -41,13 +45,17 @@ class Step:
 
 
 def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step]:
-    """Every block of a post-norm encoder on every input, block by block; the inputs must be without padding."""
+    """Every block of a post-norm encoder on every input, block by block; the inputs must be without
+    padding.
+    """
     watch = Diagnosed(model, "smoothing", batches)
     subject, smoothing = watch.subject, watch.diagnostic
     assert isinstance(smoothing, Smoothing)
     if len(subject.stacks) != 1:
         name = type(subject.module).__name__
-        raise EigenlensError(f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks")
+        raise EigenlensError(
+            f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks"
+        )
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))
     found: list[Step] = []
@@ -56,12 +64,27 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
         for i, values in enumerate(inputs[..., 0].tolist()):
             of = dict(zip(smoothing.numbers, values))
             if of["v"] != of["v"]:
-                raise EigenlensError("the bound is for tokens that all see each other: give inputs without padding and mask")
-            maps = of["maps"] if of["maps"] == of["maps"] else None  # the first block has none before it
+                raise EigenlensError(
+                    "the bound is for tokens that all see each other: give inputs without padding"
+                    " and mask"
+                )
+            # the first block has none before it
+            maps = of["maps"] if of["maps"] == of["maps"] else None
             found.append(
                 Step(
-                    number, i, of["similarity_before"], of["similarity"], of["distance_before"], of["distance"], maps,
-                    block.s, of["root"], of["sigma"], of["v"], block.gain * of["v"], of["sharp"],
+                    number,
+                    i,
+                    of["similarity_before"],
+                    of["similarity"],
+                    of["distance_before"],
+                    of["distance"],
+                    maps,
+                    block.s,
+                    of["root"],
+                    of["sigma"],
+                    of["v"],
+                    block.gain * of["v"],
+                    of["sharp"],
                 )
-            )  # fmt: skip
+            )
     return found

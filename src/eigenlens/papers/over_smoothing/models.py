@@ -1,4 +1,6 @@
-"""What is measured of over-smoothing: encoders along depth, and read-outs of all their layers beside the last alone."""
+"""What is measured of over-smoothing: encoders along depth, and read-outs of all their layers
+beside the last alone.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,16 @@ def encoder(scale: Scale, fusion: str | None, seed: int) -> Transformer:
     """A post-norm ReLU encoder of digits at its random start."""
     torch.manual_seed(seed)
     shape = {"layers": scale.layers, "width": scale.width, "heads": 4}
-    config = Digits(scale.tokens).config(norm_position="post", activation="relu", fusion=fusion, **shape)
+    config = Digits(scale.tokens).config(
+        norm_position="post", activation="relu", fusion=fusion, **shape
+    )
     return Transformer(config)
 
 
 def digits_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
-    """A lab encoder trained on digits with one read-out: how well it ends, how alike its tokens are, and its blocks."""
+    """A lab encoder trained on digits with one read-out: how well it ends, how alike its tokens
+    are, and its blocks.
+    """
     task = Digits(scale.tokens)
     model = encoder(scale, None if read_out == "last layer" else read_out, seed)
     plain = read_out == "last layer"
@@ -55,7 +61,13 @@ def digits_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[s
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():
         read = _read_stream(model, next(iter(task.held_out())).inputs)
-    row = {"model": "digits", "read-out": read_out, "seed": seed, "accuracy": done.accuracy, "loss": done.loss}
+    row = {
+        "model": "digits",
+        "read-out": read_out,
+        "seed": seed,
+        "accuracy": done.accuracy,
+        "loss": done.loss,
+    }
     return {"row": {**row, "similarity": float(mean_cosine(read).mean())}, "steps": steps}
 
 
@@ -64,7 +76,7 @@ def _lab_steps(model: Transformer, task: Digits, state: str, seed: int) -> list[
     return [
         {"model": "digits", "state": state, "seed": seed, **step.row()}
         for step in block_steps(model, [{"inputs": inputs}])
-    ]  # fmt: skip
+    ]
 
 
 def _read_stream(model: Transformer, inputs: Tensor) -> Tensor:
@@ -79,7 +91,9 @@ def _read_stream(model: Transformer, inputs: Tensor) -> Tensor:
 
 
 class Reader(nn.Module):
-    """A read-out of a frozen encoder: fused or last states, the mean over tokens, one linear map."""
+    """A read-out of a frozen encoder: fused or last states, the mean over tokens, one linear
+    map.
+    """
 
     def __init__(self, read_out: str, layers: int, width: int, classes: int = 2) -> None:
         super().__init__()
@@ -91,15 +105,18 @@ class Reader(nn.Module):
         return states[:, -1] if self.fusion is None else self.fusion(list(states.unbind(1)))
 
     def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
-        x, weight = self.fused(states), tokens[..., None].to(states.dtype)  # padding counts nothing in the mean
+        # padding counts nothing in the mean
+        x, weight = self.fused(states), tokens[..., None].to(states.dtype)
         return self.out((x * weight).sum(1) / weight.sum(1))
 
 
 @lru_cache(maxsize=1)
 def states_of(name: str, number: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States (N, L, T, C) behind every block, tokens (N, T) and labels (N,) of reviews that are clearly for or against.
+    """States (N, L, T, C) behind every block, tokens (N, T) and labels (N,) of reviews that are
+    clearly for or against.
 
-    The states of each layer are over their standard deviation, so that no layer is a larger vote than another.
+    The states of each layer are over their standard deviation, so that no layer is a larger vote
+    than another.
     """
     model = load(name)
     chosen = list(islice((r for r in _spread(list(reviews())) if abs(r.score) >= 1), number))
@@ -123,14 +140,18 @@ def _spread(found: list[Any]) -> list[Any]:
 def _encoded(model: Model, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
     batch = model.tokenizer(
         list(texts), return_tensors="pt", truncation=True, max_length=length, padding="max_length"
-    )  # fmt: skip
+    )
     ids, mask = batch["input_ids"], batch["attention_mask"]
-    hidden = model.backbone(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    hidden = model.backbone(
+        input_ids=ids, attention_mask=mask, output_hidden_states=True
+    ).hidden_states
     return torch.stack(hidden[1:], 1), mask.bool()  # (B, L, T, C), without the embedding
 
 
 def reviews_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
-    """Sentiment of reviews from a frozen encoder's states: accuracy on the quarter that was not learned from."""
+    """Sentiment of reviews from a frozen encoder's states: accuracy on the quarter that was not
+    learned from.
+    """
     states, tokens, labels = states_of(scale.models[0], scale.reviews, 32)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
@@ -148,7 +169,14 @@ def reviews_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[
         report(f"reviews, {read_out}, seed {seed}", epoch + 1, scale.epochs)
     with torch.no_grad():
         logits = torch.cat([reader(states[rows], tokens[rows]) for rows in asked.split(64)])
-        alike = torch.cat([mean_cosine(reader.fused(states[rows]), tokens[rows]) for rows in asked.split(64)])
+        alike = torch.cat(
+            [mean_cosine(reader.fused(states[rows]), tokens[rows]) for rows in asked.split(64)]
+        )
     right, loss = logits.argmax(1) == labels[asked], F.cross_entropy(logits, labels[asked])
-    row = {"model": f"{scale.models[0]} frozen", "read-out": read_out, "seed": seed, "accuracy": float(right.double().mean())}
+    row = {
+        "model": f"{scale.models[0]} frozen",
+        "read-out": read_out,
+        "seed": seed,
+        "accuracy": float(right.double().mean()),
+    }
     return {**row, "loss": float(loss), "similarity": float(alike.mean())}

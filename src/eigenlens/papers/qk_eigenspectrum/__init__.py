@@ -1,4 +1,6 @@
-"""Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098): heads, a toy, a penalty in training."""
+"""Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098): heads, a toy,
+a penalty in training.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ LOOKS = ("distance", "profile entropy", "rho far")
 
 @dataclass(frozen=True)
 class Scale:
-    """`sequences` of the toy, `models` of the catalogue on `inputs`, language models of `layers` … trained for `steps`."""
+    """`sequences` of the toy, `models` of the catalogue on `inputs`, language models of `layers` …
+    trained for `steps`.
+    """
 
     sequences: int = 2000
     seeds: int = 5
@@ -50,35 +54,53 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    sequences=500, seeds=2, models=("minilm",), inputs=4, length=32, penalties=(0.0, 0.01), steps=25, batch=8, characters=60_000
+    sequences=500,
+    seeds=2,
+    models=("minilm",),
+    inputs=4,
+    length=32,
+    penalties=(0.0, 0.01),
+    steps=25,
+    batch=8,
+    characters=60_000,
 )
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     seeds = [seed * 100 + start for start in range(scale.seeds)]
-    toy, descent = parts.each({"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)})
+    toy, descent = parts.each(
+        {"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)}
+    )
     heads = []
     for done, name in enumerate(scale.models):
         report("spectra of heads", done, len(scale.models))
         made = partial(head_rows, name, scale.inputs, scale.length, scale.text, seed)
         heads += parts.part(f"heads/{name}", made)
     makes = {
-        (name := f"training/{at}-{start}"): partial(_train, scale, penalty, start, name, parts, report)
+        (name := f"training/{at}-{start}"): partial(
+            _train, scale, penalty, start, name, parts, report
+        )
         for at, penalty in enumerate(scale.penalties)
         for start in seeds[: scale.training_seeds]
     }
     trained = parts.each(makes, report, "training")
     return {
-        "toy": _mean_rows(toy, ("trace", "variance")), "descent": descent, "heads": heads, "correlations": correlations(heads),
-        "training": _mean_rows(trained, ("penalty",)), "runs": trained,
-    }  # fmt: skip
+        "toy": _mean_rows(toy, ("trace", "variance")),
+        "descent": descent,
+        "heads": heads,
+        "correlations": correlations(heads),
+        "training": _mean_rows(trained, ("penalty",)),
+        "runs": trained,
+    }
 
 
 def _toy(scale: Scale, seeds: Sequence[int]) -> list[dict[str, Any]]:
     return [
         toy_row(trace, variance, scale.sequences, seed)
-        for trace in scale.traces for variance in scale.variances for seed in seeds
-    ]  # fmt: skip
+        for trace in scale.traces
+        for variance in scale.variances
+        for seed in seeds
+    ]
 
 
 def _descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
@@ -86,7 +108,9 @@ def _descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Spearman's, over the heads of each model, of a number of the spectrum and one of where the head looks."""
+    """Spearman's, over the heads of each model, of a number of the spectrum and one of where the
+    head looks.
+    """
     found = []
     for model in dict.fromkeys(row["model"] for row in heads):
         rows = [row for row in heads if row["model"] == model]
@@ -95,26 +119,46 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 pair = [row[column] for row in rows], [row[look] for row in rows]
                 low, high = resampled(*pair, draws=1000)
                 found.append(
-                    {"model": model, "spectrum": column, "of": look, "value": rank_correlation(*pair), "low": low, "high": high}
+                    {
+                        "model": model,
+                        "spectrum": column,
+                        "of": look,
+                        "value": rank_correlation(*pair),
+                        "low": low,
+                        "high": high,
+                    }
                 )
     return found
 
 
-def _train(scale: Scale, penalty: float, seed: int, name: str, parts: Parts, report: Report) -> dict[str, Any]:
+def _train(
+    scale: Scale, penalty: float, seed: int, name: str, parts: Parts, report: Report
+) -> dict[str, Any]:
     """A causal language model of bytes with the LocAteR-style penalty at this strength."""
-    task = NextBytes(*split(documents(scale.text, scale.characters), 0.1, 0), length=scale.length, windows=64)
+    task = NextBytes(
+        *split(documents(scale.text, scale.characters), 0.1, 0), length=scale.length, windows=64
+    )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=scale.layers, width=scale.width, heads=scale.heads))
     settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
     label = f"language model, penalty {penalty:g}, seed {seed}"
-    done = train(model, task, settings, report=report, label=label, checkpoint=parts.checkpoint(name))
-    return {"penalty": penalty, "seed": seed, "loss": done.loss, "perplexity": math.exp(done.loss), **looks(model, task)}
+    done = train(
+        model, task, settings, report=report, label=label, checkpoint=parts.checkpoint(name)
+    )
+    return {
+        "penalty": penalty,
+        "seed": seed,
+        "loss": done.loss,
+        "perplexity": math.exp(done.loss),
+        **looks(model, task),
+    }
 
 
 @torch.no_grad()
 def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
-    """Over all heads and held-out inputs: entropy of a query's row over that of uniform attention, distance looked back,
-    and mean and standard deviation of the eigenvalues."""
+    """Over all heads and held-out inputs: entropy of a query's row over that of uniform attention,
+    distance looked back, and mean and standard deviation of the eigenvalues.
+    """
     from ...attention.qk import spectrum
 
     inputs = next(iter(task.held_out())).inputs[:16]
@@ -131,13 +175,17 @@ def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
         spreads.append(float(found.variance.sqrt().mean()))
     mean = lambda values: sum(values) / len(values)  # noqa: E731
     return {
-        "entropy": mean(entropies), "distance": mean(distance),
-        "eigenvalue mean": mean(means), "eigenvalue spread": mean(spreads),
-    }  # fmt: skip
+        "entropy": mean(entropies),
+        "distance": mean(distance),
+        "eigenvalue mean": mean(means),
+        "eigenvalue spread": mean(spreads),
+    }
 
 
 def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Means over seeds of every number, with the least and the largest of the first (`… low`, `… high`)."""
+    """Means over seeds of every number, with the least and the largest of the first (`… low`, `…
+    high`).
+    """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
@@ -146,7 +194,11 @@ def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[s
         row = dict(zip(by, key))
         for name in (name for name in members[0] if name not in (*by, "seed")):
             values = [member[name] for member in members]
-            row |= {name: sum(values) / len(values), f"{name} low": min(values), f"{name} high": max(values)}
+            row |= {
+                name: sum(values) / len(values),
+                f"{name} low": min(values),
+                f"{name} high": max(values),
+            }
         found.append(row)
     return found
 
@@ -156,29 +208,54 @@ def charts(tables: Tables) -> dict[str, Any]:
 
     toy = [{**row, "tr W": f"{row['trace']:g}"} for row in tables["toy"]]
     lines = curves(
-        toy, "variance", "distance", "tr W", title="AR(1) tokens", band=("distance low", "distance high"),
+        toy,
+        "variance",
+        "distance",
+        "tr W",
+        title="AR(1) tokens",
+        band=("distance low", "distance high"),
         names=("variance of the eigenvalues", "mean distance looked back"),
-    )  # fmt: skip
+    )
     points = (
-        alt.Chart(alt.Data(values=list(tables["heads"]))).mark_circle(size=45, opacity=0.8)
+        alt.Chart(alt.Data(values=list(tables["heads"])))
+        .mark_circle(size=45, opacity=0.8)
         .encode(
             x=alt.X("mean:Q", title="mean eigenvalue, tr W / d"),
-            y=alt.Y("distance:Q", title="mean distance, uniform attention = 1", scale=alt.Scale(zero=True)),
+            y=alt.Y(
+                "distance:Q",
+                title="mean distance, uniform attention = 1",
+                scale=alt.Scale(zero=True),
+            ),
             color=alt.Color("model:N", scale=alt.Scale(scheme="tableau10")),
             tooltip=["model:N", "layer:Q", "head:Q", "mean:Q", "variance:Q", "distance:Q"],
         )
         .properties(title="Heads of loaded models", width=320, height=240)
-    )  # fmt: skip
+    )
     trained = [
-        {"penalty": f"{row['penalty']:g}", "value": row[key], "low": row[f"{key} low"], "high": row[f"{key} high"], "of": title}
+        {
+            "penalty": f"{row['penalty']:g}",
+            "value": row[key],
+            "low": row[f"{key} low"],
+            "high": row[f"{key} high"],
+            "of": title,
+        }
         for row in tables["training"]
-        for key, title in (("perplexity", "perplexity"), ("entropy", "entropy of a row, uniform = 1"))
-    ]  # fmt: skip
-    base = alt.Chart(alt.Data(values=trained)).encode(x=alt.X("penalty:N", title="strength of the penalty", sort=None))
-    marks = base.mark_rule().encode(y=alt.Y("low:Q", title=None, scale=alt.Scale(zero=False)), y2="high:Q") + base.mark_circle(
-        size=60, opacity=1
-    ).encode(y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)))
-    training = marks.properties(width=200, height=240).facet(column=alt.Column("of:N", title="Language models of bytes"))
+        for key, title in (
+            ("perplexity", "perplexity"),
+            ("entropy", "entropy of a row, uniform = 1"),
+        )
+    ]
+    base = alt.Chart(alt.Data(values=trained)).encode(
+        x=alt.X("penalty:N", title="strength of the penalty", sort=None)
+    )
+    marks = base.mark_rule().encode(
+        y=alt.Y("low:Q", title=None, scale=alt.Scale(zero=False)), y2="high:Q"
+    ) + base.mark_circle(size=60, opacity=1).encode(
+        y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
+    )
+    training = marks.properties(width=200, height=240).facet(
+        column=alt.Column("of:N", title="Language models of bytes")
+    )
     return {
         "qk-eigenspectrum": alt.hconcat(lines, points).resolve_scale(color="independent"),
         "qk-training": training.resolve_scale(y="independent"),
@@ -186,14 +263,23 @@ def charts(tables: Tables) -> dict[str, Any]:
 
 
 SHOWN = (
-    ("AR(1) tokens", "toy"), ("Rank correlations over heads", "correlations"), ("Penalty-only descent in W", "descent"),
+    ("AR(1) tokens", "toy"),
+    ("Rank correlations over heads", "correlations"),
+    ("Penalty-only descent in W", "descent"),
     ("Language models of bytes", "training"),
-)  # fmt: skip
+)
 NOTES = (
     "the penalty is LocAteR-style: the paper's own equation was not at hand",
     "eigenvalues are those of W_Q W_Kᵀ without biases and without the gain of the norm before it",
 )
 paper = Paper(
-    "qk-eigenspectrum", "Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098)", FULL, QUICK,
-    measure, claims_of, charts, SHOWN, NOTES,
-)  # fmt: skip
+    "qk-eigenspectrum",
+    "Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+)

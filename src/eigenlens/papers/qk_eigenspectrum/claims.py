@@ -21,27 +21,47 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     drift = max(row["drift"] for row in tables["descent"])
     return (
         judged(
-            "toy: the smaller the variance, the nearer attention looks", "1.5/1.8/3.7/8.1", rises, None,
-            f"least rise of the mean distance from one to the next, of {_told(rows, 'distance')}; reproduced if above 0",
+            "toy: the smaller the variance, the nearer attention looks",
+            "1.5/1.8/3.7/8.1",
+            rises,
+            None,
+            f"least rise of the mean distance from one to the next, of {_told(rows, 'distance')};"
+            " reproduced if above 0",
             at_least=1e-9,
         ),
-        _figures("toy: mean distance at tr W = 16, variance 0/.06/.25/1", rows, "distance", DISTANCE, 0.1, relative=True),
-        _figures("toy: entropy of the mean profile", rows, "entropy", ENTROPY, 0.05, relative=False),
+        _figures(
+            "toy: mean distance at tr W = 16, variance 0/.06/.25/1",
+            rows,
+            "distance",
+            DISTANCE,
+            0.1,
+            relative=True,
+        ),
+        _figures(
+            "toy: entropy of the mean profile", rows, "entropy", ENTROPY, 0.05, relative=False
+        ),
         _within(spread),
         judged(
-            "the penalty's gradient has no trace", "traceless", max(row["gradient's trace"] for row in tables["descent"]), None,
-            "largest |tr ∇| over ‖∇‖ in float32; reproduced if at most 1e-5", at_most=1e-5,
+            "the penalty's gradient has no trace",
+            "traceless",
+            max(row["gradient's trace"] for row in tables["descent"]),
+            None,
+            "largest |tr ∇| over ‖∇‖ in float32; reproduced if at most 1e-5",
+            at_most=1e-5,
         ),
         judged(
-            "penalty-only descent in W keeps the trace", "drift < 1e-5", drift,
+            "penalty-only descent in W keeps the trace",
+            "drift < 1e-5",
+            drift,
             (min(row["drift"] for row in tables["descent"]), drift),
-            "drift of tr W over 100 steps, which leave "
-            f"{max(row['penalty left'] for row in tables['descent']):.1e} of the penalty; interval: seeds; reproduced if below "
-            "1e-5", at_most=1e-5,
+            "drift of tr W over 100 steps, which leave"
+            f" {max(row['penalty left'] for row in tables['descent']):.1e} of the penalty;"
+            " interval: seeds; reproduced if below 1e-5",
+            at_most=1e-5,
         ),
         *_heads(tables),
         *_training(tables),
-    )  # fmt: skip
+    )
 
 
 def _told(rows: list[dict[str, Any]], key: str) -> str:
@@ -49,26 +69,49 @@ def _told(rows: list[dict[str, Any]], key: str) -> str:
 
 
 def _figures(
-    claim: str, rows: list[dict[str, Any]], key: str, published: dict[float, float], limit: float, relative: bool
+    claim: str,
+    rows: list[dict[str, Any]],
+    key: str,
+    published: dict[float, float],
+    limit: float,
+    relative: bool,
 ) -> Claim:
-    gaps = [abs(row[key] - published[row["variance"]]) / (published[row["variance"]] if relative else 1) for row in rows]
+    gaps = [
+        abs(row[key] - published[row["variance"]]) / (published[row["variance"]] if relative else 1)
+        for row in rows
+    ]
     worst = rows[gaps.index(max(gaps))]
     verdict: Verdict = "reproduced" if max(gaps) <= limit else "not reproduced"
     unit = f"{limit:.0%}" if relative else f"{limit:g}"
     note = (
-        f"at variance {worst['variance']:g}, where it is farthest, of {_told(rows, key)}; interval: seeds; reproduced if at "
-        f"most {unit} off at every variance"
+        f"at variance {worst['variance']:g}, where it is farthest, of {_told(rows, key)}; interval:"
+        f" seeds; reproduced if at most {unit} off at every variance"
     )
     interval = (worst[f"{key} low"], worst[f"{key} high"])
-    return Claim(claim, "/".join(f"{value:g}" for value in published.values()), worst[key], interval, verdict, note)
+    return Claim(
+        claim,
+        "/".join(f"{value:g}" for value in published.values()),
+        worst[key],
+        interval,
+        verdict,
+        note,
+    )
 
 
 def _within(rows: list[dict[str, Any]]) -> Claim:
     low, high = min(row["distance"] for row in rows), max(row["distance"] for row in rows)
     verdict: Verdict = "reproduced" if low >= 14 and high <= 17 else "not reproduced"
-    note = f"means over seeds: {_told(rows, 'distance')}; interval: over variances; reproduced if all lie in 14 – 17"
+    note = (
+        f"means over seeds: {_told(rows, 'distance')}; interval: over variances; reproduced if all"
+        " lie in 14 – 17"
+    )
     return Claim(
-        "toy: without a trace attention does not localise", "14.7 – 16.1", (low + high) / 2, (low, high), verdict, note
+        "toy: without a trace attention does not localise",
+        "14.7 – 16.1",
+        (low + high) / 2,
+        (low, high),
+        verdict,
+        note,
     )
 
 
@@ -79,17 +122,27 @@ def _heads(tables: Tables) -> list[Claim]:
         if (row["spectrum"], row["of"]) != ("concentration", "distance"):
             continue
         others = {
-            r["spectrum"]: r["value"] for r in tables["correlations"] if r["model"] == row["model"] and r["of"] == "distance"
+            r["spectrum"]: r["value"]
+            for r in tables["correlations"]
+            if r["model"] == row["model"] and r["of"] == "distance"
         }
         verdict: Verdict = "reproduced" if row["high"] < 0 else "not reproduced"
         note = (
-            "rank correlation of |mean| over standard deviation of a head's eigenvalues with its mean distance; with the mean "
-            f"alone {others['mean']:.2f}, with the variance alone {others['variance']:.2f}; interval: 95 % of resampled heads; "
-            "reproduced if it lies below 0"
+            "rank correlation of |mean| over standard deviation of a head's eigenvalues with its"
+            f" mean distance; with the mean alone {others['mean']:.2f}, with the variance alone"
+            f" {others['variance']:.2f}; interval: 95 % of resampled heads; reproduced if it lies"
+            " below 0"
         )
         name = f"{row['model']}: heads with a concentrated spectrum look nearer"
         found.append(
-            Claim(name, "a mean off 0 and a small variance localise", row["value"], (row["low"], row["high"]), verdict, note)
+            Claim(
+                name,
+                "a mean off 0 and a small variance localise",
+                row["value"],
+                (row["low"], row["high"]),
+                verdict,
+                note,
+            )
         )
     return found
 
@@ -100,13 +153,26 @@ def _training(tables: Tables) -> list[Claim]:
     seeds = [seed for penalty, seed in runs if penalty == STRENGTH]
     found = []
     for key, claim, published, below in (
-        ("perplexity", "the penalty lowers the perplexity of a small language model", "lower with LocAteR", True),
-        ("entropy", "the penalty keeps attention from entropy collapse", "avoids it: the entropy stays higher", False),
+        (
+            "perplexity",
+            "the penalty lowers the perplexity of a small language model",
+            "lower with LocAteR",
+            True,
+        ),
+        (
+            "entropy",
+            "the penalty keeps attention from entropy collapse",
+            "avoids it: the entropy stays higher",
+            False,
+        ),
     ):
         ratios = [runs[STRENGTH, seed][key] / runs[0.0, seed][key] for seed in seeds]
         mean = sum(ratios) / len(ratios)
         told = ", ".join(f"{row['penalty']:g}: {row[key]:.3f}" for row in tables["training"])
-        note = f"ratio to none at strength {STRENGTH:g}; {key} by strength {told}; interval: seeds; reproduced if "
+        note = (
+            f"ratio to none at strength {STRENGTH:g}; {key} by strength {told}; interval: seeds;"
+            " reproduced if "
+        )
         bounds = (min(ratios), max(ratios))
         holds = bounds[1] < 1 if below else bounds[0] > 1
         verdict: Verdict = "reproduced" if holds else "not reproduced"

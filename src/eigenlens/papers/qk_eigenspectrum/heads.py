@@ -11,10 +11,14 @@ from ..inputs import batches_of
 
 
 def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list[dict[str, Any]]:
-    """A row for every head of a model of the catalogue: its spectrum, and where it looks on real inputs."""
+    """A row for every head of a model of the catalogue: its spectrum, and where it looks on real
+    inputs.
+    """
     model = load(name)
     vision = model.kind == "vision"
-    batches = batches_of(model, "photos" if vision else text, None if vision else length, inputs, seed, 4)
+    batches = batches_of(
+        model, "photos" if vision else text, None if vision else length, inputs, seed, 4
+    )
     watch, spectra = Diagnosed(model, "localisation", batches), QueryKey()
     begun(spectra, watch.subject)
     looks = watch.seen()
@@ -22,10 +26,22 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
     rows = []
     for row in spectra.result().rows():
         where = near[row["stack"], row["layer"], row["head"]]
-        rows.append({
-            "model": name, "layer": row["layer"], "head": row["head"], "mean": row["mean"], "variance": row["variance"],
-            "concentration": row["concentration"], "trace": row["trace"], "trace of square": row["trace_of_square"],
-            "square": row["square"], "share complex": row["complex"], "distance": where["relative"],
-            "profile entropy": where["entropy"], "rho near": where["near"], "rho far": where["far"],
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "layer": row["layer"],
+                "head": row["head"],
+                "mean": row["mean"],
+                "variance": row["variance"],
+                "concentration": row["concentration"],
+                "trace": row["trace"],
+                "trace of square": row["trace_of_square"],
+                "square": row["square"],
+                "share complex": row["complex"],
+                "distance": where["relative"],
+                "profile entropy": where["entropy"],
+                "rho near": where["near"],
+                "rho far": where["far"],
+            }
+        )
     return rows

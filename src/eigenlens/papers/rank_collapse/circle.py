@@ -1,8 +1,10 @@
-"""Two opposing points go round a circle, led by one layer of attention that is fed its own output: do they stay apart?
+"""Two opposing points go round a circle, led by one layer of attention that is fed its own output:
+do they stay apart?
 
-One layer applied again and again is a deep network of shared weights. In pure attention the difference of two points is
-multiplied by a difference of patterns that itself shrinks with the square of theirs; trained on the circle alone, such a
-layer has its radius as a point to fall off from, inwards until the points merge or outwards.
+One layer applied again and again is a deep network of shared weights. In pure attention the
+difference of two points is multiplied by a difference of patterns that itself shrinks with the
+square of theirs; trained on the circle alone, such a layer has its radius as a point to fall off
+from, inwards until the points merge or outwards.
 """
 
 from __future__ import annotations
@@ -30,49 +32,71 @@ AWAY = 10.0
 
 @dataclass(frozen=True)
 class CircleTrial:
-    """How the circle is learned, from points off it by N(0, `jitter`²), and for how many `steps` it is fed back."""
+    """How the circle is learned, from points off it by N(0, `jitter`²), and for how many `steps` it
+    is fed back.
+    """
 
     jitter: float
     settings: Settings
     steps: int = 300
 
 
-def circles(trials: Sequence[CircleTrial], seeds: int, parts: Parts, report: Report | None = None) -> list[dict[str, Any]]:
-    """A row for every trial, variant and seed: the trajectory of both points, their distance, radius and turn at every step.
+def circles(
+    trials: Sequence[CircleTrial], seeds: int, parts: Parts, report: Report | None = None
+) -> list[dict[str, Any]]:
+    """A row for every trial, variant and seed: the trajectory of both points, their distance,
+    radius and turn at every step.
 
-    `turn` is in steps of the arc that was learned: a model that follows it makes one a step. `left` is the step at which a
-    point was more than `AWAY` radii off, where the lists end; None if it never was. `merged`: the distance fell to a tenth.
-    `stretch` says whether the circle holds the points: see there.
+    `turn` is in steps of the arc that was learned: a model that follows it makes one a step. `left`
+    is the step at which a point was more than `AWAY` radii off, where the lists end; None if it
+    never was. `merged`: the distance fell to a tenth. `stretch` says whether the circle holds the
+    points: see there.
     """
     runs = itertools.product(trials, SHOWN, range(seeds))
-    return parts.each({_name(*run): partial(_one, *run, parts, report) for run in runs}, report or silent, "circles")
+    return parts.each(
+        {_name(*run): partial(_one, *run, parts, report) for run in runs},
+        report or silent,
+        "circles",
+    )
 
 
 def _name(trial: CircleTrial, variant: str, seed: int) -> str:
     return f"collapse/circle/{variant.lower()}-{trial.jitter:g}/seed-{seed}"
 
 
-def _one(trial: CircleTrial, variant: str, seed: int, parts: Parts, report: Report | None) -> dict[str, Any]:
+def _one(
+    trial: CircleTrial, variant: str, seed: int, parts: Parts, report: Report | None
+) -> dict[str, Any]:
     circle = Circle(jitter=trial.jitter)
     torch.manual_seed(seed)
     switches = replace(VARIANTS[variant], norm=False)
     model = Transformer(circle.config(layers=1, heads=2, width=32, size=1.0, **asdict(switches)))
     done = train(
-        model, circle, replace(trial.settings, seed=seed), report=report, label=f"circle, {variant}, seed {seed}",
+        model,
+        circle,
+        replace(trial.settings, seed=seed),
+        report=report,
+        label=f"circle, {variant}, seed {seed}",
         checkpoint=parts.checkpoint(_name(trial, variant, seed)),
-    )  # fmt: skip
+    )
     path = feed_back(model, circle.train.inputs[0], trial.steps).double()
     return {
-        "variant": variant, "jitter": trial.jitter, "seed": seed, "loss": done.loss,
-        "stretch": stretch(model, circle.train.inputs), **along(path, circle.radius, circle.turn),
-    }  # fmt: skip
+        "variant": variant,
+        "jitter": trial.jitter,
+        "seed": seed,
+        "loss": done.loss,
+        "stretch": stretch(model, circle.train.inputs),
+        **along(path, circle.radius, circle.turn),
+    }
 
 
 @torch.no_grad()
 def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.01) -> float:
-    """`d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean over inputs.
+    """`d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean
+    over inputs.
 
-    Over one, points that have come a little too near come nearer still in every step, and points too far apart go farther.
+    Over one, points that have come a little too near come nearer still in every step, and points
+    too far apart go farther.
     """
     near, far = (model(inputs * (1 + s)).diff(dim=1).norm(dim=2) for s in (-step, step))  # (N, 1)
     return float((far / near).log().mean() / math.log((1 + step) / (1 - step)))
@@ -85,9 +109,14 @@ def along(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
     left = int(off[0]) if len(off) else None
     path, radii = path[:left], radii[:left]
     a, b = path[:-1], path[1:]
-    angle = torch.atan2(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0], (a * b).sum(2)).mean(1)  # of a step, mean of both
+    # of a step, mean of both
+    angle = torch.atan2(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0], (a * b).sum(2)).mean(1)
     distance = (path[:, 0] - path[:, 1]).norm(dim=1)
     return {
-        "left": left, "merged": bool(distance.min() < 0.1 * distance[0]), "distance": distance.tolist(),
-        "radius": radii.tolist(), "turn": [0.0, *(angle.cumsum(0) / turn).tolist()], "trajectory": path.tolist(),
-    }  # fmt: skip
+        "left": left,
+        "merged": bool(distance.min() < 0.1 * distance[0]),
+        "distance": distance.tolist(),
+        "radius": radii.tolist(),
+        "turn": [0.0, *(angle.cumsum(0) / turn).tolist()],
+        "trajectory": path.tolist(),
+    }

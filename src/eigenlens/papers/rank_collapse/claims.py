@@ -34,14 +34,19 @@ SINGLE = (0.17, 3e-3, 6e-5)
 def claims_of(tables: Tables, miniature: bool = False) -> tuple[Claim, ...]:
     """Every claim that something was measured for, in the order of the paper.
 
-    Of a `miniature`, whose models are not those of the paper, only what does not depend on their size is judged.
+    Of a `miniature`, whose models are not those of the paper, only what does not depend on their
+    size is judged.
     """
     families = {row["family"] for row in tables["random curves"]}
-    curves = [_random_curve(tables, family, variant) for family, variant in CURVES if family in families]
+    curves = [
+        _random_curve(tables, family, variant) for family, variant in CURVES if family in families
+    ]
     trained = [_pretrained_collapse(tables), _pretrained_kept(tables)] if tables["models"] else []
     single, tasks = _single_paths(tables), [*task_claims(tables), *circle_claims(tables)]
     if miniature:
-        curves, single, tasks = ([_out_of_size(claim) for claim in claims] for claims in (curves, single, tasks))
+        curves, single, tasks = (
+            [_out_of_size(claim) for claim in claims] for claims in (curves, single, tasks)
+        )
     return (*curves, *trained, *single, _shares(tables), *_orders(tables), *tasks, _out_of_reach())
 
 
@@ -51,15 +56,22 @@ def _out_of_size(claim: Claim) -> Claim:
 
 def _random_curve(tables: Tables, family: str, variant: str) -> Claim:
     published = CURVES[family, variant]
-    found = {r["depth"]: r for r in tables["random curves"] if (r["family"], r["variant"]) == (family, variant)}
-    pairs = [(depth, found[depth], value) for depth, value in zip(DEPTHS, published) if depth in found]
+    found = {
+        r["depth"]: r
+        for r in tables["random curves"]
+        if (r["family"], r["variant"]) == (family, variant)
+    }
+    pairs = [
+        (depth, found[depth], value) for depth, value in zip(DEPTHS, published) if depth in found
+    ]
     apart = {depth: abs(row["residual"] - value) for depth, row, value in pairs}
     worst = max(apart, key=lambda depth: apart[depth])
     row = found[worst]
     note = (
-        f"residual at depth {worst}, where it is farthest from the published mean: {dict(zip(DEPTHS, published))[worst]:.3f} "
-        f"there, {row['residual']:.3f} here, mean of {row['seeds']} seeds; interval: least and largest seed; reproduced if at "
-        f"most {WITHIN} apart at every listed depth that was measured ({', '.join(map(str, apart))})"
+        f"residual at depth {worst}, where it is farthest from the published mean:"
+        f" {dict(zip(DEPTHS, published))[worst]:.3f} there, {row['residual']:.3f} here, mean of"
+        f" {row['seeds']} seeds; interval: least and largest seed; reproduced if at most {WITHIN}"
+        f" apart at every listed depth that was measured ({', '.join(map(str, apart))})"
     )
     if variant == "full":
         for other in (NO_NORM, OTHER_TEXT):
@@ -70,61 +82,107 @@ def _random_curve(tables: Tables, family: str, variant: str) -> Claim:
             ]
             note += f"; {other.removeprefix('full ')} {moved[0]:.3f}" if moved else ""
     text = "/".join(f"{value:g}" for value in published)
-    name = f"{family.upper()}-base at random start, {variant}: residual at depth {'/'.join(map(str, DEPTHS))}"
-    return _given(name, text, row["residual"], (row["low"], row["high"]), apart[worst] <= WITHIN, note)
+    name = (
+        f"{family.upper()}-base at random start, {variant}: residual at depth"
+        f" {'/'.join(map(str, DEPTHS))}"
+    )
+    return _given(
+        name, text, row["residual"], (row["low"], row["high"]), apart[worst] <= WITHIN, note
+    )
 
 
-def _given(claim: str, published: str, measured: float, interval: tuple[float, float] | None, holds: bool, note: str) -> Claim:
-    return Claim(claim, published, measured, interval, "reproduced" if holds else "not reproduced", note)
+def _given(
+    claim: str,
+    published: str,
+    measured: float,
+    interval: tuple[float, float] | None,
+    holds: bool,
+    note: str,
+) -> Claim:
+    return Claim(
+        claim, published, measured, interval, "reproduced" if holds else "not reproduced", note
+    )
 
 
 def _ends(tables: Tables, variant: str) -> dict[str, float]:
     """The residual behind the last block of every pretrained stack."""
-    return {f"{row['model']} {row['stack']}": row[variant] for row in tables["models"] if row[variant] is not None}
+    return {
+        f"{row['model']} {row['stack']}": row[variant]
+        for row in tables["models"]
+        if row[variant] is not None
+    }
 
 
 def _pretrained_collapse(tables: Tables) -> Claim:
     ends = _ends(tables, "SAN")
     share = float(np.mean([value < COLLAPSED for value in ends.values()]))
     listed = ", ".join(f"{name} {told(value, FLOOR)}" for name, value in ends.items())
-    note = f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {listed}; reproduced if all do"
+    note = (
+        f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {listed};"
+        " reproduced if all do"
+    )
     return judged(
-        "pretrained: pure attention converges to rank one", "BERT and ALBERT: 0 at depth 12", share, None, note, at_least=1.0
+        "pretrained: pure attention converges to rank one",
+        "BERT and ALBERT: 0 at depth 12",
+        share,
+        None,
+        note,
+        at_least=1.0,
     )
 
 
 def _pretrained_kept(tables: Tables) -> Claim:
     ends, pure = _ends(tables, "full"), _ends(tables, "SAN")
     share = float(np.mean([value >= COLLAPSED for value in ends.values()]))
-    both = [(name, told(ends[name], FLOOR), told(pure[name], FLOOR)) for name in ends if name in pure]
+    both = [
+        (name, told(ends[name], FLOOR), told(pure[name], FLOOR)) for name in ends if name in pure
+    ]
     listed = ", ".join(f"{name} {end} (pure {alone})" for name, end, alone in both)
     note = (
-        f"share of the pretrained stacks that end at {COLLAPSED} or above with skips and MLPs: {listed}; reproduced if all do"
+        f"share of the pretrained stacks that end at {COLLAPSED} or above with skips and MLPs:"
+        f" {listed}; reproduced if all do"
     )
-    return judged("pretrained: skips and MLPs stop it", "BERT .310, ALBERT .556 at depth 12", share, None, note, at_least=1.0)
+    return judged(
+        "pretrained: skips and MLPs stop it",
+        "BERT .310, ALBERT .556 at depth 12",
+        share,
+        None,
+        note,
+        at_least=1.0,
+    )
 
 
 def _single_paths(tables: Tables) -> list[Claim]:
-    found = {r["hops"]: r["residual"] for r in tables["single paths"] if r["model"] == "bert random"}
+    found = {
+        r["hops"]: r["residual"] for r in tables["single paths"] if r["model"] == "bert random"
+    }
     claims = []
     for hops, value in enumerate(SINGLE, 1):
         if hops not in found:
             continue
         times = max(found[hops] / value, value / found[hops])
         note = (
-            f"residual of the product of patterns about its mean row, in the composite norm; a factor of {times:.2g} from the "
-            "published one; reproduced if at most 2"
+            "residual of the product of patterns about its mean row, in the composite norm; a"
+            f" factor of {times:.2g} from the published one; reproduced if at most 2"
         )
         name = f"BERT-base at random start, single paths of {hops} hop{'s' if hops > 1 else ''}"
         claims.append(_given(name, f"≈ {value:g}", found[hops], None, times <= 2, note))
-    trained = {r["model"]: r for r in tables["single paths"] if r["hops"] == 1 and r["model"] != "bert random"}
+    trained = {
+        r["model"]: r
+        for r in tables["single paths"]
+        if r["hops"] == 1 and r["model"] != "bert random"
+    }
     for name in [name for name in trained if not name.endswith("random")][:1]:
-        curve = [r["residual"] for r in tables["single paths"] if r["model"] == name and r["stack"] == trained[name]["stack"]]
+        curve = [
+            r["residual"]
+            for r in tables["single paths"]
+            if r["model"] == name and r["stack"] == trained[name]["stack"]
+        ]
         if len(curve) > 1:
             factor = float((curve[-1] / curve[0]) ** (1 / (len(curve) - 1)))
             note = (
-                f"factor a hop of {name} (pretrained BERT-base cannot be had): {', '.join(f'{v:.2g}' for v in curve)}; "
-                "reproduced if at most .7"
+                f"factor a hop of {name} (pretrained BERT-base cannot be had):"
+                f" {', '.join(f'{v:.2g}' for v in curve)}; reproduced if at most .7"
             )
             claims.append(
                 judged(
@@ -142,33 +200,61 @@ def _single_paths(tables: Tables) -> list[Claim]:
 def _shares(tables: Tables) -> Claim:
     apart = {row["model"]: abs(row["measured"] - row["published"]) for row in tables["path shares"]}
     worst = max(apart, key=lambda name: apart[name])
-    told = ", ".join(f"{row['model']} {row['measured']:.3f} ({row['published']:.3f})" for row in tables["path shares"])
+    told = ", ".join(
+        f"{row['model']} {row['measured']:.3f} ({row['published']:.3f})"
+        for row in tables["path shares"]
+    )
     note = (
-        f"(H/(H+1))^L, in brackets the published share: {told}; shown: {worst}, the farthest; reproduced if at most .002 apart"
+        f"(H/(H+1))^L, in brackets the published share: {told}; shown: {worst}, the farthest;"
+        " reproduced if at most .002 apart"
     )
     value = next(row["measured"] for row in tables["path shares"] if row["model"] == worst)
     published = ".383, .619, .233, .144, .370, .032"
-    return _given("share of paths that go through every layer", published, value, None, apart[worst] <= 0.002, note)
+    return _given(
+        "share of paths that go through every layer",
+        published,
+        value,
+        None,
+        apart[worst] <= 0.002,
+        note,
+    )
 
 
 def _orders(tables: Tables) -> list[Claim]:
     wanted = {"full": 3.0, "causal": 1.0, "position bias": 1.0}
     names = {
-        "full": "one layer contracts the residual with order three", "causal": "the same behind a causal mask: order one",
+        "full": "one layer contracts the residual with order three",
+        "causal": "the same behind a causal mask: order one",
         "position bias": "the same with a position bias: order one",
-    }  # fmt: skip
+    }
     claims = []
     for row in tables["orders"]:
         order = wanted[row["kind"]]
-        note = f"{row['instances']} random instances; interval: least and largest; reproduced if within .05 of {order:g}"
-        published = "cubic bound" if order == 3 else "not in the paper, whose rate needs attention without mask and bias"
+        note = (
+            f"{row['instances']} random instances; interval: least and largest; reproduced if"
+            f" within .05 of {order:g}"
+        )
+        published = (
+            "cubic bound"
+            if order == 3
+            else "not in the paper, whose rate needs attention without mask and bias"
+        )
         holds = abs(row["order"] - order) <= 0.05
-        claims.append(_given(names[row["kind"]], published, row["order"], (row["low"], row["high"]), holds, note))
+        claims.append(
+            _given(
+                names[row["kind"]], published, row["order"], (row["low"], row["high"]), holds, note
+            )
+        )
     return claims
 
 
 def _out_of_reach() -> Claim:
     return Claim(
-        "pretrained BERT, ALBERT and XLNet curves", "table of the paper", None, None, "out of reach",
-        "their weights are in no package registry; the catalogue's pretrained models stand in, table `models`",
-    )  # fmt: skip
+        "pretrained BERT, ALBERT and XLNet curves",
+        "table of the paper",
+        None,
+        None,
+        "out of reach",
+        "their weights are in no package registry; the catalogue's pretrained models stand in,"
+        " table `models`",
+    )

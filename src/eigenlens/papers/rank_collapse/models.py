@@ -1,4 +1,6 @@
-"""Residual curves, single paths and bounds of models at their random start and of the catalogue's pretrained ones."""
+"""Residual curves, single paths and bounds of models at their random start and of the catalogue's
+pretrained ones.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,18 @@ def random_model(family: str, layers: int, width: int, length: int, seed: int) -
     import transformers
 
     shape = {
-        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": max(2, width // 64),
-        "intermediate_size": 4 * width, "vocab_size": 30_522, "max_position_embeddings": max(512, length),
-    }  # fmt: skip
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": max(2, width // 64),
+        "intermediate_size": 4 * width,
+        "vocab_size": 30_522,
+        "max_position_embeddings": max(512, length),
+    }
     torch.manual_seed(seed)
     if family == "albert":
-        return transformers.AlbertModel(transformers.AlbertConfig(**shape), add_pooling_layer=False).eval()
+        return transformers.AlbertModel(
+            transformers.AlbertConfig(**shape), add_pooling_layer=False
+        ).eval()
     return transformers.BertModel(transformers.BertConfig(**shape), add_pooling_layer=False).eval()
 
 
@@ -53,14 +61,19 @@ def _texts(text: str, length: int, number: int, seed: int) -> torch.Tensor:
     reader = load("minilm")
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         inputs = prepare(reader, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
-        ids = [batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)]
+        ids = [
+            batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)
+        ]
     return torch.cat(ids)[:number]
 
 
 @torch.no_grad()
 def random_run(family: str, start: int, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
     """The four variants of one random start, its single paths and its bounds."""
-    model, ids = random_model(family, scale.layers, scale.width, scale.length, start), texts(scale, seed)
+    model, ids = (
+        random_model(family, scale.layers, scale.width, scale.length, start),
+        texts(scale, seed),
+    )
     curves = []
     for done, (name, switches) in enumerate(VARIANTS.items()):
         with ablated(model, switches):
@@ -69,7 +82,10 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
         report(f"random {family}, start {start}", done + 1, len(VARIANTS) + 1)
     frozen = freeze(model, {"input_ids": ids[:1]})[0]
     residuals = residuals_by_length(frozen, scale.paths, start)
-    single = [{"attention_hops": hops, "residual": float(found.mean())} for hops, found in enumerate(residuals, 1)]
+    single = [
+        {"attention_hops": hops, "residual": float(found.mean())}
+        for hops, found in enumerate(residuals, 1)
+    ]
     found = bound_rows(frozen.name, list(model_bounds(frozen)))
     report(f"random {family}, start {start}", len(VARIANTS) + 1, len(VARIANTS) + 1)
     return {
@@ -96,7 +112,10 @@ def other_run(what: str, family: str, start: int, scale: Scale, seed: int) -> di
 
 
 def _rows(family: str, start: int, variant: str, means: Sequence[float]) -> list[dict[str, Any]]:
-    return [{"family": family, "seed": start, "variant": variant, "depth": d, "residual": r} for d, r in enumerate(means)]
+    return [
+        {"family": family, "seed": start, "variant": variant, "depth": d, "residual": r}
+        for d, r in enumerate(means)
+    ]
 
 
 @torch.no_grad()
@@ -125,34 +144,66 @@ def residual_curve(model: torch.nn.Module, ids: torch.Tensor) -> list[float]:
 def bound_summary(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The bounds of all heads of a model in one row."""
     return {
-        "model": model, "heads": len(rows), "condition holds": float(np.mean([row["holds"] for row in rows])),
+        "model": model,
+        "heads": len(rows),
+        "condition holds": float(np.mean([row["holds"] for row in rows])),
         "max D, median": float(np.median([row["max_d"] for row in rows])),
         "Dobrushin, median": float(np.median([row["dobrushin"] for row in rows])),
         "violated": sum(row["violated"] for row in rows),
-    }  # fmt: skip
+    }
 
 
-def catalogue_run(model: Model, scale: Scale, seed: int, folder: Path, report: Report) -> dict[str, Any]:
-    """A pretrained model of the catalogue: residual with the paper's four variants, its single paths, its bounds."""
+def catalogue_run(
+    model: Model, scale: Scale, seed: int, folder: Path, report: Report
+) -> dict[str, Any]:
+    """A pretrained model of the catalogue: residual with the paper's four variants, its single
+    paths, its bounds.
+    """
     name = model.name
     vision, audio = model.kind == "vision", model.kind == "audio"
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        data = None if vision else [str(path) for path in synthetic_sound(Path(scratch))] if audio else scale.text
+        data = (
+            None
+            if vision
+            else [str(path) for path in synthetic_sound(Path(scratch))]
+            if audio
+            else scale.text
+        )
         number = min(scale.inputs, 3) if audio else min(scale.inputs, 16)
         run = collapse(
-            model, data, folder / "models" / name, length=None if vision or audio else scale.length, inputs=max(3, number),
-            paths=1 if audio else 2, bounds=0 if audio else 1, variants=list(VARIANTS), seed=seed, resume=True, report=report,
-        )  # fmt: skip
+            model,
+            data,
+            folder / "models" / name,
+            length=None if vision or audio else scale.length,
+            inputs=max(3, number),
+            paths=1 if audio else 2,
+            bounds=0 if audio else 1,
+            variants=list(VARIANTS),
+            seed=seed,
+            resume=True,
+            report=report,
+        )
     curves = []
     for stack in run.curves["full"].stacks:
         for row in (row for row in run.rows() if row["stack"] == stack):
-            curves.append({"model": name, "stack": stack, "depth": row["depth"], **{v: row.get(v) for v in VARIANTS}})
+            curves.append(
+                {
+                    "model": name,
+                    "stack": stack,
+                    "depth": row["depth"],
+                    **{v: row.get(v) for v in VARIANTS},
+                }
+            )
     bounds = [bound_summary(name, run.bounds)] if run.bounds else []
     partial = [note for note in run.facts["notes"] if " is partial: " in note]
     return {
-        "model": name, "sentence": run.sentence, "curves": curves, "single": run.single_paths, "bounds": bounds,
+        "model": name,
+        "sentence": run.sentence,
+        "curves": curves,
+        "single": run.single_paths,
+        "bounds": bounds,
         "notes": partial,
-    }  # fmt: skip
+    }
 
 
 def synthetic_sound(folder: Path, clips: int = 4, rate: int = 16_000) -> list[Path]:
@@ -172,4 +223,6 @@ def synthetic_sound(folder: Path, clips: int = 4, rate: int = 16_000) -> list[Pa
 
 def orders(seed: int) -> list[dict[str, Any]]:
     """The measured order of contraction of one layer for each kind of attention."""
-    return [contraction_order(kind, seed=seed).row() for kind in ("full", "causal", "position bias")]
+    return [
+        contraction_order(kind, seed=seed).row() for kind in ("full", "causal", "position bias")
+    ]

@@ -16,9 +16,12 @@ VARIANTS = ["SAN", "SAN+MLP", "SAN+skip", "full"]
 def collapse_charts(tables: Tables) -> dict[str, Any]:
     """Every picture, by name."""
     return {
-        "random": random_curves(tables), "pretrained": model_curves(tables), "paths": single_paths(tables),
-        "accuracy": path_accuracy(tables), "circle": circles(tables),
-    }  # fmt: skip
+        "random": random_curves(tables),
+        "pretrained": model_curves(tables),
+        "paths": single_paths(tables),
+        "accuracy": path_accuracy(tables),
+        "circle": circles(tables),
+    }
 
 
 def _colour(title: str = "variant") -> alt.Color:
@@ -27,7 +30,12 @@ def _colour(title: str = "variant") -> alt.Color:
 
 
 def _log(title: str) -> alt.Y:
-    return alt.Y("residual:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", tickCount=6), title=title)
+    return alt.Y(
+        "residual:Q",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(format=".0e", tickCount=6),
+        title=title,
+    )
 
 
 def random_curves(tables: Tables) -> Any:
@@ -53,15 +61,28 @@ def random_curves(tables: Tables) -> Any:
         )
         line = lines.mark_line().encode(x=x, y=_log("relative residual"), color=_colour())
         points = alt.Chart(alt.Data(values=[row for row in published if row["family"] == family]))
-        points = points.mark_point(filled=True, size=60).encode(x=x, y=_log("relative residual"), color=_colour())
-        panels.append((band + line + points).properties(width=330, height=260, title=f"{family} at random start"))
-    return alt.hconcat(*panels).properties(title="Lines: measured, with the range of the seeds. Points: published.")
+        points = points.mark_point(filled=True, size=60).encode(
+            x=x, y=_log("relative residual"), color=_colour()
+        )
+        panels.append(
+            (band + line + points).properties(
+                width=330, height=260, title=f"{family} at random start"
+            )
+        )
+    return alt.hconcat(*panels).properties(
+        title="Lines: measured, with the range of the seeds. Points: published."
+    )
 
 
 def model_curves(tables: Tables) -> Any:
     """Every pretrained stack: the four variants along depth."""
     rows = [
-        {"place": f"{row['model']} {row['stack']}", "depth": row["depth"], "variant": name, "residual": max(row[name], LEAST)}
+        {
+            "place": f"{row['model']} {row['stack']}",
+            "depth": row["depth"],
+            "variant": name,
+            "residual": max(row[name], LEAST),
+        }
         for row in tables["models"]
         for name in VARIANTS
         if row[name] is not None
@@ -69,10 +90,16 @@ def model_curves(tables: Tables) -> Any:
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point={"size": 15})
-        .encode(x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d")), y=_log("relative residual"), color=_colour())
+        .encode(
+            x=alt.X("depth:Q", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=_log("relative residual"),
+            color=_colour(),
+        )
         .properties(width=220, height=160)
         .facet(
-            facet=alt.Facet("place:N", title=None), columns=3, title="Pretrained models: how far the tokens are from one vector"
+            facet=alt.Facet("place:N", title=None),
+            columns=3,
+            title="Pretrained models: how far the tokens are from one vector",
         )
         .resolve_scale(x="independent")
     )
@@ -90,14 +117,17 @@ def single_paths(tables: Tables) -> Any:
         .encode(
             x=alt.X("hops:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="hops of the path"),
             y=_log("relative residual of the product"),
-            color=alt.Color("place:N", title="model"), tooltip=["place:N", "hops:Q", alt.Tooltip("residual:Q", format=".2g")],
+            color=alt.Color("place:N", title="model"),
+            tooltip=["place:N", "hops:Q", alt.Tooltip("residual:Q", format=".2g")],
         )
         .properties(width=420, height=280, title="Single paths lose rank with every hop")
-    )  # fmt: skip
+    )
 
 
 def path_accuracy(tables: Tables) -> Any:
-    """Accuracy of the terms of each length, read out alone, with the whole model and chance as rules."""
+    """Accuracy of the terms of each length, read out alone, with the whole model and chance as
+    rules.
+    """
     rows = [
         {**row, "low": row["accuracy"] - row["spread"], "high": row["accuracy"] + row["spread"]}
         for row in tables["path accuracy"]
@@ -106,9 +136,12 @@ def path_accuracy(tables: Tables) -> Any:
     panels = []
     for task in dict.fromkeys(row["task"] for row in rows):
         base = alt.Chart(alt.Data(values=[row for row in rows if row["task"] == task])).encode(
-            x=alt.X("length:O", title="path length", axis=alt.Axis(labelAngle=0)), color=alt.Color("mode:N", title="paths")
+            x=alt.X("length:O", title="path length", axis=alt.Axis(labelAngle=0)),
+            color=alt.Color("mode:N", title="paths"),
         )
-        line = base.mark_line(point=True).encode(y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1])))
+        line = base.mark_line(point=True).encode(
+            y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]))
+        )
         bar = base.mark_rule().encode(y="low:Q", y2="high:Q")
         rules = [
             row
@@ -123,24 +156,39 @@ def path_accuracy(tables: Tables) -> Any:
 
 
 def circles(tables: Tables) -> Any:
-    """Where the two points go when the model's output is fed back to it, one run of each variant."""
+    """Where the two points go when the model's output is fed back to it, one run of each
+    variant.
+    """
     rows = [
-        {"place": f"{run['variant']}, trained {'on' if run['jitter'] == 0 else 'near'} the circle, seed {run['seed']}",
-         "point": str(point), "step": step, "x": place[0], "y": place[1]}
+        {
+            "place": (
+                f"{run['variant']}, trained {'on' if run['jitter'] == 0 else 'near'} the circle,"
+                f" seed {run['seed']}"
+            ),
+            "point": str(point),
+            "step": step,
+            "x": place[0],
+            "y": place[1],
+        }
         for run in tables["trajectories"]
         if run["seed"] < 2
         for step, places in enumerate(run["trajectory"])
         for point, place in enumerate(places)
         if max(map(abs, place)) <= 1
-    ]  # fmt: skip
+    ]
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point={"size": 8})
         .encode(
             x=alt.X("x:Q", scale=alt.Scale(domain=[-0.5, 0.5], clamp=True)),
             y=alt.Y("y:Q", scale=alt.Scale(domain=[-0.5, 0.5], clamp=True)),
-            color=alt.Color("point:N", title="arc"), order="step:Q",
+            color=alt.Color("point:N", title="arc"),
+            order="step:Q",
         )
         .properties(width=220, height=220)
-        .facet(facet=alt.Facet("place:N", title=None), columns=4, title="Two points on two arcs, fed back")
-    )  # fmt: skip
+        .facet(
+            facet=alt.Facet("place:N", title=None),
+            columns=4,
+            title="Two points on two arcs, fed back",
+        )
+    )

@@ -1,13 +1,16 @@
 """What paths of each length are worth to a model that was trained.
 
-Attention with skips and nothing else learns a task. Its output is then `Σ_k X_k + bias` over path lengths k, and each X_k is
-read out by the model's own read-out:
+Attention with skips and nothing else learns a task. Its output is then `Σ_k X_k + bias` over path
+lengths k, and each X_k is read out by the model's own read-out:
 
     frozen   X_k with the patterns of the whole model: the terms add up to the model
-    rerun    random paths of length k, each a network of its own that attends to its own stream; their mean is read out
+    rerun    random paths of length k, each a network of its own that attends to its own stream;
+    their mean is read out
 
-    alone    X_k                          residual   X_k − 1x̄ᵀ, without what it says of all tokens alike
-    up to    Σ_{j≤k} X_j + bias           single     rerun paths one by one: the mean of their accuracies
+    alone    X_k                          residual   X_k − 1x̄ᵀ, without what it says of all tokens
+    alike
+    up to    Σ_{j≤k} X_j + bias           single     rerun paths one by one: the mean of their
+    accuracies
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ from ...run.parts import Parts
 from ...run.progress import Report, silent
 from .circle import CircleTrial, circles
 
-TASKS: dict[str, Callable[..., Toy]] = {"sort": Sort, "convex hull": ConvexHull, "memorise": Memorise}
+TASKS: dict[str, Callable[..., Toy]] = {
+    "sort": Sort,
+    "convex hull": ConvexHull,
+    "memorise": Memorise,
+}
 
 
 @dataclass(frozen=True)
@@ -68,17 +75,25 @@ class Scale:
 def train_toys(
     task: str, scale: Scale, seed: int, parts: Parts, report: Report | None = None
 ) -> tuple[Transformer, Toy, dict[str, float]]:
-    """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy, loss and seconds."""
+    """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy,
+    loss and seconds.
+    """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
         raise unknown("task", task, (trial.task for trial in scale.trials))
     toy = TASKS[task](seed=seed, **trial.data)
     torch.manual_seed(seed)
-    model = Transformer(toy.config(layers=trial.layers, heads=trial.heads, width=trial.width, mlp=False, norm=False))
+    model = Transformer(
+        toy.config(layers=trial.layers, heads=trial.heads, width=trial.width, mlp=False, norm=False)
+    )
     done = train(
-        model, toy, replace(trial.settings, seed=seed), report=report, label=f"{task}, seed {seed}",
+        model,
+        toy,
+        replace(trial.settings, seed=seed),
+        report=report,
+        label=f"{task}, seed {seed}",
         checkpoint=parts.checkpoint(_toy_name(task, seed)),
-    )  # fmt: skip
+    )
     return model, toy, {"accuracy": done.accuracy, "loss": done.loss, "seconds": done.seconds}
 
 
@@ -87,7 +102,8 @@ def _toy_name(task: str, seed: int) -> str:
 
 
 def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list[dict[str, Any]]:
-    """A row for every task, mode, reading and length: `accuracy` and its `spread`, mean and deviation over seeds.
+    """A row for every task, mode, reading and length: `accuracy` and its `spread`, mean and
+    deviation over seeds.
 
     The modes `model` (full accuracy) and `baseline` have no length.
     """
@@ -102,20 +118,36 @@ def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list
         for same in zip(*itertools.islice(found, scale.seeds)):
             each = [row["accuracy"] for row in same]
             spread = statistics.stdev(each) if len(each) > 1 else 0.0
-            rows.append({"task": trial.task, **same[0], "accuracy": statistics.mean(each), "spread": spread, "each": each})
+            rows.append(
+                {
+                    "task": trial.task,
+                    **same[0],
+                    "accuracy": statistics.mean(each),
+                    "spread": spread,
+                    "each": each,
+                }
+            )
     return rows
 
 
-def _one_seed(trial: Trial, scale: Scale, seed: int, parts: Parts, report: Report | None) -> list[dict[str, Any]]:
+def _one_seed(
+    trial: Trial, scale: Scale, seed: int, parts: Parts, report: Report | None
+) -> list[dict[str, Any]]:
     model, toy, trained = train_toys(trial.task, scale, seed, parts, report)
     rows = [{"mode": "model", "reading": "whole", "length": None, "accuracy": trained["accuracy"]}]
-    rows += [{"mode": "baseline", "reading": name, "length": None, "accuracy": value} for name, value in baselines(toy).items()]
+    rows += [
+        {"mode": "baseline", "reading": name, "length": None, "accuracy": value}
+        for name, value in baselines(toy).items()
+    ]
     found: dict[tuple[str, str], list[Tensor]] = {}
     number = len(list(toy.held_out()))
     for i, batch in enumerate(toy.held_out()):
         said = {("frozen", name): x for name, x in frozen_answers(model, batch).items()}
         if i < trial.batches:
-            said |= {("rerun", name): x for name, x in rerun_answers(model, batch, trial.paths, seed).items()}
+            said |= {
+                ("rerun", name): x
+                for name, x in rerun_answers(model, batch, trial.paths, seed).items()
+            }
         for key, answers in said.items():
             found.setdefault(key, []).append(answers == batch.targets)  # (lengths, networks, B, …)
         if report is not None:
@@ -123,13 +155,21 @@ def _one_seed(trial: Trial, scale: Scale, seed: int, parts: Parts, report: Repor
     for (mode, reading), right in found.items():
         shares = torch.cat(right, 2).double().flatten(1).mean(1).tolist()
         first = 1 if mode == "rerun" else 0
-        rows += [{"mode": mode, "reading": reading, "length": k + first, "accuracy": x} for k, x in enumerate(shares)]
+        rows += [
+            {"mode": mode, "reading": reading, "length": k + first, "accuracy": x}
+            for k, x in enumerate(shares)
+        ]
     return rows
 
 
 def baselines(toy: Toy) -> dict[str, float]:
-    """What can be had without the input: a guess, the commonest class, the commonest at each place, as training has them."""
-    learned, asked = toy.train.targets.reshape(len(toy.train.targets), -1), toy.test.targets.reshape(len(toy.test.targets), -1)
+    """What can be had without the input: a guess, the commonest class, the commonest at each place,
+    as training has them.
+    """
+    learned, asked = (
+        toy.train.targets.reshape(len(toy.train.targets), -1),
+        toy.test.targets.reshape(len(toy.test.targets), -1),
+    )
     commonest, by_place = learned.flatten().mode().values, learned.mode(0).values
     return {
         "chance": 1 / toy.classes,
@@ -140,23 +180,31 @@ def baselines(toy: Toy) -> dict[str, float]:
 
 @torch.no_grad()
 def frozen_answers(model: Transformer, batch: Batch) -> dict[str, Tensor]:
-    """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1, B)."""
+    """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1,
+    B).
+    """
     lengths = path_lengths(freeze(model, {}, forward=lambda _: model(batch.inputs))[0])
     return readings(model, lengths.terms, lengths.bias)
 
 
 @torch.no_grad()
 def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes (K, 1, B, T), pooled (K, 1, B)."""
+    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes (K, 1, B, T), pooled
+    (K, 1, B).
+    """
     streams = {"alone": terms, "up to": terms.cumsum(0) + bias}
     if not model.config.pooled:  # of the residual nothing is left in the mean
         streams["residual"] = terms - terms.mean(2, keepdim=True)
-    return {name: torch.stack([_classes(model, x)[None] for x in stream]) for name, stream in streams.items()}
+    return {
+        name: torch.stack([_classes(model, x)[None] for x in stream])
+        for name, stream in streams.items()
+    }
 
 
 @torch.no_grad()
 def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> dict[str, Tensor]:
-    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L, number, B, …).
+    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L,
+    number, B, …).
 
     As in the frozen terms, the biases of values and outputs belong to no path.
     """
@@ -164,7 +212,8 @@ def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> d
     means, singles, residuals = [], [], []
     for hops in range(1, config.layers + 1):
         sample = draw_paths(torch.ones(config.layers, config.heads), hops, number, seed)
-        streams = rerun_paths(model, {}, sample, forward=lambda _: model(batch.inputs))  # (S, B, T, C)
+        # (S, B, T, C)
+        streams = rerun_paths(model, {}, sample, forward=lambda _: model(batch.inputs))
         mean = streams.mean(0)
         means.append(_classes(model, mean)[None])
         residuals.append(_classes(model, mean - mean.mean(1, keepdim=True))[None])
@@ -174,7 +223,9 @@ def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> d
 
 
 def without_biases(model: Transformer) -> Transformer:
-    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`; queries and keys keep their biases."""
+    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`; queries and keys keep
+    their biases.
+    """
     copied = copy.deepcopy(model)
     for name, bias in copied.named_parameters():
         if name.endswith("attention.out.bias"):
@@ -196,20 +247,56 @@ def circle_table(scale: Scale, parts: Parts, report: Report | None = None) -> li
 FULL = Scale(
     trials=(
         Trial("sort", {}, 6, 2, 48, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
-        Trial("convex hull", {}, 6, 3, 84, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
-        Trial("memorise", {}, 6, 2, 250, Settings(200, batch=16, rate=1e-3, warmup=20, measure=50), paths=6, batches=1),
+        Trial(
+            "convex hull", {}, 6, 3, 84, Settings(600, batch=64, rate=2e-3, measure=100), paths=24
+        ),
+        Trial(
+            "memorise",
+            {},
+            6,
+            2,
+            250,
+            Settings(200, batch=16, rate=1e-3, warmup=20, measure=50),
+            paths=6,
+            batches=1,
+        ),
     ),
     circles=(
         CircleTrial(0.0, Settings(500, batch=64, rate=1e-3)),
         CircleTrial(0.01, Settings(2000, batch=64, rate=3e-3, measure=500)),
     ),
     seeds=3,
-)  # fmt: skip
+)
 QUICK = Scale(
     trials=(
-        Trial("sort", {"train": 300, "test": 50}, 2, 2, 16, Settings(60, batch=32, rate=1e-2, warmup=5), paths=4),
-        Trial("convex hull", {"train": 300, "test": 50}, 2, 3, 24, Settings(60, batch=32, rate=4e-3, warmup=5), paths=4),
-        Trial("memorise", {"number": 40, "length": 16}, 2, 2, 16, Settings(40, batch=20, rate=1e-2, warmup=5), paths=4),
+        Trial(
+            "sort",
+            {"train": 300, "test": 50},
+            2,
+            2,
+            16,
+            Settings(60, batch=32, rate=1e-2, warmup=5),
+            paths=4,
+        ),
+        Trial(
+            "convex hull",
+            {"train": 300, "test": 50},
+            2,
+            3,
+            24,
+            Settings(60, batch=32, rate=4e-3, warmup=5),
+            paths=4,
+        ),
+        Trial(
+            "memorise",
+            {"number": 40, "length": 16},
+            2,
+            2,
+            16,
+            Settings(40, batch=20, rate=1e-2, warmup=5),
+            paths=4,
+        ),
     ),
-    circles=(CircleTrial(0.0, Settings(150, batch=32, rate=1e-2, warmup=10), steps=40),), seeds=1,
-)  # fmt: skip
+    circles=(CircleTrial(0.0, Settings(150, batch=32, rate=1e-2, warmup=10), steps=40),),
+    seeds=1,
+)

@@ -1,4 +1,6 @@
-"""On the benefits of rank in attention layers (arXiv 2407.16153): one head of full rank against many of low rank."""
+"""On the benefits of rank in attention layers (arXiv 2407.16153): one head of full rank against
+many of low rank.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from .theory import rank_one, simulated, sweep
 
 @dataclass(frozen=True)
 class Scale:
-    """`d` and `points` (N) of the task, `samples` of least squares, `steps` of training, `models` to cut on `inputs` texts."""
+    """`d` and `points` (N) of the task, `samples` of least squares, `steps` of training, `models`
+    to cut on `inputs` texts.
+    """
 
     d: int = 8
     points: int = 16
@@ -49,76 +53,138 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    samples=3000, seeds=2, theory_heads=(1, 4, 16), layers=(1,), steps=80, batch=32, models=("minilm",), inputs=8,
-    length=32, ranks=(0, 1, 4, 16, 32), alone=(1,),
-)  # fmt: skip
+    samples=3000,
+    seeds=2,
+    theory_heads=(1, 4, 16),
+    layers=(1,),
+    steps=80,
+    batch=32,
+    models=("minilm",),
+    inputs=8,
+    length=32,
+    ranks=(0, 1, 4, 16, 32),
+    alone=(1,),
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     sizes = [2**i for i in range(scale.d.bit_length()) if 2**i <= scale.d]
     seeds = [seed * 100 + start for start in range(scale.seeds)]
     swept = partial(sweep, scale.d, scale.points, scale.samples, sizes, (1, 8))
-    fitted = parts.each({f"least-squares/seed-{start}": partial(swept, start) for start in seeds}, report, "least squares")
+    fitted = parts.each(
+        {f"least-squares/seed-{start}": partial(swept, start) for start in seeds},
+        report,
+        "least squares",
+    )
     found = [row for one in fitted for row in one]
-    theory = parts.each({f"rank-one/{heads}": partial(_rank_one, scale, heads, seeds) for heads in scale.theory_heads})
+    theory = parts.each(
+        {
+            f"rank-one/{heads}": partial(_rank_one, scale, heads, seeds)
+            for heads in scale.theory_heads
+        }
+    )
     runs = [
-        (layers, rank, start) for layers in scale.layers for rank in (1, scale.d // 2, scale.d)
+        (layers, rank, start)
+        for layers in scale.layers
+        for rank in (1, scale.d // 2, scale.d)
         for start in seeds[: scale.training_seeds if layers == 1 else 1]
-    ]  # fmt: skip
+    ]
     trained = parts.each(
-        {f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, report) for L, r, s in runs}, report, "training"
+        {
+            f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, report)
+            for L, r, s in runs
+        },
+        report,
+        "training",
     )
     cut, alone = [], []
-    makes = {f"models/{name}": partial(cut_model, name, scale, seed, report) for name in scale.models}
+    makes = {
+        f"models/{name}": partial(cut_model, name, scale, seed, report) for name in scale.models
+    }
     for both in parts.each(makes, report, "models"):
         cut += both["all heads"]
         alone += both["one head"]
     return {
-        "least squares": _means(found, ("times", "rank", "heads")), "rank one": theory,
-        "training": _means(trained, ("layers", "rank", "heads")), "truncation": cut, "one head": alone,
-        "heads that matter": _worst(alone), "runs": found,
-    }  # fmt: skip
+        "least squares": _means(found, ("times", "rank", "heads")),
+        "rank one": theory,
+        "training": _means(trained, ("layers", "rank", "heads")),
+        "truncation": cut,
+        "one head": alone,
+        "heads that matter": _worst(alone),
+        "runs": found,
+    }
 
 
 def _rank_one(scale: Scale, heads: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Theory and simulation of N = 2 points and heads of rank one: means over seeds, and where they are farthest apart."""
+    """Theory and simulation of N = 2 points and heads of rank one: means over seeds, and where they
+    are farthest apart.
+    """
     theory = [rank_one(scale.d, heads, seed) for seed in seeds]
     found = [simulated(scale.d, heads, scale.samples, seed) for seed in seeds]
     return {
-        "heads": heads, "theory": sum(t["theory"] for t in theory) / len(seeds), "simulated": sum(found) / len(seeds),
-        "farthest": max(abs(t["theory"] - s) for t, s in zip(theory, found)), "limit": theory[0]["limit"],
-    }  # fmt: skip
+        "heads": heads,
+        "theory": sum(t["theory"] for t in theory) / len(seeds),
+        "simulated": sum(found) / len(seeds),
+        "farthest": max(abs(t["theory"] - s) for t, s in zip(theory, found)),
+        "limit": theory[0]["limit"],
+    }
 
 
-def _train(scale: Scale, layers: int, rank: int, seed: int, parts: Parts, report: Report) -> dict[str, Any]:
+def _train(
+    scale: Scale, layers: int, rank: int, seed: int, parts: Parts, report: Report
+) -> dict[str, Any]:
     """Attention with rH = d and values of full width, trained; the error is 1 for the answer 0."""
     task = NearestNeighbour(scale.points, scale.d)
     torch.manual_seed(seed)
     heads = scale.d // rank
-    shape = {"width": 2 * scale.d, "heads": heads, "rank": rank, "value_width": scale.d, "mlp": False, "norm": False}
+    shape = {
+        "width": 2 * scale.d,
+        "heads": heads,
+        "rank": rank,
+        "value_width": scale.d,
+        "mlp": False,
+        "norm": False,
+    }
     model = Transformer(task.config(layers=layers, **shape))
     steps = scale.steps if layers == 1 else scale.deep_steps
     settings = Settings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
     label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
     checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
     done = train(model, task, settings, report=report, label=label, checkpoint=checkpoint)
-    return {"layers": layers, "rank": rank, "heads": heads, "seed": seed, "error": done.loss * scale.d}
+    return {
+        "layers": layers,
+        "rank": rank,
+        "heads": heads,
+        "seed": seed,
+        "error": done.loss * scale.d,
+    }
 
 
 @torch.no_grad()
-def cut_model(name: str, scale: Scale, seed: int, report: Report) -> dict[str, list[dict[str, Any]]]:
-    """Quality of a loaded model with all heads cut to each rank, and with one head cut at a time."""
+def cut_model(
+    name: str, scale: Scale, seed: int, report: Report
+) -> dict[str, list[dict[str, Any]]]:
+    """Quality of a loaded model with all heads cut to each rank, and with one head cut at a
+    time.
+    """
     model = load(name)
     batches = batches_of(model, scale.text, scale.length, scale.inputs, seed)
     attentions = query_weights(model.module)
     width = attentions[0].weight.shape[1]
     own = outputs(model, batches)
     cut = []
-    for done, rank in enumerate(ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})):
+    for done, rank in enumerate(
+        ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})
+    ):
         report(f"{name}, all heads", done, len(ranks))
         with truncated(model.module, rank):
             cut.append(
-                {"model": name, "rank": rank, "share": rank / width, **quality(model, own, outputs(model, batches), batches)}
+                {
+                    "model": name,
+                    "rank": rank,
+                    "share": rank / width,
+                    **quality(model, own, outputs(model, batches), batches),
+                }
             )
     heads = [(at, head) for at, queries in enumerate(attentions) for head in range(queries.heads)]
     alone = []
@@ -134,15 +200,21 @@ def cut_model(name: str, scale: Scale, seed: int, report: Report) -> dict[str, l
 
 
 def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
-    """Embeddings (B, C) of an encoder, the mean over its tokens; logits (B, T, vocabulary) of a decoder."""
+    """Embeddings (B, C) of an encoder, the mean over its tokens; logits (B, T, vocabulary) of a
+    decoder.
+    """
     found = [model.module(**batch) for batch in batches]
     if model.kind == "decoder":
         return [out.logits for out in found]
     return [out.last_hidden_state.mean(1) for out in found]  # windows of one length: no padding
 
 
-def quality(model: Model, own: Sequence[Tensor], cut: Sequence[Tensor], batches: Sequence[Any]) -> dict[str, float]:
-    """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay; of decoders `loss`, too, in nats."""
+def quality(
+    model: Model, own: Sequence[Tensor], cut: Sequence[Tensor], batches: Sequence[Any]
+) -> dict[str, float]:
+    """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay; of decoders
+    `loss`, too, in nats.
+    """
     if model.kind != "decoder":
         near = torch.cat([F.cosine_similarity(a, b, dim=1) for a, b in zip(own, cut)])
         return {"kept": float(near.mean())}
@@ -160,7 +232,12 @@ def _means(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, 
     for row in rows:
         found.setdefault(tuple(row[key] for key in by), []).append(row["error"])
     return [
-        {**dict(zip(by, key)), "error": sum(errors) / len(errors), "low": min(errors), "high": max(errors)}
+        {
+            **dict(zip(by, key)),
+            "error": sum(errors) / len(errors),
+            "low": min(errors),
+            "high": max(errors),
+        }
         for key, errors in found.items()
     ]
 
@@ -170,7 +247,10 @@ def _worst(alone: Sequence[dict[str, Any]], number: int = 5) -> list[dict[str, A
     found = []
     for model in dict.fromkeys(row["model"] for row in alone):
         least = min(row["rank"] for row in alone if row["model"] == model)
-        rows = sorted((r for r in alone if (r["model"], r["rank"]) == (model, least)), key=lambda row: row["kept"])
+        rows = sorted(
+            (r for r in alone if (r["model"], r["rank"]) == (model, least)),
+            key=lambda row: row["kept"],
+        )
         median = {**rows[len(rows) // 2], "layer": None, "head": "median"}
         found += [*rows[:number], median]
     return found
@@ -180,22 +260,59 @@ def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
     squares = [
-        {**row, "heads": "rH = d" if row["times"] == 1 else f"rH = {row['times']}d"} for row in tables["least squares"]
-    ] + [{**row, "heads": "rH = d, trained, 1 layer"} for row in tables["training"] if row["layers"] == 1]  # fmt: skip
+        {**row, "heads": "rH = d" if row["times"] == 1 else f"rH = {row['times']}d"}
+        for row in tables["least squares"]
+    ] + [
+        {**row, "heads": "rH = d, trained, 1 layer"}
+        for row in tables["training"]
+        if row["layers"] == 1
+    ]
     theory = [
         {"heads": row["heads"], "error": row[key], "by": key}
-        for key in ("theory", "simulated", "limit") for row in tables["rank one"]
-    ]  # fmt: skip
+        for key in ("theory", "simulated", "limit")
+        for row in tables["rank one"]
+    ]
     panels = [
-        curves(squares, "rank", "error", "heads", title="Nearest of 16 points, d = 8", names=("rank r", "error"),
-               band=("low", "high")),
-        curves(theory, "heads", "error", "by", title="Rank one, N = 2", names=("heads H", "error"), log={"x"}),
-        curves(tables["truncation"], "rank", "kept", "model", title="Loaded models, all heads cut",
-               names=("rank r of every head", "cosine kept, or next tokens")),
-    ]  # fmt: skip
-    alone = [{**row, "order": order} for rows in _by_rank(tables["one head"]) for order, row in enumerate(rows)]
+        curves(
+            squares,
+            "rank",
+            "error",
+            "heads",
+            title="Nearest of 16 points, d = 8",
+            names=("rank r", "error"),
+            band=("low", "high"),
+        ),
+        curves(
+            theory,
+            "heads",
+            "error",
+            "by",
+            title="Rank one, N = 2",
+            names=("heads H", "error"),
+            log={"x"},
+        ),
+        curves(
+            tables["truncation"],
+            "rank",
+            "kept",
+            "model",
+            title="Loaded models, all heads cut",
+            names=("rank r of every head", "cosine kept, or next tokens"),
+        ),
+    ]
+    alone = [
+        {**row, "order": order}
+        for rows in _by_rank(tables["one head"])
+        for order, row in enumerate(rows)
+    ]
     each = curves(
-        alone, "order", "kept", "cut to", title="One head cut at a time", names=("heads, worst first", "kept"), width=420
+        alone,
+        "order",
+        "kept",
+        "cut to",
+        title="One head cut at a time",
+        names=("heads, worst first", "kept"),
+        width=420,
     )
     return {
         "rank-versus-heads": alt.hconcat(*panels).resolve_scale(color="independent"),
@@ -206,22 +323,43 @@ def charts(tables: Tables) -> dict[str, Any]:
 def _by_rank(alone: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     kinds = dict.fromkeys((row["model"], row["rank"]) for row in alone)
     return [
-        sorted(({**row, "cut to": f"{model}, rank {rank}"} for row in alone if (row["model"], row["rank"]) == (model, rank)),
-               key=lambda row: row["kept"])
+        sorted(
+            (
+                {**row, "cut to": f"{model}, rank {rank}"}
+                for row in alone
+                if (row["model"], row["rank"]) == (model, rank)
+            ),
+            key=lambda row: row["kept"],
+        )
         for model, rank in kinds
-    ]  # fmt: skip
+    ]
 
 
 SHOWN = (
-    ("Least squares over hard heads, d = 8, N = 16", "least squares"), ("Heads of rank one, N = 2", "rank one"),
-    ("Trained attention, rH = d", "training"), ("All heads of loaded models cut", "truncation"),
+    ("Least squares over hard heads, d = 8, N = 16", "least squares"),
+    ("Heads of rank one, N = 2", "rank one"),
+    ("Trained attention, rH = d", "training"),
+    ("All heads of loaded models cut", "truncation"),
     ("Heads that lose most when cut alone", "heads that matter"),
-)  # fmt: skip
+)
 NOTES = (
-    "error is E‖y − ŷ‖², which is 1 for the answer 0; training is at d = 8, the published figures at d = 64",
-    "models with rotary positions have a matrix for each distance: queries are cut for the least mean error over angles",
+    (
+        "error is E‖y − ŷ‖², which is 1 for the answer 0; training is at d = 8, the published"
+        " figures at d = 64"
+    ),
+    (
+        "models with rotary positions have a matrix for each distance: queries are cut for the"
+        " least mean error over angles"
+    ),
 )
 paper = Paper(
-    "rank-versus-heads", "On the benefits of rank in attention layers (arXiv 2407.16153)", FULL, QUICK, measure, claims_of,
-    charts, SHOWN, NOTES,
-)  # fmt: skip
+    "rank-versus-heads",
+    "On the benefits of rank in attention layers (arXiv 2407.16153)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    charts,
+    SHOWN,
+    NOTES,
+)

@@ -1,11 +1,14 @@
-"""How well heads of low rank find the nearest of N points: least squares over hard heads, and the theory of rank one.
+"""How well heads of low rank find the nearest of N points: least squares over hard heads, and the
+theory of rank one.
 
-A head of rank r looks at the point with the largest `(Pᵀq)·(Pᵀx_i)` for a random subspace P (d, r), and gives that point.
-Heads are added up with one weight each, by least squares. The error is `E‖y − Σ_h a_h z_h‖²`, which is 1 for the answer 0.
+A head of rank r looks at the point with the largest `(Pᵀq)·(Pᵀx_i)` for a random subspace P (d, r),
+and gives that point. Heads are added up with one weight each, by least squares. The error is `E‖y −
+Σ_h a_h z_h‖²`, which is 1 for the answer 0.
 
 For N = 2 points and heads of rank one, with directions q_i and k_i, the second moments are known:
 
-    C_ij = E z_i·z_j = ½ + (2/π²) arcsin(q_i·q_j) arcsin(k_i·k_j),   b_i = E z_i·y,   a = C⁻¹b,   error = 1 − 2bᵀa + aᵀCa
+    C_ij = E z_i·z_j = ½ + (2/π²) arcsin(q_i·q_j) arcsin(k_i·k_j),   b_i = E z_i·y,   a = C⁻¹b,
+    error = 1 − 2bᵀa + aᵀCa
 """
 
 from __future__ import annotations
@@ -19,8 +22,12 @@ from torch import Tensor
 
 
 def nearest(number: int, points: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points (B, N, d) and queries (B, d), uniform on the sphere, and the nearest point to each query (B, d)."""
-    drawn = torch.randn(number, points + 1, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """Points (B, N, d) and queries (B, d), uniform on the sphere, and the nearest point to each
+    query (B, d).
+    """
+    drawn = torch.randn(
+        number, points + 1, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     drawn /= drawn.norm(dim=2, keepdim=True)
     x, q = drawn[:, :-1], drawn[:, -1]
     return x, q, chosen(x, torch.einsum("bnd,bd->bn", x, q))
@@ -33,7 +40,9 @@ def chosen(x: Tensor, scores: Tensor) -> Tensor:
 
 def subspaces(heads: int, rank: int, d: int, seed: int) -> Tensor:
     """Orthonormal bases of uniform random subspaces, (H, d, r)."""
-    drawn = torch.randn(heads, d, rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    drawn = torch.randn(
+        heads, d, rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     return torch.linalg.qr(drawn).Q
 
 
@@ -43,13 +52,17 @@ def head_outputs(x: Tensor, q: Tensor, bases: Tensor) -> Tensor:
 
 
 def fitted_error(z: Tensor, y: Tensor, fresh_z: Tensor, fresh_y: Tensor) -> float:
-    """The error on fresh inputs of `Σ_h a_h z_h` with the least-squares weights a of z (B, H, d), y (B, d)."""
+    """The error on fresh inputs of `Σ_h a_h z_h` with the least-squares weights a of z (B, H, d), y
+    (B, d).
+    """
     C, b = torch.einsum("bhd,bgd->hg", z, z), torch.einsum("bhd,bd->h", z, y)
     a = torch.linalg.lstsq(C, b[:, None], driver="gelsd").solution[:, 0]
     return float((fresh_y - torch.einsum("h,bhd->bd", a, fresh_z)).square().sum(1).mean())
 
 
-def sweep(d: int, points: int, samples: int, ranks: Sequence[int], times: Sequence[int], seed: int) -> list[dict[str, Any]]:
+def sweep(
+    d: int, points: int, samples: int, ranks: Sequence[int], times: Sequence[int], seed: int
+) -> list[dict[str, Any]]:
     """Errors at the budget rH = d, and with more heads."""
     x, q, y = nearest(samples, points, d, 2 * seed)
     fresh = nearest(samples, points, d, 2 * seed + 1)
@@ -58,7 +71,9 @@ def sweep(d: int, points: int, samples: int, ranks: Sequence[int], times: Sequen
         for rank in ranks:
             heads = more * d // rank
             bases = subspaces(heads, rank, d, 1000 * seed + rank)
-            error = fitted_error(head_outputs(x, q, bases), y, head_outputs(fresh[0], fresh[1], bases), fresh[2])
+            error = fitted_error(
+                head_outputs(x, q, bases), y, head_outputs(fresh[0], fresh[1], bases), fresh[2]
+            )
             rows.append({"times": more, "rank": rank, "heads": heads, "seed": seed, "error": error})
     return rows
 
@@ -70,11 +85,14 @@ def moments(q: Tensor, k: Tensor) -> Tensor:
 
 
 def agreement(d: int, places: int = 20_001) -> float:
-    """b of a head with q = k: `½ + (1/π) E arcsin|t|`, t one coordinate of a uniform point of the sphere in d dimensions.
+    """b of a head with q = k: `½ + (1/π) E arcsin|t|`, t one coordinate of a uniform point of the
+    sphere in d dimensions.
 
-    Its point is that of the target where `sgn(k·q) sgn(k·u) = sgn(q·u)`, u the direction from one point to the other.
+    Its point is that of the target where `sgn(k·q) sgn(k·u) = sgn(q·u)`, u the direction from one
+    point to the other.
     """
-    angle = (torch.arange(places, dtype=torch.float64) + 0.5) * (math.pi / 2 / places)  # t = sin(angle)
+    # t = sin(angle)
+    angle = (torch.arange(places, dtype=torch.float64) + 0.5) * (math.pi / 2 / places)
     density = angle.cos() ** (d - 2)
     return 0.5 + float((angle * density).sum() / density.sum()) / math.pi
 
@@ -91,10 +109,14 @@ def rank_one(d: int, heads: int, seed: int) -> dict[str, float]:
 
 
 def limit(d: int, places: int = 20_001) -> float:
-    """`1 − b²/C̄`, `C̄ = ½ + (2/π²) E arcsin² t`: the error that no number of heads of rank one with q = k gets below."""
+    """`1 − b²/C̄`, `C̄ = ½ + (2/π²) E arcsin² t`: the error that no number of heads of rank one
+    with q = k gets below.
+    """
     angle = (torch.arange(places, dtype=torch.float64) + 0.5) * (math.pi / 2 / places)
     density = angle.cos() ** (d - 2)
-    return 1 - agreement(d) ** 2 / (0.5 + 2 / math.pi**2 * float((angle.square() * density).sum() / density.sum()))
+    return 1 - agreement(d) ** 2 / (
+        0.5 + 2 / math.pi**2 * float((angle.square() * density).sum() / density.sum())
+    )
 
 
 def simulated(d: int, heads: int, samples: int, seed: int) -> float:
@@ -102,4 +124,6 @@ def simulated(d: int, heads: int, samples: int, seed: int) -> float:
     bases = subspaces(heads, 1, d, seed)
     x, q, y = nearest(samples, 2, d, 7_000 + seed)
     fresh = nearest(samples, 2, d, 9_000 + seed)
-    return fitted_error(head_outputs(x, q, bases), y, head_outputs(fresh[0], fresh[1], bases), fresh[2])
+    return fitted_error(
+        head_outputs(x, q, bases), y, head_outputs(fresh[0], fresh[1], bases), fresh[2]
+    )

@@ -1,9 +1,11 @@
-"""The spike, the sparse and the sink (arXiv 2603.05498): attention sinks and massive activations of small decoders.
+"""The spike, the sparse and the sink (arXiv 2603.05498): attention sinks and massive activations of
+small decoders.
 
-Measured here are the definitions on patterns whose sinks are known, a planted amplifier, two pretrained decoders (sinks,
-spikes, the blocks where they step up and down, the amplifiers in their MLPs, tokens that stand first, a window of keys with
-and without the first ones), and small models trained with each remedy. The published values are of models of 7 billion
-parameters and out of reach; their directions are judged.
+Measured here are the definitions on patterns whose sinks are known, a planted amplifier, two
+pretrained decoders (sinks, spikes, the blocks where they step up and down, the amplifiers in their
+MLPs, tokens that stand first, a window of keys with and without the first ones), and small models
+trained with each remedy. The published values are of models of 7 billion parameters and out of
+reach; their directions are judged.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from .training import VARIANTS, Training, one_run
 
 @dataclass(frozen=True)
 class Scale:
-    """Models, text, tokens and inputs; keys of a window and the longer texts it runs on; tokens that stand first; training."""
+    """Models, text, tokens and inputs; keys of a window and the longer texts it runs on; tokens
+    that stand first; training.
+    """
 
     models: tuple[str, ...]
     text: str
@@ -39,15 +43,42 @@ class Scale:
 
 
 FULL = Scale(
-    ("smollm2", "stories15m"), "wikipedia", 64, 16, 32, 128, 8, 2048, 5, Training(32, 4, 64, 64, 1, 2, 600, 16, 4e-3, 2)
-)  # fmt: skip
+    ("smollm2", "stories15m"),
+    "wikipedia",
+    64,
+    16,
+    32,
+    128,
+    8,
+    2048,
+    5,
+    Training(32, 4, 64, 64, 1, 2, 600, 16, 4e-3, 2),
+)
 QUICK = Scale(
-    ("smollm2",), "python-docs", 32, 3, 16, 48, 3, 64, 1, Training(32, 4, 32, 32, 1, 2, 40, 8, 4e-3, 1)
-)  # fmt: skip
+    ("smollm2",),
+    "python-docs",
+    32,
+    3,
+    16,
+    48,
+    3,
+    64,
+    1,
+    Training(32, 4, 32, 32, 1, 2, 40, 8, 4e-3, 1),
+)
 STEP = (
-    "model", "layer", "steps", "before", "largest", "largest channel", "amplified channel", "λ₁", "λ₂", "concentration",
+    "model",
+    "layer",
+    "steps",
+    "before",
+    "largest",
+    "largest channel",
+    "amplified channel",
+    "λ₁",
+    "λ₂",
+    "concentration",
     "shared",
-)  # fmt: skip
+)
 """Columns of the table of step blocks."""
 
 
@@ -87,9 +118,22 @@ SHOWN = (
     ("A planted amplifier", "planted"),
 )
 paper = Paper(
-    "sinks", "The spike, the sparse and the sink (arXiv 2603.05498)", FULL, QUICK, measure, claims_of, sink_charts, SHOWN,
+    "sinks",
+    "The spike, the sparse and the sink (arXiv 2603.05498)",
+    FULL,
+    QUICK,
+    measure,
+    claims_of,
+    sink_charts,
+    SHOWN,
     (
-        "smollm2 comes from a 4-bit file; stories15m learned children's stories, and the text here is not of that kind",
-        "the models of the paper have 7 billion parameters, those trained here some ten thousand: directions, not values",
+        (
+            "smollm2 comes from a 4-bit file; stories15m learned children's stories, and the text"
+            " here is not of that kind"
+        ),
+        (
+            "the models of the paper have 7 billion parameters, those trained here some ten"
+            " thousand: directions, not values"
+        ),
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,6 @@
-"""Sinks, massive activations and amplifiers of loaded decoders: on texts, and of tokens that stand first."""
+"""Sinks, massive activations and amplifiers of loaded decoders: on texts, and of tokens that stand
+first.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,25 @@ FIRST = 4
 """Tokens that StreamingLLM keeps."""
 
 
-def model_rows(name: str, text: str, length: int, inputs: int, window: int, long: int, few: int, tokens: int, seed: int,
-               ) -> dict[str, Any]:  # fmt: skip
+def model_rows(
+    name: str,
+    text: str,
+    length: int,
+    inputs: int,
+    window: int,
+    long: int,
+    few: int,
+    tokens: int,
+    seed: int,
+) -> dict[str, Any]:
     """Everything that is measured of one decoder, as tables."""
     model = load(name)
     ids = token_ids(model, text, length, inputs, seed)
     subject = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     if model.kind != "decoder":
-        raise EigenlensError(f"{name} is no decoder: sinks and spikes at the first token are claims about these")
+        raise EigenlensError(
+            f"{name} is no decoder: sinks and spikes at the first token are claims about these"
+        )
     sinks, spikes, rates = on_texts(subject, ids)
     amplifier = Amplifier()
     why = amplifier.begin(subject)
@@ -51,7 +64,9 @@ def model_rows(name: str, text: str, length: int, inputs: int, window: int, long
 
 
 def on_texts(subject: Subject, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
-    """The diagnostics over all inputs (N, T), and the sink rate of each input: share of its heads whose α₁ > ε."""
+    """The diagnostics over all inputs (N, T), and the sink rate of each input: share of its heads
+    whose α₁ > ε.
+    """
     sinks, spikes, rates = Sinks(), Spikes(), []
     for one in ids[:, None]:
         parts = Diagnosing(subject, {"sinks": Sinks(), "spikes": Spikes()}, 1)
@@ -73,10 +88,16 @@ def _run(subject: Subject, parts: Diagnosing, ids: Tensor) -> None:
         forward_of(subject.model)({"input_ids": ids})
 
 
-def layer_rows(name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None) -> list[dict[str, Any]]:
-    """One row a layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead in both."""
+def layer_rows(
+    name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None
+) -> list[dict[str, Any]]:
+    """One row a layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
+    in both.
+    """
     finding, strength = spikes.result(), sinks.result().layers()
-    gains = {row["layer"]: row for row in amplifier.result().rows()} if amplifier is not None else {}
+    gains = (
+        {row["layer"]: row for row in amplifier.result().rows()} if amplifier is not None else {}
+    )
     tops: dict[int, dict[str, Any]] = {}
     for row in amplifier.top() if amplifier is not None else ():
         tops.setdefault(row["layer"], row)
@@ -86,17 +107,30 @@ def layer_rows(name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | N
         layer = row["layer"]
         counts = spikes.sums[f"{row['stack']}/{layer}/channels"]  # (2, C)
         gain, top = gains.get(layer), tops.get(layer)
-        rows.append({
-            "model": name, "layer": layer, **{key: row[key] for key in spikes.numbers}, "steps": steps.get(layer, ""),
-            "sink rate": sink["rate"], "sink strength": sink["strength"], "largest channel": int(counts[0].argmax()),
-            "amplified channel": top and top["channel"], "λ₁": top and top["λ₁"], "λ₂": top and top["λ₂"],
-            "dominance": gain and gain["dominance"], "concentration": gain and gain["concentration"],
-            "shared": gain and gain["shared"], "channels": counts.shape[1],
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "layer": layer,
+                **{key: row[key] for key in spikes.numbers},
+                "steps": steps.get(layer, ""),
+                "sink rate": sink["rate"],
+                "sink strength": sink["strength"],
+                "largest channel": int(counts[0].argmax()),
+                "amplified channel": top and top["channel"],
+                "λ₁": top and top["λ₁"],
+                "λ₂": top and top["λ₂"],
+                "dominance": gain and gain["dominance"],
+                "concentration": gain and gain["concentration"],
+                "shared": gain and gain["shared"],
+                "channels": counts.shape[1],
+            }
+        )
     return rows
 
 
-def summary(name: str, ids: Tensor, sinks: Sinks, spikes: Spikes, rates: list[float]) -> dict[str, Any]:
+def summary(
+    name: str, ids: Tensor, sinks: Sinks, spikes: Spikes, rates: list[float]
+) -> dict[str, Any]:
     """The model in one row."""
     found, magnitudes = sinks.result(), spikes.result()
     rate, low, high = mean_interval(len(rates), sum(rates), sum(r * r for r in rates))
@@ -105,32 +139,48 @@ def summary(name: str, ids: Tensor, sinks: Sinks, spikes: Spikes, rates: list[fl
     top = max(largest, key=lambda place: largest[place])
     steps = spikes.steps(magnitudes)
     return {
-        "model": name, "inputs": len(ids), "tokens": ids.shape[1], "layers": len(largest), "sink rate": rate,
-        "low": low, "high": high, "sink strength": mean(found.values("strength").values()),
-        "anywhere": mean(found.values("anywhere").values()), "sinks at the first token": places["at the first token"],
-        "spike": largest[top], "spike over median": magnitudes.values("ratio")[top],
+        "model": name,
+        "inputs": len(ids),
+        "tokens": ids.shape[1],
+        "layers": len(largest),
+        "sink rate": rate,
+        "low": low,
+        "high": high,
+        "sink strength": mean(found.values("strength").values()),
+        "anywhere": mean(found.values("anywhere").values()),
+        "sinks at the first token": places["at the first token"],
+        "spike": largest[top],
+        "spike over median": magnitudes.values("ratio")[top],
         "inputs with spikes": max(magnitudes.values("massive").values()),
         "spikes at the first token": magnitudes.values("first")[top],
         "steps up": [row["layer"] for row in steps if row["steps"] == "up"],
         "steps down": [row["layer"] for row in steps if row["steps"] == "down"],
-    }  # fmt: skip
+    }
 
 
-def first_tokens(subject: Subject, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes) -> dict[str, Any]:
-    """How many tokens of a sample of the vocabulary have a massive activation at position 0, and how many of a text elsewhere.
+def first_tokens(
+    subject: Subject, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes
+) -> dict[str, Any]:
+    """How many tokens of a sample of the vocabulary have a massive activation at position 0, and
+    how many of a text elsewhere.
 
-    Nothing comes before the first token of a decoder, so each is run alone; the median it is held against is that of the
-    same layer on texts (L,).
+    Nothing comes before the first token of a decoder, so each is run alone; the median it is held
+    against is that of the same layer on texts (L,).
     """
     V = int(subject.model.config.vocab_size)
     sample = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:number]
-    alone = torch.cat([massive(subject, part[:, None], medians, spikes)[:, 0] for part in sample.split(256)])
-    texts = torch.cat([massive(subject, part, medians, spikes) for part in ids.split(BATCH)])  # (N, T)
+    alone = torch.cat(
+        [massive(subject, part[:, None], medians, spikes)[:, 0] for part in sample.split(256)]
+    )
+    # (N, T)
+    texts = torch.cat([massive(subject, part, medians, spikes) for part in ids.split(BATCH)])
     return {
-        "vocabulary": V, "sampled": len(sample), "spike at position 0": float(alone.double().mean()),
+        "vocabulary": V,
+        "sampled": len(sample),
+        "spike at position 0": float(alone.double().mean()),
         "of texts, at position 0": float(texts[:, 0].double().mean()),
         "of texts, elsewhere": float(texts[:, 1:].double().mean()),
-    }  # fmt: skip
+    }
 
 
 def massive(subject: Subject, ids: Tensor, medians: Tensor, spikes: Spikes) -> Tensor:
@@ -149,21 +199,35 @@ def massive(subject: Subject, ids: Tensor, medians: Tensor, spikes: Spikes) -> T
 
 
 @torch.no_grad()
-def window_rows(model: Model, text: str, length: int, inputs: int, window: int, seed: int) -> list[dict[str, Any]]:
-    """Loss of the next token with all keys, with `window` keys of which 4 are the first, and with the latest alone.
+def window_rows(
+    model: Model, text: str, length: int, inputs: int, window: int, seed: int
+) -> list[dict[str, Any]]:
+    """Loss of the next token with all keys, with `window` keys of which 4 are the first, and with
+    the latest alone.
 
-    Positions stay as they are. Counted are targets whose query sees less than all, those from `window` on; one row for each
-    way and input.
+    Positions stay as they are. Counted are targets whose query sees less than all, those from
+    `window` on; one row for each way and input.
     """
     ids = token_ids(model, text, length, inputs, seed)
-    ways = {"all keys": None, f"first {FIRST} and latest": Window(WindowSettings(window - FIRST, FIRST)),
-            "latest alone": Window(WindowSettings(window, 0))}  # fmt: skip
+    ways = {
+        "all keys": None,
+        f"first {FIRST} and latest": Window(WindowSettings(window - FIRST, FIRST)),
+        "latest alone": Window(WindowSettings(window, 0)),
+    }
     rows = []
     for way, mechanism in ways.items():
         for at, one in enumerate(ids[:, None]):
             loss = _loss(model, one, mechanism)[window:]
-            rows.append({"model": model.name, "keys": way, "window": window, "tokens": length, "input": at,
-                         "loss": float(loss.mean())})  # fmt: skip
+            rows.append(
+                {
+                    "model": model.name,
+                    "keys": way,
+                    "window": window,
+                    "tokens": length,
+                    "input": at,
+                    "loss": float(loss.mean()),
+                }
+            )
     return rows
 
 

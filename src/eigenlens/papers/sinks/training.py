@@ -1,8 +1,10 @@
-"""Sinks that a small model learns, with each remedy: heads that are needed at few tokens, and idle at all others.
+"""Sinks that a small model learns, with each remedy: heads that are needed at few tokens, and idle
+at all others.
 
-The task is a Markov chain with triggers. What follows an ordinary token depends on that token alone, so attention is of no
-use there; what follows a trigger is the token before it, which one head has to fetch. Every input begins with a token of its
-own. Under softmax an idle head has to look somewhere.
+The task is a Markov chain with triggers. What follows an ordinary token depends on that token
+alone, so attention is of no use there; what follows a trigger is the token before it, which one
+head has to fetch. Every input begins with a token of its own. Under softmax an idle head has to
+look somewhere.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ class Training:
 
 
 class Triggers:
-    """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids; guess the next one.
+    """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids;
+    guess the next one.
 
-    P is drawn once, from normal logits of deviation 2. The start token has the id `vocabulary`; after it a token is drawn
-    from all. `copied` marks the places whose next token is a copy.
+    P is drawn once, from normal logits of deviation 2. The start token has the id `vocabulary`;
+    after it a token is drawn from all. `copied` marks the places whose next token is a copy.
     """
 
     def __init__(self, vocabulary: int, triggers: int, length: int, held: int = 128) -> None:
@@ -73,7 +76,13 @@ class Triggers:
         yield self._held
 
     def config(self, **shape: Any) -> Config:
-        return Config(vocabulary=self.vocabulary + 1, length=self.length, causal=True, neighbourly=False, **shape)
+        return Config(
+            vocabulary=self.vocabulary + 1,
+            length=self.length,
+            causal=True,
+            neighbourly=False,
+            **shape,
+        )
 
     def copied(self, inputs: Tensor) -> Tensor:
         """(B, T) bool."""
@@ -84,27 +93,42 @@ class Triggers:
 def one_run(variant: str, scale: Training, seed: int, report: Report) -> dict[str, Any]:
     """One model trained, and its sinks on held-out inputs."""
     task = Triggers(scale.vocabulary, scale.triggers, scale.length)
-    shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads, **VARIANTS[variant]}
+    shape = {
+        "width": scale.width,
+        "layers": scale.layers,
+        "heads": scale.heads,
+        **VARIANTS[variant],
+    }
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape))
     settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed)
     done = train(model, task, settings, report=report, label=f"{variant}, seed {seed}")
-    return {"attention": variant, "seed": seed, "steps": done.steps, "loss": done.loss, **inside(model, task)}
+    return {
+        "attention": variant,
+        "seed": seed,
+        "steps": done.steps,
+        "loss": done.loss,
+        **inside(model, task),
+    }
 
 
 @torch.no_grad()
 def inside(model: Transformer, task: Triggers) -> dict[str, Any]:
-    """α₁ over heads and inputs: its mean, the share above ε, the largest head's; the largest activation behind a block;
-    how often copies are right."""
+    """α₁ over heads and inputs: its mean, the share above ε, the largest head's; the largest
+    activation behind a block; how often copies are right.
+    """
     inputs, targets = task._held.inputs, task._held.targets
-    alpha = torch.cat([A[..., 0].mean(2) for A in model.patterns(inputs)], 1)  # (B, heads of all layers)
+    # (B, heads of all layers)
+    alpha = torch.cat([A[..., 0].mean(2) for A in model.patterns(inputs)], 1)
     x, largest = model.embed(inputs), 0.0
     for block in model.blocks:
         x = block(x)
         largest = max(largest, float(x.abs().max()))
     right = model(inputs).argmax(2) == targets
     return {
-        "sink strength": float(alpha.mean()), "sink rate": float((alpha > EPSILON).double().mean()),
-        "strongest head": float(alpha.mean(0).max()), "largest activation": largest,
+        "sink strength": float(alpha.mean()),
+        "sink rate": float((alpha > EPSILON).double().mean()),
+        "strongest head": float(alpha.mean(0).max()),
+        "largest activation": largest,
         "copies right": float(right[task.copied(inputs)].double().mean()),
-    }  # fmt: skip
+    }

@@ -1,8 +1,8 @@
 """TensorLens: the whole transformer as one input-dependent linear operator (arXiv 2601.17958).
 
-`F(X) = T(X)·X + B` with patterns, norms and gates held. Measured here are that it is exact for every family, that its map
-In+Out is complete, that it is not the Jacobian, what a row of it costs, and how its maps do in deletion curves beside other
-methods.
+`F(X) = T(X)·X + B` with patterns, norms and gates held. Measured here are that it is exact for
+every family, that its map In+Out is complete, that it is not the Jacobian, what a row of it costs,
+and how its maps do in deletion curves beside other methods.
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ from .small import FAMILIES
 
 @dataclass(frozen=True)
 class Scale:
-    """Families and starts of small random models; catalogue models, on `inputs` of `length` tokens of `text`.
+    """Families and starts of small random models; catalogue models, on `inputs` of `length` tokens
+    of `text`.
 
-    T and J are compared on small models of `jacobians` and on the `derived` ones over `probes` directions. Costs are taken at
-    `lengths` of `derived[0]` and at `widths` of random ones. The deletion asks about `asked` reviews of up to `longest` tokens
-    with `draws` random orders, its probe learns from `learned`.
+    T and J are compared on small models of `jacobians` and on the `derived` ones over `probes`
+    directions. Costs are taken at `lengths` of `derived[0]` and at `widths` of random ones. The
+    deletion asks about `asked` reviews of up to `longest` tokens with `draws` random orders, its
+    probe learns from `learned`.
     """
 
     families: tuple[str, ...] = FAMILIES
     seeds: int = 3
-    catalogue: tuple[str, ...] = ("minilm", "distilbert-gec", "stories15m", "dinov2-small", "smollm2")
+    catalogue: tuple[str, ...] = (
+        "minilm",
+        "distilbert-gec",
+        "stories15m",
+        "dinov2-small",
+        "smollm2",
+    )
     single: tuple[str, ...] = ("smollm2",)  # in float32 alone
     text: str = "wikipedia"
     length: int = 24
@@ -59,57 +67,111 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    ("bert", "llama"), 1, ("minilm",), (), "python-docs", 12, 3, ("bert",), ("minilm",), 2, 4, (16, 32), (32, 64), 0.02, 100, 6,
-    20, 2, ("minilm",),
-)  # fmt: skip
+    ("bert", "llama"),
+    1,
+    ("minilm",),
+    (),
+    "python-docs",
+    12,
+    3,
+    ("bert",),
+    ("minilm",),
+    2,
+    4,
+    (16, 32),
+    (32, 64),
+    0.02,
+    100,
+    6,
+    20,
+    2,
+    ("minilm",),
+)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     """Exactness, Jacobian, cost, maps of a sentence, deletion."""
-    families = {f"exactness/{family}": partial(family_rows, family, scale.seeds, seed) for family in scale.families}
-    exact = [row for rows in parts.each(families, report, "exactness, random models") for row in rows]
+    families = {
+        f"exactness/{family}": partial(family_rows, family, scale.seeds, seed)
+        for family in scale.families
+    }
+    exact = [
+        row for rows in parts.each(families, report, "exactness, random models") for row in rows
+    ]
     makes = {
-        name: partial(catalogue_rows, name, scale.text, scale.length, scale.inputs, seed, name not in scale.single)
+        name: partial(
+            catalogue_rows,
+            name,
+            scale.text,
+            scale.length,
+            scale.inputs,
+            seed,
+            name not in scale.single,
+        )
         for name in scale.catalogue
     }
     found, missing = of_models(parts, makes, report, "exactness")
     exact += [row for rows in found.values() for row in rows]
     derived: dict[str, Any] = {
-        f"jacobian/{family}{'-as-started' * started}": partial(small_rows, family, scale.seeds, seed, started)
+        f"jacobian/{family}{'-as-started' * started}": partial(
+            small_rows, family, scale.seeds, seed, started
+        )
         for family in scale.jacobians
         for started in (False, True)
     }
     sizes = (scale.text, scale.length, scale.derived_inputs, scale.probes)
-    derived |= {f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed) for name in scale.derived}
+    derived |= {
+        f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed)
+        for name in scale.derived
+    }
     jacobian = [row for rows in parts.each(derived, report, "Jacobian") for row in rows]
     cost = []
     for done, length in enumerate(scale.lengths):
         cost.append(
-            parts.part(f"cost/{length}", partial(length_row, scale.derived[0], scale.text, length, scale.seconds, seed))
+            parts.part(
+                f"cost/{length}",
+                partial(length_row, scale.derived[0], scale.text, length, scale.seconds, seed),
+            )
         )
         report("cost", done + 1, len(scale.lengths))
     reviews = (scale.learned, scale.asked, scale.longest, scale.draws)
-    deletion = parts.part("deletion", partial(deletion_run, scale.derived[0], *reviews, seed, report))
+    deletion = parts.part(
+        "deletion", partial(deletion_run, scale.derived[0], *reviews, seed, report)
+    )
     return {
         "exactness": exact,
         "families": _summary(exact, ("weights", "model", "precision"), max),
         "missing": missing,
         "jacobian": jacobian,
-        "T and J": _summary(jacobian, ("model", "weights"), lambda values: sum(values) / len(values)),
+        "T and J": _summary(
+            jacobian, ("model", "weights"), lambda values: sum(values) / len(values)
+        ),
         "cost": cost,
-        "width": parts.each({f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths}),
+        "width": parts.each(
+            {f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths}
+        ),
         "areas": area_rows("reviews", deletion),
-        "pairs": [row for method in (IN_OUT, NORM) for row in pair_rows("reviews", deletion, method)],
+        "pairs": [
+            row for method in (IN_OUT, NORM) for row in pair_rows("reviews", deletion, method)
+        ],
         "curves": deletion["curves"],
         "probe": [deletion["facts"]],
         "maps": [
-            row for rows in parts.each({f"maps/{name}": partial(map_rows, name) for name in scale.pictured}) for row in rows
+            row
+            for rows in parts.each(
+                {f"maps/{name}": partial(map_rows, name) for name in scale.pictured}
+            )
+            for row in rows
         ],
     }
 
 
-def _summary(rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[list[float]], float]) -> list[dict[str, Any]]:
-    """One row for each place, every number by `of` the rows there; what is the same in all of them stays."""
+def _summary(
+    rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[list[float]], float]
+) -> list[dict[str, Any]]:
+    """One row for each place, every number by `of` the rows there; what is the same in all of them
+    stays.
+    """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
@@ -119,10 +181,13 @@ def _summary(rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[
 
     skip = {*by, "seed", "input"}
     return [
-        {**dict(zip(by, place)), "rows": len(some),
-         **{key: told([row[key] for row in some]) for key in some[0] if key not in skip}}
+        {
+            **dict(zip(by, place)),
+            "rows": len(some),
+            **{key: told([row[key] for row in some]) for key in some[0] if key not in skip},
+        }
         for place, some in groups.items()
-    ]  # fmt: skip
+    ]
 
 
 SHOWN = (
@@ -130,8 +195,17 @@ SHOWN = (
     ("T beside the Jacobian J: means over inputs", "T and J"),
     ("Times over a forward pass, and memory, by length", "cost"),
     ("Memory by width", "width"),
-    ("Areas under deletion curves: positive, the smaller the better; negative, the larger the better", "areas"),
-    ("In+Out and norm against other methods, input by input: above 0 where they do better", "pairs"),
+    (
+        (
+            "Areas under deletion curves: positive, the smaller the better; negative, the larger"
+            " the better"
+        ),
+        "areas",
+    ),
+    (
+        "In+Out and norm against other methods, input by input: above 0 where they do better",
+        "pairs",
+    ),
 )
 paper = Paper(
     "tensorlens",
@@ -143,7 +217,10 @@ paper = Paper(
     charts,
     SHOWN,
     (
-        "random models have 3 blocks of 32 channels, all weights random, norms and biases too, and padded inputs",
+        (
+            "random models have 3 blocks of 32 channels, all weights random, norms and biases too,"
+            " and padded inputs"
+        ),
         "the comparison on pictures and of more methods is in the paper `explainability`",
     ),
 )

@@ -1,4 +1,6 @@
-"""What a row of the operator costs beside a forward pass, in time and memory, and what the whole tensor would take."""
+"""What a row of the operator costs beside a forward pass, in time and memory, and what the whole
+tensor would take.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ..inputs import batches_of
 
 @torch.no_grad()
 def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> dict[str, Any]:
-    """One input of a catalogue model in float32: times over that of a forward pass, taken in turns, and peaks of memory."""
+    """One input of a catalogue model in float32: times over that of a forward pass, taken in turns,
+    and peaks of memory.
+    """
     model = load(name)
     backbone: Any = model.backbone
     batch = batches_of(model, text, length, 3, seed, 1)[0]
@@ -29,13 +33,21 @@ def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> 
         "In+Out of all tokens": lambda: in_out_of(op, weights),
         "norms by 8 probes": lambda: norms_of(op, weights, probes=8),
     }
-    memory = {what: peak_bytes(call, torch.device("cpu")) for what, call in calls.items()}  # their first pass, too
+    # their first pass, too
+    memory = {what: peak_bytes(call, torch.device("cpu")) for what, call in calls.items()}
     times = medians(in_rounds(calls, Pace(seconds, 3, 30, seconds)))
     return {
-        "model": name, "tokens": length, "channels": op.shape[2], "forward ms": 1e3 * times["forward"],
-        **{f"{what} / forward": times[what] / times["forward"] for what in calls if what != "forward"},
+        "model": name,
+        "tokens": length,
+        "channels": op.shape[2],
+        "forward ms": 1e3 * times["forward"],
+        **{
+            f"{what} / forward": times[what] / times["forward"]
+            for what in calls
+            if what != "forward"
+        },
         **_memory(op, memory),
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
@@ -44,7 +56,12 @@ def width_row(width: int, length: int, seed: int) -> dict[str, Any]:
     import transformers as tf
 
     torch.manual_seed(seed)
-    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": width, "intermediate_size": 4 * width}
+    shape = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+    }
     model = tf.BertModel(tf.BertConfig(vocab_size=97, **shape), add_pooling_layer=False).eval()
     batch = {"input_ids": torch.randint(0, 97, (1, length))}
     (op,) = operator(model, batch)
@@ -59,6 +76,8 @@ def _memory(op: Operator, memory: dict[str, int]) -> dict[str, float]:
     held = memory["freeze"] + memory["row"]
     return {
         **({"forward MB": memory["forward"] / 1e6} if "forward" in memory else {}),
-        "graph MB": memory["freeze"] / 1e6, "row MB": memory["row"] / 1e6, "whole MB": whole / 1e6,
+        "graph MB": memory["freeze"] / 1e6,
+        "row MB": memory["row"] / 1e6,
+        "whole MB": whole / 1e6,
         "graph and row / whole": held / whole,
-    }  # fmt: skip
+    }

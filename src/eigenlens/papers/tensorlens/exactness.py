@@ -1,4 +1,6 @@
-"""Whether `T·X + B` is the model's output, whether the maps are complete, and whether causal models see no future."""
+"""Whether `T·X + B` is the model's output, whether the maps are complete, and whether causal models
+see no future.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,42 @@ from .small import CAUSAL, small_batch, small_model
 
 @torch.no_grad()
 def family_rows(family: str, seeds: int, seed: int) -> list[dict[str, Any]]:
-    """A small random model of a family, in float64 and float32, with padding; a row for each start and precision."""
+    """A small random model of a family, in float64 and float32, with padding; a row for each start
+    and precision.
+    """
     rows = []
     for s in range(seeds):
         module, batch = small_model(family, seed + s), small_batch(family, seed + s)
         for dtype in (torch.float64, torch.float32):
             given = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
             loaded = load(module.to(dtype), device=None)
-            rows.append({"weights": "random", "model": family, "seed": s, **measured(loaded, given, family in CAUSAL)})
+            rows.append(
+                {
+                    "weights": "random",
+                    "model": family,
+                    "seed": s,
+                    **measured(loaded, given, family in CAUSAL),
+                }
+            )
     return rows
 
 
 @torch.no_grad()
-def catalogue_rows(name: str, text: str, length: int, inputs: int, seed: int, double: bool = True) -> list[dict[str, Any]]:
-    """Real weights on real inputs of about so many tokens, pictures for vision models; a row for each precision."""
+def catalogue_rows(
+    name: str, text: str, length: int, inputs: int, seed: int, double: bool = True
+) -> list[dict[str, Any]]:
+    """Real weights on real inputs of about so many tokens, pictures for vision models; a row for
+    each precision.
+    """
     model = load(name)
     vision = model.kind == "vision"
-    batch = batches_of(model, "photos" if vision else text, isqrt(length) ** 2 + 1 if vision else length, inputs, seed)[0]
+    batch = batches_of(
+        model,
+        "photos" if vision else text,
+        isqrt(length) ** 2 + 1 if vision else length,
+        inputs,
+        seed,
+    )[0]
     rows = []
     for dtype in (torch.float32, torch.float64)[: 2 if double else 1]:
         model.module.to(dtype)
@@ -47,10 +68,14 @@ def catalogue_rows(name: str, text: str, length: int, inputs: int, seed: int, do
 
 @torch.no_grad()
 def measured(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, Any]:
-    """How far the operator of a one-stack model is off the output of another run, and the map In+Out off its sums."""
+    """How far the operator of a one-stack model is off the output of another run, and the map
+    In+Out off its sums.
+    """
     (op,) = operator(model, batch)
     own = own_output(model, batch)
-    valid = torch.ones(own.shape[:2], dtype=torch.bool) if op.stack.valid is None else op.stack.valid
+    valid = (
+        torch.ones(own.shape[:2], dtype=torch.bool) if op.stack.valid is None else op.stack.valid
+    )
     off = (op.apply(op.inputs) + op.bias - own)[valid]
     a = in_out(op)
     complete = (own * (own - op.bias)).sum(-1)[valid]
@@ -58,11 +83,15 @@ def measured(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, 
     n = own.shape[1]
     future = a[:, torch.ones(n, n).triu(1).bool()].abs().max() if causal and n > 1 else None
     return {
-        "precision": str(own.dtype).removeprefix("torch."), "tokens": n, "channels": own.shape[2],
-        "relative error": float(off.norm() / own[valid].norm()), "largest error": float(off.abs().max()),
-        "completeness": float(lost), "relative completeness": float(lost / complete.abs().max()),
+        "precision": str(own.dtype).removeprefix("torch."),
+        "tokens": n,
+        "channels": own.shape[2],
+        "relative error": float(off.norm() / own[valid].norm()),
+        "largest error": float(off.abs().max()),
+        "completeness": float(lost),
+        "relative completeness": float(lost / complete.abs().max()),
         "largest a_ij of a later token": None if future is None else float(future),
-    }  # fmt: skip
+    }
 
 
 def own_output(model: Model, batch: dict[str, Tensor]) -> Tensor:

@@ -1,4 +1,6 @@
-"""The frozen operator T beside the true Jacobian J, which moves patterns, norms and gates along with the input."""
+"""The frozen operator T beside the true Jacobian J, which moves patterns, norms and gates along
+with the input.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ STEP = 1e-5
 
 
 class Derivative:
-    """The true F of a one-stack model, from the stream X (B, n, d) into its first block to its last hidden state."""
+    """The true F of a one-stack model, from the stream X (B, n, d) into its first block to its last
+    hidden state.
+    """
 
     def __init__(self, model: nn.Module, batch: dict[str, Any]) -> None:
         self.model, self.batch = model, batch
@@ -30,7 +34,8 @@ class Derivative:
         waiting = [change]
 
         def swap(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return ((waiting.pop()(args[0]), *args[1:]), kwargs) if waiting else None  # ALBERT runs its block again
+            # ALBERT runs its block again
+            return ((waiting.pop()(args[0]), *args[1:]), kwargs) if waiting else None
 
         hook = self.first.register_forward_pre_hook(swap, with_kwargs=True)
         try:
@@ -55,13 +60,17 @@ class Derivative:
 
         with torch.enable_grad():
             out = self(leaf)
-            return torch.stack([torch.autograd.grad(out, kept[0], each, retain_graph=True)[0] for each in u])
+            return torch.stack(
+                [torch.autograd.grad(out, kept[0], each, retain_graph=True)[0] for each in u]
+            )
 
 
 def compared(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
-    """A row for each input: how far T is from J over the directions `units` (K, B, n, d), and what each makes of X.
+    """A row for each input: how far T is from J over the directions `units` (K, B, n, d), and what
+    each makes of X.
 
-    With all unit vectors the norms are exact; with normal directions they are estimates, since `E‖(T − J)ᵀg‖² = ‖T − J‖²_F`.
+    With all unit vectors the norms are exact; with normal directions they are estimates, since
+    `E‖(T − J)ᵀg‖² = ‖T − J‖²_F`.
     """
     ours = torch.cat([op.adjoint(u) for u in units.split(max(1, op.streams))])
     theirs = true.adjoint(units)
@@ -89,11 +98,15 @@ def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[s
         units = torch.cat([u for _, u in op.units()])
         (row,) = compared(op, Derivative(model, batch), units)
         weights = "as the library starts it" if started else f"N(0, {SPREAD}²)"
-        rows.append({"model": family, "weights": weights, "input": s, "directions": len(units), **row})
+        rows.append(
+            {"model": family, "weights": weights, "input": s, "directions": len(units), **row}
+        )
     return rows
 
 
-def catalogue_jacobian(name: str, text: str, length: int, inputs: int, probes: int, seed: int) -> list[dict[str, Any]]:
+def catalogue_jacobian(
+    name: str, text: str, length: int, inputs: int, probes: int, seed: int
+) -> list[dict[str, Any]]:
     """Real weights in float64 on real text, over normal directions."""
     model = load(name)
     model.module.double()
@@ -104,5 +117,13 @@ def catalogue_jacobian(name: str, text: str, length: int, inputs: int, probes: i
         (op,) = operator(model, batch)
         units = torch.randn(probes, *op.inputs.shape, generator=generator, dtype=torch.float64)
         (row,) = compared(op, Derivative(backbone, {**batch, **fixed}), units)
-        rows.append({"model": name, "weights": "pretrained", "input": len(rows), "directions": probes, **row})
+        rows.append(
+            {
+                "model": name,
+                "weights": "pretrained",
+                "input": len(rows),
+                "directions": probes,
+                **row,
+            }
+        )
     return rows

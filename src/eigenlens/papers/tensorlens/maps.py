@@ -1,4 +1,6 @@
-"""Maps of tokens of one sentence, for a picture: In+Out, norm and attention rollout side by side."""
+"""Maps of tokens of one sentence, for a picture: In+Out, norm and attention rollout side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MAPS = ("In+Out", "norm", "rollout")
 
 
 def map_rows(name: str, sentence: str = SENTENCE, probes: int = 16) -> list[dict[str, Any]]:
-    """A row for each map and pair of tokens: the share of input token j in output token i, 1 over all j."""
+    """A row for each map and pair of tokens: the share of input token j in output token i, 1 over
+    all j.
+    """
     model = load(name)
     ids = model.tokenizer(sentence, return_tensors="pt")["input_ids"]
     (op,) = operator(model, {"input_ids": ids})
@@ -24,15 +28,27 @@ def map_rows(name: str, sentence: str = SENTENCE, probes: int = 16) -> list[dict
     a = in_out(op)[0]
     n = len(words)
     one = torch.eye(n)
-    sizes = torch.cat([norms_of(op, row[None], probes) for row in one])  # (n, n), a row for each output token
+    # (n, n), a row for each output token
+    sizes = torch.cat([norms_of(op, row[None], probes) for row in one])
     made = {
-        "In+Out": a / a.sum(1, keepdim=True), "norm": sizes / sizes.sum(1, keepdim=True), "rollout": rollout(op)[0],
-    }  # fmt: skip
+        "In+Out": a / a.sum(1, keepdim=True),
+        "norm": sizes / sizes.sum(1, keepdim=True),
+        "rollout": rollout(op)[0],
+    }
     return [
-        {"model": name, "map": kind, "output": i, "input": j, "output token": words[i], "input token": words[j],
-         "share": float(values[i, j])}
-        for kind, values in made.items() for i in range(n) for j in range(n)
-    ]  # fmt: skip
+        {
+            "model": name,
+            "map": kind,
+            "output": i,
+            "input": j,
+            "output token": words[i],
+            "input token": words[j],
+            "share": float(values[i, j]),
+        }
+        for kind, values in made.items()
+        for i in range(n)
+        for j in range(n)
+    ]
 
 
 def rollout(op: Operator) -> Tensor:

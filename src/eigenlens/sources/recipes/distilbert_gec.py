@@ -1,4 +1,6 @@
-"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag a token; ONNX in 8 bits."""
+"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag a token; ONNX
+in 8 bits.
+"""
 
 import json
 from pathlib import Path
@@ -37,7 +39,9 @@ TOKENIZER = {
 
 def convert(archive: Path, folder: Path) -> None:
     tensors = onnx_weights(member(archive, f"{DATA}/tagger.onnx"), "distilbert-gec")
-    write_weights(folder, {k: w for k, w in tensors.items() if k.startswith(("distilbert.", "classifier."))})
+    write_weights(
+        folder, {k: w for k, w in tensors.items() if k.startswith(("distilbert.", "classifier."))}
+    )
     tags = json.loads(member(archive, f"{DATA}/tag_vocab.json"))["tags"]
     labels = {"id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
     write_json(folder, "config.json", CONFIG | labels)

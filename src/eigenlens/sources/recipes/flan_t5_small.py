@@ -1,4 +1,6 @@
-"""flan-t5-small: T5, 8 + 8 layers, 6 heads, width 512, tuned further for titles; ONNX encoder and decoder in 8 bits."""
+"""flan-t5-small: T5, 8 + 8 layers, 6 heads, width 512, tuned further for titles; ONNX encoder and
+decoder in 8 bits.
+"""
 
 from pathlib import Path
 
@@ -26,8 +28,9 @@ CONFIG = {
     "decoder_start_token_id": 0,
     "pad_token_id": 0,
     "eos_token_id": 1,
-    # Input embedding and output head differ in this family. transformers 5 sets the flag to true whatever is written
-    # here, but reads it first (the head's input is then not rescaled) and leaves two stored, unequal tensors untied.
+    # Input embedding and output head differ in this family. transformers 5 sets the flag to true
+    # whatever is written here, but reads it first (the head's input is then not rescaled) and
+    # leaves two stored, unequal tensors untied.
     "tie_word_embeddings": False,
     "dtype": "float32",
 }
@@ -45,7 +48,9 @@ TOKENIZER = {
 def convert(archive: Path, folder: Path) -> None:
     encoder = onnx_weights(member(archive, f"{DATA}/encoder.onnx"), "flan-t5-small")
     decoder = onnx_weights(member(archive, f"{DATA}/decoder.onnx"), "flan-t5-small")
-    weights = {"encoder." + k.removeprefix("enc."): w for k, w in encoder.items() if k.startswith("enc.")}
+    weights = {
+        "encoder." + k.removeprefix("enc."): w for k, w in encoder.items() if k.startswith("enc.")
+    }
     # The encoder's embedding is the shared one, which the decoder's graph holds too.
     del weights["encoder.embed_tokens.weight"]
     weights |= {k.removeprefix("m."): w for k, w in decoder.items() if k.startswith("m.")}

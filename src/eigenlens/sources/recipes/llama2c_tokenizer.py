@@ -1,8 +1,9 @@
 """llama2.c's `tokenizer.bin` as a `tokenizers` file.
 
-The binary lists pieces with scores; encoding joins, again and again, the two neighbours whose union has the best score.
-Byte-pair encoding does the same when every way of splitting a piece into two pieces is a merge, ranked by the score of
-the union. Characters without a piece become their UTF-8 bytes, one piece each, which join with nothing.
+The binary lists pieces with scores; encoding joins, again and again, the two neighbours whose union
+has the best score. Byte-pair encoding does the same when every way of splitting a piece into two
+pieces is a merge, ranked by the score of the union. Characters without a piece become their UTF-8
+bytes, one piece each, which join with nothing.
 """
 
 import json
@@ -21,7 +22,10 @@ class Piece(NamedTuple):
 
 
 def read_vocabulary(data: bytes, size: int) -> list[Piece]:
-    """The pieces, by id. Layout: the longest length (int32), then score (float32), length (int32), bytes of each."""
+    """The pieces, by id.
+
+    Layout: the longest length (int32), then score (float32), length (int32), bytes of each.
+    """
     pieces, offset = [], 4
     for _ in range(size):
         score, length = struct.unpack_from("<fi", data, offset)
@@ -38,7 +42,14 @@ def tokenizer_json(pieces: list[Piece]) -> str:
     content = {
         "version": "1.0",
         "added_tokens": [
-            {"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False}
+            {
+                "id": i,
+                "content": text,
+                "special": True,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+            }
             | {"normalized": False}
             for i, text in enumerate(SPECIAL)
         ],
@@ -81,7 +92,11 @@ def _merges(texts: list[str], scores: list[float], ids: dict[str, int]) -> list[
     """Every (left, right) whose union is a piece, the best-scored union first."""
     ranked = sorted(range(FIRST, len(texts)), key=lambda i: -scores[i])
     splits = ((texts[i][:cut], texts[i][cut:]) for i in ranked for cut in range(1, len(texts[i])))
-    return [(left, right) for left, right in splits if ids.get(left, 0) >= FIRST and ids.get(right, 0) >= FIRST]
+    return [
+        (left, right)
+        for left, right in splits
+        if ids.get(left, 0) >= FIRST and ids.get(right, 0) >= FIRST
+    ]
 
 
 def _special(token: str, kind: int) -> dict[str, dict[str, object]]:

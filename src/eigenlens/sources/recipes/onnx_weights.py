@@ -1,8 +1,9 @@
 """Weights out of an ONNX graph, under the names of the module that was exported.
 
-An exporter keeps the names of embeddings, norms and biases, but stores the matrix of a linear layer transposed under a
-number (`onnx::MatMul_753`). Its name is that of the node that multiplies by it: `/layer.0/attention/q_lin/MatMul`.
-A quantiser replaces `w` by `w_quantized`, `w_scale`, `w_zero_point`, with w = scale · (quantized − zero_point).
+An exporter keeps the names of embeddings, norms and biases, but stores the matrix of a linear layer
+transposed under a number (`onnx::MatMul_753`). Its name is that of the node that multiplies by it:
+`/layer.0/attention/q_lin/MatMul`. A quantiser replaces `w` by `w_quantized`, `w_scale`,
+`w_zero_point`, with w = scale · (quantized − zero_point).
 """
 
 import numpy as np
@@ -13,9 +14,11 @@ QUANTISED = "_quantized"
 
 
 def onnx_weights(model: bytes, name: str) -> dict[str, np.ndarray]:
-    """Every constant of the graph in float32, dequantised; linear weights as torch keeps them, `(out, in)`.
+    """Every constant of the graph in float32, dequantised; linear weights as torch keeps them,
+    `(out, in)`.
 
-    A constant the graph uses without a module's name (a folded position embedding) stays under its number.
+    A constant the graph uses without a module's name (a folded position embedding) stays under its
+    number.
     """
     needs("onnx", what=f"converting {name}")
     import onnx
@@ -43,6 +46,7 @@ def _dequantised(constants: dict[str, np.ndarray], name: str) -> np.ndarray:
     if not name.endswith(QUANTISED):
         return stored
     scale, zero_point = constants[_stem(name) + "_scale"], constants[_stem(name) + "_zero_point"]
-    # One scale a tensor. Scales per column would need the axis, and none of the catalogue's files has them.
+    # One scale a tensor. Scales per column would need the axis, and none of the catalogue's files
+    # has them.
     assert scale.size == zero_point.size == 1, f"{name} is quantised per channel"
     return (stored - zero_point.astype(np.float32)) * scale.astype(np.float32)

@@ -1,4 +1,6 @@
-"""SmolLM2-135M-Instruct: Llama, 30 layers, 9 heads (3 for keys and values), width 576, from a 4-bit GGUF file."""
+"""SmolLM2-135M-Instruct: Llama, 30 layers, 9 heads (3 for keys and values), width 576, from a 4-bit
+GGUF file.
+"""
 
 import tempfile
 from pathlib import Path
@@ -30,10 +32,14 @@ def convert(archive: Path, folder: Path) -> None:
     settings = {key: value for key, value in config.items() if key not in origin}
     write_json(folder, "config.json", settings | {"architectures": ["LlamaForCausalLM"]})
 
-    # The file names its splitting rule ("smollm": each digit alone, then GPT-2's), which the loader does not read.
+    # The file names its splitting rule ("smollm": each digit alone, then GPT-2's), which the loader
+    # does not read.
     splitter = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
     tokenizer.backend_tokenizer.pre_tokenizer = splitter
-    special = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in ("bos", "eos", "unk", "pad")}
+    special = {
+        f"{role}_token": getattr(tokenizer, f"{role}_token")
+        for role in ("bos", "eos", "unk", "pad")
+    }
     common = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.config.max_position_embeddings,

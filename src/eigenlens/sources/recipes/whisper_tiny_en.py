@@ -1,6 +1,8 @@
-"""Whisper tiny.en, speech to English text: 4 + 4 layers, 6 heads, width 384, from the original checkpoint.
+"""Whisper tiny.en, speech to English text: 4 + 4 layers, 6 heads, width 384, from the original
+checkpoint.
 
-The package holds no vocabulary, so the folder has no tokenizer: the model takes audio and token ids.
+The package holds no vocabulary, so the folder has no tokenizer: the model takes audio and token
+ids.
 """
 
 import io
@@ -16,7 +18,8 @@ from eigenlens.sources.recipes.transformers_folder import write_json, write_weig
 
 END, START, NO_TIMESTAMPS = 50256, 50257, 50362
 
-# The checkpoint's names on the left, transformers' on the right; the rules apply one after the other.
+# The checkpoint's names on the left, transformers' on the right; the rules apply one after the
+# other.
 NAMES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"blocks", "layers"),
     (r"\bcross_attn_ln\b", "encoder_attn_layer_norm"),
@@ -67,7 +70,8 @@ def convert(archive: Path, folder: Path) -> None:
         "eos_token_id": END,
         "pad_token_id": END,
         "no_timestamps_token_id": NO_TIMESTAMPS,
-        "begin_suppress_tokens": [220, END],  # a transcript starts neither with a space alone nor with its end
+        # a transcript starts neither with a space alone nor with its end
+        "begin_suppress_tokens": [220, END],
         "is_multilingual": False,
         "return_timestamps": False,
         "max_length": dims["n_text_ctx"],
