@@ -14,7 +14,7 @@ test: $(VENV)/test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/oxlint src/eigenlens/report/page
+	$(BIN)/oxlint src/eigenlens/reports/page
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 format: $(VENV)/test-ready

@@ -38,8 +38,9 @@ import eigenlens as el
 from eigenlens.attention import register
 from eigenlens.attention.block_selection import dense_mask
 from eigenlens.attention.blocks import block_attention, choose, exact
-from eigenlens.capture.call import AttentionCall, Site
-from eigenlens.reconstruct.blocks import (
+from eigenlens.captures.call import AttentionCall, Site
+from eigenlens.data.datasets import text
+from eigenlens.plans.blocks import (
     BlockPlan,
     BlockSettings,
     Curves,
@@ -47,7 +48,6 @@ from eigenlens.reconstruct.blocks import (
     loss_gradients,
     measure,
 )
-from eigenlens.sources.datasets import text
 from selections import block_means, by_pattern, loki, scale_of, window
 from tables import table
 

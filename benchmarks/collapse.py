@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 import eigenlens as el
-from eigenlens.capture import attention_names, capture_layers
-from eigenlens.collapse import ABLATIONS, draw_paths, frozen_terms, head_marginals
-from eigenlens.collapse.paths import path_counts
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.inputs import Request, prepare
+from eigenlens.captures import attention_names, capture_layers
+from eigenlens.collapses import ABLATIONS, draw_paths, frozen_terms, head_marginals
+from eigenlens.collapses.paths import path_counts
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.models.forward import forward_of
 from eigenlens.stats import DepthMetrics
 from tables import table
 

@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 import eigenlens as el
-from eigenlens.capture import capture_layers
+from eigenlens.captures import capture_layers
+from eigenlens.data.inputs import Request, prepare
 from eigenlens.diagnostics import DIAGNOSTICS, Subject
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.inputs import Request, prepare
-from eigenlens.study.diagnosing import Diagnosing
-from eigenlens.study.options import Options
-from eigenlens.study.probe import names_of, probe
+from eigenlens.models.forward import forward_of
+from eigenlens.studies.diagnostic_runner import Diagnosing
+from eigenlens.studies.options import Options
+from eigenlens.studies.survey import names_of, probe
 from tables import table
 
 FORMS = {

@@ -20,14 +20,14 @@ from typing import Any
 import torch
 
 import eigenlens as el
-from eigenlens.explain.deletion import deletion_curves
-from eigenlens.explain.frozen import freeze
-from eigenlens.explain.methods import METHODS, attribute
-from eigenlens.explain.observe import observe
-from eigenlens.explain.relevance import relevance as relevance_of
-from eigenlens.explain.target import target_of
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.inputs import Request, prepare
+from eigenlens.anatomy.frozen import freeze
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.explanations.deletion import deletion_curves
+from eigenlens.explanations.methods import METHODS, attribute
+from eigenlens.explanations.observe import observe
+from eigenlens.explanations.relevance import relevance as relevance_of
+from eigenlens.explanations.target import target_of
+from eigenlens.models.forward import forward_of
 from tables import table
 
 

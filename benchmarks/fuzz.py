@@ -40,11 +40,12 @@ hundred times as long.
 
 
 INSTRUMENTED = [
-    "eigenlens.sources",
+    "eigenlens.data",
+    "eigenlens.models",
     "eigenlens.run",
     "eigenlens.hints",
-    "eigenlens.explain.explanation",
-    "eigenlens.reconstruct.evaluation",
+    "eigenlens.explanations.result",
+    "eigenlens.plans.evaluation",
     "tarfile",
     "zipfile",
     "gzip",

@@ -33,14 +33,14 @@ import numpy as np
 import torch
 
 import eigenlens as el
+from eigenlens.data.datasets import text
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.data.text import pieces
+from eigenlens.models.load import Model
 from eigenlens.run.memory import free, peak, resident
-from eigenlens.sources.datasets import text
-from eigenlens.sources.inputs import Request, prepare
-from eigenlens.sources.models import Model
-from eigenlens.sources.text import pieces
-from eigenlens.study.memory import Memory, study_memory
-from eigenlens.study.options import STATISTICS, Options
-from eigenlens.study.probe import matrix_form, probe
+from eigenlens.studies.memory import Memory, study_memory
+from eigenlens.studies.options import STATISTICS, Options
+from eigenlens.studies.survey import matrix_form, probe
 from tables import table
 
 VOCABULARY = 1000

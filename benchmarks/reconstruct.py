@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 import eigenlens as el
-from eigenlens.reconstruct.bench import Bench
-from eigenlens.reconstruct.candidates import BUDGETS, ESTIMATORS
-from eigenlens.reconstruct.make import SHAPE
-from eigenlens.reconstruct.plan import Part, Plan
-from eigenlens.reconstruct.rows import RowConditional
-from eigenlens.reconstruct.selection import RULES
-from eigenlens.reconstruct.statistics import site_statistics
+from eigenlens.estimators.candidates import BUDGETS, ESTIMATORS
+from eigenlens.estimators.rows import RowConditional
+from eigenlens.estimators.selection import RULES
+from eigenlens.plans.make_plan import SHAPE
+from eigenlens.plans.result import Part, Plan
+from eigenlens.plans.site_statistics import site_statistics
+from eigenlens.plans.trials import Bench
 from tables import table
 
 MODEL, DATA, INPUTS = "minilm", "python-docs", 1000

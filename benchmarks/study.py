@@ -29,10 +29,10 @@ import numpy as np
 import torch
 
 from eigenlens import capture, load
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.inputs import Inputs, Request, prepare
-from eigenlens.sources.models import Model
-from eigenlens.sources.split import FIT
+from eigenlens.data.inputs import Inputs, Request, prepare
+from eigenlens.data.split import FIT
+from eigenlens.models.forward import forward_of
+from eigenlens.models.load import Model
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.rows import RowAnalysis
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertModel
 
-from eigenlens.sources import catalogue
+from eigenlens.models import catalogue
 from tables import table
 
 WAITING = {

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eigenlens import Evaluation, Study, plan, study
-from eigenlens.sources.catalogue import MODELS
-from eigenlens.sources.datasets import DATASETS
+from eigenlens.data.datasets import DATASETS
+from eigenlens.models.catalogue import MODELS
 from tiny import some_text, tiny_bert
 
 SMALL = ("--inputs", "24", "--length", "16")
@@ -72,7 +72,7 @@ def test_models_lists_the_catalogue(run):
 
 
 def test_version(run):
-    from eigenlens import __version__
+    from eigenlens._version import __version__
 
     assert run("--version").out.strip() == __version__
 

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from eigenlens import Explanation
-from eigenlens.explain.methods import METHODS
-from eigenlens.terminal import print_explanation
-from explain.handmade import handmade
+from eigenlens.cli.terminal import print_explanation
+from eigenlens.explanations.methods import METHODS
+from explanations.handmade import handmade
 from tiny import of_catalogue, tiny_bert, tiny_llama
 
 FEW = ("--methods", "attention,gradient × input,random")

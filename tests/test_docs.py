@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 import eigenlens
+from eigenlens.anatomy import families
 from eigenlens.attention import registry
 from eigenlens.cli import app
-from eigenlens.explain import families
 from eigenlens.papers import Reproduction
 from tiny import some_text, tiny_bert
 

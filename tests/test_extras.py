@@ -9,17 +9,18 @@ import pytest
 
 from base_installation import SOURCE, make_base, run_base
 from eigenlens import EigenlensError
+from eigenlens.data.datasets import DATASETS
+from eigenlens.data.needs import read_by
 from eigenlens.extras import EXTRAS, needs
+from eigenlens.models.catalogue import MODELS
 from eigenlens.papers import PAPERS, over_smoothing
-from eigenlens.sources.catalogue import MODELS
-from eigenlens.sources.datasets import DATASETS
-from eigenlens.sources.needs import read_by
 
 ASK = """
 import contextlib, io, json, sys
 import eigenlens.cli as cli
 from eigenlens.run.parts import Parts
-from eigenlens.sources import catalogue, datasets
+from eigenlens.data import datasets
+from eigenlens.models import catalogue
 
 class Started(Exception):
     pass

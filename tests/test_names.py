@@ -10,15 +10,16 @@ from eigenlens import EigenlensError
 from eigenlens.attention import find as mechanism
 from eigenlens.bench.choose import _candidates
 from eigenlens.bench.entrants import entrants
-from eigenlens.collapse.make import ABLATIONS
+from eigenlens.collapses.run_collapse import ABLATIONS
+from eigenlens.data import datasets
 from eigenlens.diagnostics import DIAGNOSTICS
-from eigenlens.explain.methods import METHODS
+from eigenlens.estimators.candidates import ESTIMATORS, chosen_names
+from eigenlens.explanations.methods import METHODS
+from eigenlens.models import catalogue
 from eigenlens.names import several
 from eigenlens.papers import paper
-from eigenlens.reconstruct.candidates import ESTIMATORS, chosen_names
-from eigenlens.sources import catalogue, datasets
 from eigenlens.spectra.bases import Place
-from eigenlens.study.options import STATISTICS
+from eigenlens.studies.options import STATISTICS
 from tiny import small_bert, tiny_llama
 
 IDS = np.random.default_rng(0).integers(0, 50, (40, 12))

@@ -81,7 +81,7 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
 
 
 def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
-    from eigenlens.study import make
+    from eigenlens.studies import run_study as make
 
     def stop(*args):
         raise KeyboardInterrupt

@@ -143,8 +143,8 @@ def test_functions_keep_their_names_beside_the_rooms_they_live_in():
     function.
     """
     import eigenlens as el
-    import eigenlens.collapse.result
-    import eigenlens.study.study
+    import eigenlens.collapses.result
+    import eigenlens.studies.result
 
     assert (
         callable(el.study) and callable(el.collapse) and callable(el.plan) and callable(el.evaluate)

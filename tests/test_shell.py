@@ -9,8 +9,8 @@ import pytest
 from eigenlens import Collapse, EigenlensError, Evaluation, Explanation, Plan, Study, load
 from eigenlens.bench import Bench
 from eigenlens.lab import TrainingRun
+from eigenlens.models.load import place_of
 from eigenlens.shell import command
-from eigenlens.sources.models import place_of
 from tiny import some_text, tiny_bert
 
 

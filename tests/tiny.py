@@ -11,9 +11,9 @@ import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from eigenlens import EigenlensError, load
-from eigenlens.sources import catalogue
-from eigenlens.sources.catalogue import DEFAULT_MODEL
-from eigenlens.sources.datasets import text
+from eigenlens.data.datasets import text
+from eigenlens.models import catalogue
+from eigenlens.models.catalogue import DEFAULT_MODEL
 
 VOCABULARY = 30_522
 

@@ -5,23 +5,23 @@
 >>> study.spectra.plot()
 """
 
-__version__ = "0.1.0"
-
+from ._version import __version__
 from .threads import wait_quietly
 
 wait_quietly()
 
 from . import attention
-from .capture import AttentionCall, AttentionNotSeen, capture, replaced
-from .collapse import Collapse, ablated, collapse, path_lengths
+from .anatomy import freeze
+from .captures import AttentionCall, AttentionNotSeen, capture, replaced
+from .collapses import Collapse, ablated, collapse, path_lengths
 from .errors import EigenlensError
-from .explain import Explanation, Operator, explain, freeze, operator
-from .reconstruct import Evaluation, Plan, attending, evaluate, plan, plan_blocks
-from .report import report
+from .explanations import Explanation, Operator, explain, operator
+from .models.load import Model, load
+from .plans import Evaluation, Plan, attending, evaluate, plan, plan_blocks
+from .reports import report
 from .run.cluster import Dask
 from .run.engine import Local
-from .sources.models import Model, load
-from .study import Comparison, Study, compare, study
+from .studies import Comparison, Study, compare, study
 
 __all__ = [
     "AttentionCall",
@@ -37,6 +37,7 @@ __all__ = [
     "Operator",
     "Plan",
     "Study",
+    "__version__",
     "ablated",
     "attending",
     "attention",

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenlens.attention import Shape, make
+from eigenlens.attention.call_terms import Given
 from eigenlens.attention.doubly_normalised import balanced, column_sums
-from eigenlens.attention.given import Given
 from eigenlens.errors import EigenlensError
 
 

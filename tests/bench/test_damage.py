@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 import eigenlens as el
 from eigenlens.bench.damage import DamageScale, changes_of, damage, measured, own_text, sentence
-from eigenlens.reconstruct.held_out import HeldOut
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.plans.held_out import HeldOut
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import silent
-from eigenlens.sources.inputs import Request, prepare
 from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
 
 

@@ -4,10 +4,10 @@ from contextlib import ExitStack
 
 import torch
 
-from eigenlens.capture import capture, capture_layers
+from eigenlens.captures import capture, capture_layers
 from eigenlens.diagnostics import Seen, SeenLayer, Subject
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.models import load
+from eigenlens.models.forward import forward_of
+from eigenlens.models.load import load
 
 
 def subject_of(model, batch):

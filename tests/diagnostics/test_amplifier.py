@@ -9,6 +9,7 @@ from torch import nn
 
 from diagnostics.passes import subject_of
 from eigenlens import EigenlensError
+from eigenlens.anatomy.blocks import Branch, Mlp
 from eigenlens.diagnostics.amplifier import (
     MOST,
     Amplifier,
@@ -17,7 +18,6 @@ from eigenlens.diagnostics.amplifier import (
     gated,
     matrices,
 )
-from eigenlens.explain.anatomy import Branch, Mlp
 from tiny import of_catalogue, small_bert, small_llama
 
 

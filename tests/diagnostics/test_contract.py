@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import (
     DIAGNOSTICS,
     Diagnoses,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from diagnostics.passes import subject_of
-from eigenlens.capture import capture_layers
-from eigenlens.study.diagnosing import Diagnosing
+from eigenlens.captures import capture_layers
+from eigenlens.studies.diagnostic_runner import Diagnosing
 from tiny import small_bert
 
 

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError, load
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import DIAGNOSTICS, Induction, Seen
 from eigenlens.diagnostics.induction import scores
 from eigenlens.diagnostics.induction_probe import layout_of, probe_batch, uniform_scores

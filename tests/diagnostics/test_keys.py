@@ -11,7 +11,7 @@ import torch
 from diagnostics.passes import diagnosed
 from diagnostics.test_sinks import call_of
 from eigenlens import EigenlensError
-from eigenlens.capture import Site
+from eigenlens.captures import Site
 from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.keys import BINS, Keys, balanced_weights
 from eigenlens.papers.inputs import batches_of

@@ -11,7 +11,7 @@ import torch
 from diagnostics.passes import diagnosed
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens import EigenlensError
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.localisation import Grid, Localisation
 from tiny import of_catalogue, small_bert, small_llama

@@ -9,9 +9,9 @@ import transformers as tf
 
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
+from eigenlens.anatomy.head_weights import HeadWeights
 from eigenlens.diagnostics import DIAGNOSTICS, Subject
 from eigenlens.diagnostics.qk import QueryKey
-from eigenlens.explain.head_weights import HeadWeights
 from tiny import of_catalogue, small_bert, small_llama
 
 

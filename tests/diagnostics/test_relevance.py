@@ -10,7 +10,7 @@ from torch import nn
 
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
-from eigenlens.capture import capture
+from eigenlens.captures import capture
 from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.relevance import Relevance
 from tiny import of_catalogue, small_bert, small_llama

@@ -9,7 +9,7 @@ import torch
 
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import DIAGNOSTICS, Seen
 from eigenlens.diagnostics.sinks import Sinks
 from eigenlens.papers.inputs import batches_of

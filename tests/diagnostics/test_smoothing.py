@@ -11,7 +11,7 @@ import torch
 
 from diagnostics.passes import diagnosed, show, subject_of
 from diagnostics.split import assert_parts_make_the_whole
-from eigenlens.capture import capture_layers
+from eigenlens.captures import capture_layers
 from eigenlens.diagnostics import Seen, SeenLayer
 from eigenlens.diagnostics.smoothing import Smoothing
 from tiny import of_catalogue, small_bert, small_llama

@@ -9,8 +9,8 @@ import transformers as tf
 from torch import nn
 
 from eigenlens import EigenlensError
+from eigenlens.anatomy import anatomy
 from eigenlens.diagnostics.smoothing_bound import PostNorm, _largest_of_pattern, steepest
-from eigenlens.explain import anatomy
 from tiny import of_catalogue, small_bert, small_llama
 
 

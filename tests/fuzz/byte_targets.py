@@ -29,7 +29,7 @@ def _watched(read: Callable[[bytes, Path], None]) -> One:
 
 
 def _archive() -> tuple[One, list[bytes]]:
-    from eigenlens.sources import archives
+    from eigenlens.models import archives
 
     from .archives import WANTED, entries, tar_bytes, zip_bytes
 
@@ -45,7 +45,7 @@ def _archive() -> tuple[One, list[bytes]]:
 
 
 def _text() -> tuple[One, list[bytes]]:
-    from eigenlens.sources.text import pieces
+    from eigenlens.data.text import pieces
 
     def read(data: bytes, folder: Path) -> None:
         path = folder / ("a.jsonl" if data[:1] == b"j" else "a.txt")
@@ -84,13 +84,13 @@ def _json_of(name: str, opened: Callable[[], type]) -> Callable[[], tuple[One, l
 
 
 def _explanation() -> type:
-    from eigenlens.explain import Explanation
+    from eigenlens.explanations import Explanation
 
     return Explanation
 
 
 def _evaluation() -> type:
-    from eigenlens.reconstruct.evaluation import Evaluation
+    from eigenlens.plans.evaluation import Evaluation
 
     return Evaluation
 

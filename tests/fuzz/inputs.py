@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 
 import eigenlens as el
-from eigenlens.sources import archives
-from eigenlens.sources.inputs import Request, prepare
-from eigenlens.sources.text import pieces
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.data.text import pieces
+from eigenlens.models import archives
 
 from .archives import WANTED, write_archive
 from .guard import Broken

@@ -11,12 +11,12 @@ from random import Random
 import torch
 
 import eigenlens as el
-from eigenlens.collapse import Collapse
+from eigenlens.cli.terminal import print_collapse, print_plan, print_study
+from eigenlens.collapses import Collapse
 from eigenlens.errors import EigenlensError
-from eigenlens.explain import Explanation
-from eigenlens.reconstruct.evaluation import Evaluation
-from eigenlens.study import Study, compare
-from eigenlens.terminal import print_collapse, print_plan, print_study
+from eigenlens.explanations import Explanation
+from eigenlens.plans.evaluation import Evaluation
+from eigenlens.studies import Study, compare
 
 from .inputs import bert
 from .mutations import damage_json_file, damage_tensor_file, digest, study_seal

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from eigenlens.data.text import pieces
 from eigenlens.errors import EigenlensError
-from eigenlens.sources import archives
-from eigenlens.sources.text import pieces
+from eigenlens.models import archives
 
 from .archives import WANTED, bomb_bytes, many_members
 from .cases import run_case

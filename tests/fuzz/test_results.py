@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eigenlens as el
-from eigenlens.collapse import Collapse
+from eigenlens.collapses import Collapse
 from eigenlens.errors import EigenlensError
-from eigenlens.explain import Explanation
-from eigenlens.reconstruct.evaluation import Evaluation
+from eigenlens.explanations import Explanation
+from eigenlens.plans.evaluation import Evaluation
 
 from .cases import run_case
 from .mutations import DEEP

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from eigenlens.errors import EigenlensError
-from eigenlens.study import Study
+from eigenlens.studies import Study
 
 from .cases import run_case
 from .mutations import DEEP, study_seal

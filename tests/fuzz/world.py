@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import eigenlens as el
-from eigenlens.report.page import drawing_library
+from eigenlens.reports.page import drawing_library
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"{a}{b}" for a in "abcdef" for b in "aeiouklm")]
 SIZES = {

@@ -369,8 +369,8 @@ def test_every_mechanism_learns_in_a_model(name):
 @torch.no_grad()
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 def test_explain_knows_post_norm_blocks_and_refuses_gates(off):
-    from eigenlens.explain.anatomy import anatomy
-    from eigenlens.explain.frozen import freeze
+    from eigenlens.anatomy.blocks import anatomy
+    from eigenlens.anatomy.frozen import freeze
 
     config = {"norm_position": "post", "activation": "relu", "rank": 3, "value_width": 5}
     model = moved(**config, **({off: False} if off else {}))

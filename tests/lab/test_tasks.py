@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import (
     Composition,
@@ -25,7 +26,6 @@ from eigenlens.lab import (
     train,
 )
 from eigenlens.lab.tasks import IGNORED
-from eigenlens.sources.datasets import text
 
 HALVES = split(list(text("python-docs"))[:40], 0.2)
 

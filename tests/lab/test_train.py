@@ -5,10 +5,10 @@ and learn.
 import pytest
 import torch
 
+from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
 from eigenlens.lab.tasks import IGNORED, MASK
-from eigenlens.sources.datasets import text
 
 CONFIG = Config(MaskedBytes.vocabulary, length=16, width=32, layers=1, heads=2)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from eigenlens.collapse import VARIANTS
+from eigenlens.collapses import VARIANTS
 from eigenlens.lab import Circle, Transformer
 from eigenlens.papers.rank_collapse import circle as collapse_circle
 from eigenlens.papers.rank_collapse.circle import SHOWN, along, circles, stretch

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from eigenlens.collapse.sampling import draw_paths
+from eigenlens.collapses.sampling import draw_paths
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import ConvexHull, Memorise, Sort, Transformer
 from eigenlens.papers.rank_collapse import training as collapse_training

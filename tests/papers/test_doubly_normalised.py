@@ -9,7 +9,8 @@ import pytest
 import torch
 from sklearn.mixture import GaussianMixture
 
-from eigenlens.capture import capture
+from eigenlens.captures import capture
+from eigenlens.models.load import load
 from eigenlens.papers import PAPERS
 from eigenlens.papers.doubly_normalised.keys import (
     BINS,
@@ -23,7 +24,6 @@ from eigenlens.papers.doubly_normalised.keys import (
 )
 from eigenlens.papers.inputs import token_ids
 from eigenlens.papers.pictures import draw
-from eigenlens.sources.models import load
 
 
 def by_scikit_learn(data, centres):

@@ -10,13 +10,13 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention.interpolated import RIDGE
+from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
 from eigenlens.papers import PAPERS, paper
 from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, make, moments
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
-from eigenlens.sources.datasets import text
 from eigenlens.stats import RowSums
 
 

@@ -13,7 +13,7 @@ from eigenlens import lab, papers
 from eigenlens.diagnostics import Seen
 from eigenlens.diagnostics.localisation import Localisation
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.diagnosed import Diagnosed
+from eigenlens.papers.diagnostic_pass import Diagnosed
 from eigenlens.papers.inputs import batches_of
 from eigenlens.papers.multiformer.relevance import catalogue_map
 from eigenlens.papers.over_smoothing.blocks import block_steps

@@ -12,8 +12,10 @@ import torch
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
+from eigenlens.data.datasets import images, reviews
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Transformer
+from eigenlens.models.load import load
 from eigenlens.papers import PAPERS, Reproduction, explainability
 from eigenlens.papers.explainability import deletion, tasks
 from eigenlens.papers.explainability.checks import one_layer
@@ -42,8 +44,6 @@ from eigenlens.papers.explainability.probe import (
 from eigenlens.papers.explainability.stories import SURE, own_stories
 from eigenlens.papers.explainability.tables import area_rows, mean_interval, pair_rows
 from eigenlens.run.progress import silent
-from eigenlens.sources.datasets import images, reviews
-from eigenlens.sources.models import load
 from tiny import of_catalogue
 
 

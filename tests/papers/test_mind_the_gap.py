@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from eigenlens.capture import capture
+from eigenlens.captures import capture
+from eigenlens.models.load import load
 from eigenlens.papers import PAPERS, mind_the_gap
 from eigenlens.papers.fits import exponent
 from eigenlens.papers.inputs import token_ids
@@ -27,7 +28,6 @@ from eigenlens.papers.mind_the_gap.models import (
     weigh,
 )
 from eigenlens.papers.pictures import draw
-from eigenlens.sources.models import load
 
 
 def test_the_markov_model_has_exponentials_of_mean_and_variance_one():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.collapse import VARIANTS, ablated
+from eigenlens.collapses import VARIANTS, ablated
 from eigenlens.papers import rank_collapse
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.rank_collapse import models as collapse_models

@@ -11,15 +11,15 @@ import torch
 from eigenlens.attention.window import Window, WindowSettings
 from eigenlens.diagnostics.spikes import Spikes
 from eigenlens.lab import Transformer
+from eigenlens.models.load import load
 from eigenlens.papers import PAPERS
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.diagnosed import subject_of
+from eigenlens.papers.diagnostic_pass import subject_of
 from eigenlens.papers.pictures import draw
 from eigenlens.papers.sinks.claims import _binomial, claims_of
 from eigenlens.papers.sinks.exact import pattern_checks, planted
 from eigenlens.papers.sinks.models import _loss, massive, on_texts
 from eigenlens.papers.sinks.training import VARIANTS, Training, Triggers, inside, one_run
-from eigenlens.sources.models import load
 from tiny import of_catalogue, small_llama
 
 module = importlib.import_module("eigenlens.papers.sinks")

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from eigenlens.anatomy import freeze
 from eigenlens.bench.timing import peak_bytes
-from eigenlens.capture.precision import stays_double
-from eigenlens.explain import freeze, in_out, operator
+from eigenlens.captures.precision import stays_double
+from eigenlens.explanations import in_out, operator
+from eigenlens.models.load import load
 from eigenlens.papers import PAPERS
 from eigenlens.papers import tensorlens as module
 from eigenlens.papers.claims import Reproduction
@@ -21,7 +23,6 @@ from eigenlens.papers.tensorlens.exactness import family_rows, measured
 from eigenlens.papers.tensorlens.jacobian import Derivative, compared, small_rows
 from eigenlens.papers.tensorlens.maps import rollout
 from eigenlens.papers.tensorlens.small import CAUSAL, FAMILIES, small_batch, small_model
-from eigenlens.sources.models import load
 
 
 @pytest.fixture(scope="module")

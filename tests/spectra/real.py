@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from eigenlens.capture import capture
-from eigenlens.sources.forward import forward_of
-from eigenlens.sources.inputs import Request, prepare
-from eigenlens.sources.models import load
-from eigenlens.sources.split import FIT
+from eigenlens.captures import capture
+from eigenlens.data.inputs import Request, prepare
+from eigenlens.data.split import FIT
+from eigenlens.models.forward import forward_of
+from eigenlens.models.load import load
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, RowMoments
 
 

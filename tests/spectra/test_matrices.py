@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from eigenlens.capture.precision import stays_double
+from eigenlens.captures.precision import stays_double
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.spectrum import Spectra
 from eigenlens.stats import Pairs

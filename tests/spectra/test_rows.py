@@ -96,7 +96,7 @@ def test_a_layer_is_the_sample_of_all_its_heads():
 
 
 def test_a_constant_head_has_no_dimension():
-    from eigenlens.capture import AttentionCall, Site
+    from eigenlens.captures import AttentionCall, Site
 
     zero = torch.zeros(2, 1, 6, 4)
     analysis = RowAnalysis(

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import eigenlens as el
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.spectra.centring import CENTRINGS
 from eigenlens.spectra.rows import RowAnalysis, row_basis
 from eigenlens.spectra.spectrum import Spectra
 from eigenlens.spectra.valid_rows import ValidRows, uneven, valid_rows, with_valid_rows
 from eigenlens.stats import RowMoments
-from eigenlens.study.stored import read_spectra, spectra_tensors
+from eigenlens.studies.stored import read_spectra, spectra_tensors
 from stats.calls import call, dense_rows
 from tiny import some_text, tiny_bert, tiny_llama
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from eigenlens.capture import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 
 FORMS = [
     "full",

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load, save
 from scipy.stats import t as student
 
-from capture.families import build, inputs
+from captures.families import build, inputs
 from eigenlens import EigenlensError
-from eigenlens.capture import AttentionCall, Layer, Site, attention_names, capture, capture_layers
+from eigenlens.captures import AttentionCall, Layer, Site, attention_names, capture, capture_layers
 from eigenlens.stats import DepthMetrics, geometry
 from eigenlens.stats.depth import ATTENTION_METRICS, TOKEN_METRICS
 from stats.by_hand import attention_by_hand, by_hand

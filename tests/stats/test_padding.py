@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from eigenlens import AttentionCall, EigenlensError, capture, load, study
-from eigenlens.capture import MaskShapes, Site
+from eigenlens.captures import MaskShapes, Site
 from eigenlens.stats import MatrixGram, QueryKeyMoments, RowMoments
 from tiny import small_bert, small_llama, some_text, tiny_bert, tiny_llama
 

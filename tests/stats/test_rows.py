@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from eigenlens.capture import capture
-from eigenlens.sources.models import load
+from eigenlens.captures import capture
+from eigenlens.models.load import load
 from eigenlens.spectra.centring import row_mean, row_scatter
 from eigenlens.stats import RowMoments
 from stats.calls import FORMS, call, dense_rows

@@ -2,13 +2,12 @@
 registry that models use.
 """
 
-from . import (  # noqa: F401  # their classes are known to the registry from here on
+from . import (  # noqa: F401  each makes its mechanism known
     conv,
     delta,
     doubly_normalised,
     fastmax,
     feature_rank,
-    gapless,
     gates,
     linear,
     linformer,
@@ -16,12 +15,13 @@ from . import (  # noqa: F401  # their classes are known to the registry from he
     off_by_one,
     performer,
     softmax,
+    spectral_gap_removal,
     uniform_keys,
     window,
 )
 from .block_selection import BlockSettings
 from .blocks import block_attention
-from .given import Given
+from .call_terms import Given
 from .head_mix import HeadMix
 from .mechanism import Mechanism, Settings, Shape
 from .registry import find, interface, make, mechanism, mechanisms, register, registered

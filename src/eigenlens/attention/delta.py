@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
+from .call_terms import Given
 from .delta_rule import chunked, recurrent
-from .given import Given
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 

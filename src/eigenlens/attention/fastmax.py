@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism
 from .prefix import causal_product, ratio, whole_product, wide, with_ones
 from .registry import mechanism

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given, probabilities
+from .call_terms import Given, probabilities
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import attend

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import Softmax

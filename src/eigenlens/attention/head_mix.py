@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism, Shape
 
 

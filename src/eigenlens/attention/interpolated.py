@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism, Shape
 
 RIDGE = 1e-4

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism
 from .prefix import causal_product, ratio, whole_product, wide
 from .registry import mechanism

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 

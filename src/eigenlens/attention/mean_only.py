@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given, probabilities
+from .call_terms import Given, probabilities
 from .mechanism import Mechanism, Shape
 
 

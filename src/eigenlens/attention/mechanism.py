@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .given import NEVER, Given
+from .call_terms import NEVER, Given
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given, probabilities
+from .call_terms import Given, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 

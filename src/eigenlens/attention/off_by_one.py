@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism
 from .registry import mechanism
 from .softmax import attend

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given
+from .call_terms import Given
 from .mechanism import Mechanism
 from .prefix import causal_product, whole_product, wide
 from .registry import mechanism

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from .given import Given, probabilities
+from .call_terms import Given, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .given import Given, probabilities
+from .call_terms import Given, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 from .softmax import attend

@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..anatomy.truncation import truncated
 from ..attention import find
+from ..data.inputs import Request, prepare
 from ..errors import EigenlensError
-from ..explain.truncation import truncated
-from ..reconstruct.drop_in import attending, heads_of
-from ..reconstruct.held_out import HeldOut
-from ..reconstruct.tasks import Task, task_of
+from ..models.forward import forward_of
+from ..models.load import Model, load
+from ..passes.data_names import data_names
+from ..plans.drop_in import attending, heads_of
+from ..plans.held_out import HeldOut
+from ..plans.tasks import Task, task_of
 from ..run.parts import Parts
 from ..run.progress import Report
-from ..sources.forward import forward_of
-from ..sources.inputs import Request, prepare
-from ..sources.models import Model, load
-from ..study.make import data_names
 from .entrants import FULL, MIDDLE, settings_for
 from .result import Bench
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..attention import find
+from ..data.needs import check_named, read_by
 from ..errors import EigenlensError
 from ..lab.training_run import check_device
 from ..names import unknown
 from ..run.parts import Parts
 from ..run.progress import Report, silent
-from ..sources.needs import check_named, read_by
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
 from .damage import DAMAGE_QUICK, DamageScale, damage
 from .entrants import FULL, entrants, fits, ours

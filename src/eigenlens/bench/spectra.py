@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall, Site
+from ..captures import AttentionCall, Site
 from ..lab import Transformer
 from ..run.parts import Parts
 from ..run.progress import Report

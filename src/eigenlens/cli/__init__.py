@@ -1,14 +1,6 @@
 """The command line: one thin function a command."""
 
-from . import (
-    benches,
-    explaining,
-    papers,
-    plans,
-    reports,
-    studies,
-    training,
-)
+from . import benches, explaining, papers, plans, reports, studies, training
 from .app import app, main
 
 __all__ = [

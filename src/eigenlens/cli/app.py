@@ -67,7 +67,7 @@ _given: dict[str, int | None] = {"threads": None}
 
 
 def _version(wanted: bool) -> None:
-    from .. import __version__
+    from .._version import __version__
 
     if wanted:
         print(__version__)

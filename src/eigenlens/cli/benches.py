@@ -10,9 +10,9 @@ import typer
 
 from ..errors import EigenlensError
 from ..names import several, unknown
-from ..terminal import print_table
 from .app import Device, Json, app
 from .places import place_for
+from .terminal import print_table
 
 if TYPE_CHECKING:
     from ..bench import Bench

@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperCommand
 
 from ..errors import EigenlensError
-from ..terminal import print_explanation
 from .app import Device, Json, app
 from .places import place_for
+from .terminal import print_explanation
 
 
 class TextLast(TyperCommand):
@@ -105,8 +105,8 @@ def explain(
     """Say which tokens of a text, or patches of a picture, decide what a model makes of it, by
     every method.
     """
-    from ..explain import explain as make
-    from ..report import report as write
+    from ..explanations import explain as make
+    from ..reports import report as write
     from ..run.progress import bar
 
     out = place_for(out, "explanation", ["explanation.json"], force=force)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from ..errors import EigenlensError
-from ..terminal import print_claims, print_collapse
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 from .places import place_for
+from .terminal import print_claims, print_collapse
 
 
 @app.command()
@@ -63,8 +63,8 @@ def collapse(
     """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths,
     bounds.
     """
-    from ..collapse import collapse as make
-    from ..collapse.plots import charts
+    from ..collapses import collapse as make
+    from ..collapses.plots import charts
     from ..run.charts import save_charts
     from ..run.progress import bar
 

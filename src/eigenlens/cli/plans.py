@@ -11,9 +11,9 @@ import typer
 
 from ..errors import EigenlensError
 from ..shell import command
-from ..terminal import print_plan, print_table
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 from .places import latest, place_for
+from .terminal import print_plan, print_table
 
 
 @app.command()
@@ -62,11 +62,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Choose an estimator for every head of a studied model, within a budget or an error."""
-    from ..reconstruct import plan as make
-    from ..reconstruct import plan_blocks
+    from ..models.load import place_of
+    from ..plans import plan as make
+    from ..plans import plan_blocks
     from ..run.charts import save_charts
     from ..run.progress import bar
-    from ..sources.models import place_of
 
     out = place_for(out, "plan", ["plan.json"], force=force)
     shared: dict[str, Any] = {
@@ -161,7 +161,7 @@ def evaluate(
     """Measure a plan, or another attention mechanism: quality and cost of the model with it, beside
     the model without.
     """
-    from ..reconstruct import evaluate as measure
+    from ..plans import evaluate as measure
     from ..run.progress import bar
 
     if plan is None and attention is None:

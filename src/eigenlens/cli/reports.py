@@ -36,7 +36,7 @@ def report(
     """Write one self-contained HTML page that shows what was found; it opens in any browser,
     without a network.
     """
-    from ..report import report as make
+    from ..reports import report as make
     from ..run.progress import bar
 
     with bar() as progress:

@@ -11,7 +11,6 @@ import typer
 from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
-from ..terminal import print_study, print_table
 from .app import (
     Device,
     EngineName,
@@ -25,6 +24,7 @@ from .app import (
     engine_of,
 )
 from .places import place_for
+from .terminal import print_study, print_table
 
 
 @app.command()
@@ -44,14 +44,14 @@ def demo(
     """Study the default model on the default text, plan a quarter of its scores' work, measure
     that, and show it all.
     """
-    from ..collapse import collapse as ablate
-    from ..reconstruct import evaluate as measure
-    from ..reconstruct import plan as make
-    from ..reconstruct.tables import curve_rows, sentence
-    from ..report import report as write
+    from ..collapses import collapse as ablate
+    from ..plans import evaluate as measure
+    from ..plans import plan as make
+    from ..plans.tables import curve_rows, sentence
+    from ..reports import report as write
     from ..run.charts import save_charts
     from ..run.progress import bar
-    from ..study.pictures import draw
+    from ..studies.plots import draw
 
     out = place_for(out, "demo", ["report.html"], force=force)
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
@@ -94,8 +94,8 @@ def models(as_json: Json = False) -> None:
     """List the catalogue: models with real weights, and data, that install from the package
     registries.
     """
-    from ..sources.catalogue import MODELS, installed
-    from ..sources.datasets import DATASETS
+    from ..data.datasets import DATASETS
+    from ..models.catalogue import MODELS, installed
 
     listed = [
         {
@@ -265,8 +265,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print what a study found."""
-    from ..study import Study
-    from ..study.pictures import draw
+    from ..studies import Study
+    from ..studies.plots import draw
 
     opened = Study.open(folder)
     drawn = draw(opened, pictures) if pictures is not None else []
@@ -293,7 +293,7 @@ def compare(
     their heads and layers.
     """
     from ..spectra.centring import CENTRINGS
-    from ..study import compare as compare_studies
+    from ..studies import compare as compare_studies
 
     if centring not in CENTRINGS:
         raise unknown("centring", centring, CENTRINGS)
@@ -339,7 +339,7 @@ def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
 
 def _study(*args: Any, **options: Any) -> Any:
     from ..run.progress import bar
-    from ..study import study as make
+    from ..studies import study as make
 
     try:
         with bar() as report:

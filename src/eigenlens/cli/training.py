@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ..errors import EigenlensError
-from ..terminal import print_table
 from .app import Json, app
 from .places import place_for
+from .terminal import print_table
 
 
 @app.command()

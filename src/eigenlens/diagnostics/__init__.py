@@ -8,9 +8,9 @@ from typing import Any
 
 from ..names import unknown
 from .amplifier import Amplifier
-from .diagnoses import Diagnoses, changes, changes_sentence
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, Number
+from .findings import Diagnoses, changes, changes_sentence
 from .induction import Induction
 from .keys import Keys
 from .localisation import Localisation
@@ -19,7 +19,7 @@ from .relevance import Relevance
 from .sinks import Sinks
 from .smoothing import Smoothing
 from .spikes import Spikes
-from .subject import Subject
+from .studied_model import Subject
 
 _KINDS: tuple[type[Diagnostic], ...] = (
     Sinks,

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..capture.precision import wide
+from ..anatomy.blocks import Block, Branch, Mlp
+from ..anatomy.frozen_parts import read_norm
+from ..anatomy.head_weights import linear_map
+from ..captures.precision import wide
 from ..errors import EigenlensError
-from ..explain.anatomy import Block, Branch, Mlp
-from ..explain.frozen_parts import read_norm
-from ..explain.head_weights import linear_map
 from .constants import Constants
 from .finding import Finding, Number, place_name
-from .subject import Subject
+from .studied_model import Subject
 
 MOST = 1e6
 """A dominance above this is given as this: λ₂ of a matrix of rank one is rounding."""

@@ -6,7 +6,7 @@ from typing import Self
 
 from torch import Tensor
 
-from ..capture import Site
+from ..captures import Site
 from .diagnostic import Diagnostic
 
 

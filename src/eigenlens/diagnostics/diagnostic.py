@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall, Layer, Site
-from ..capture.precision import wide
+from ..captures import AttentionCall, Layer, Site
+from ..captures.precision import wide
 from ..errors import EigenlensError
 from ..hints import check_values
 from ..stats.depth import mean_interval
 from ..stats.statistic import State, same_shape
 from .finding import Finding, Number
-from .subject import Subject
+from .studied_model import Subject
 
 if TYPE_CHECKING:
-    from ..sources.models import Model
+    from ..models.load import Model
 
 
 @dataclass(eq=False)

@@ -14,10 +14,10 @@ from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen
 from .finding import Finding, Place, place_label
 from .induction_probe import LEAST, Layout, layout_of, probe_batch
-from .subject import Subject
+from .studied_model import Subject
 
 if TYPE_CHECKING:
-    from ..sources.models import Model
+    from ..models.load import Model
 
 SCORES = ("stripe", "prefix", "duplicate", "previous")
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sources.models import Model
-from ..sources.windows import special_tokens
+from ..data.windows import special_tokens
+from ..models.load import Model
 
 TEXT = ("encoder", "decoder", "encoder-decoder")
 """Kinds of models that read tokens."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..attention.doubly_normalised import balanced
-from ..capture import AttentionCall, Site
+from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, place_name

@@ -24,11 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..capture import Site
+from ..captures import Site
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, Number, place_name
-from .subject import Subject
+from .studied_model import Subject
 
 FARTHEST = 2**31
 """No two tokens are as far apart."""

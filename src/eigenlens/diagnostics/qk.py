@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ..anatomy.truncation import projection_norm, quarter_turn
 from ..attention.qk import localisation_penalty, spectrum
-from ..capture import Site
+from ..captures import Site
 from ..errors import EigenlensError
-from ..explain.truncation import projection_norm, quarter_turn
 from .constants import Constants
 from .finding import Finding, Number, Place, place_name
 from .pictures import head_map
-from .subject import Subject
+from .studied_model import Subject
 
 MOST, LEAST = "most concentrated", "least concentrated"
 _KEPT = ("mean", "variance", "trace", "trace_of_square", "square", "complex", "penalty")

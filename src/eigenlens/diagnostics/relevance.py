@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from ..attention.relevance import evenness, over_tokens, shares
-from ..capture import Site
+from ..captures import Site
 from ..errors import EigenlensError
 from ..stats.depth import mean_interval
 from .diagnostic import Diagnostic, Seen, SeenLayer
 from .finding import Finding, Number, place_name
-from .subject import Subject
+from .studied_model import Subject
 
 BINS = 1000
 """Of the histogram of medians on [0, 1]: the median over inputs is right to half a bin, 0.0005."""

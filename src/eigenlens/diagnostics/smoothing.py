@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..capture import Site
+from ..captures import Site
 from ..errors import EigenlensError
 from ..stats.geometry import mean_cosine, residual
 from .diagnostic import Diagnostic, SeenLayer
 from .finding import Finding
 from .pictures import layer_curves
 from .smoothing_bound import PostNorm, Tape
-from .subject import Subject
+from .studied_model import Subject
 
 ROUNDING = 1e-6
 EQUAL = 8

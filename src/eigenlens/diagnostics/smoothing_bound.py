@@ -30,10 +30,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..anatomy import Block, head_weights
+from ..anatomy.blocks import Attend, Mlp
+from ..anatomy.head_weights import linear_map
 from ..errors import EigenlensError
-from ..explain import Block, head_weights
-from ..explain.anatomy import Attend, Mlp
-from ..explain.head_weights import linear_map
 
 EXACT = 256
 """Up to this many tokens λ is exact."""

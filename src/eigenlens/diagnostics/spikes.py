@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..capture import Site
+from ..captures import Site
 from ..display import numbered
 from ..errors import EigenlensError
 from .diagnostic import Diagnostic, Seen, SeenLayer

@@ -1,6 +1,6 @@
 """A small laboratory: one readable transformer, tasks of real text and toys, a training loop."""
 
-from ..switches import Switches
+from ..anatomy.switches import Switches
 from .composition import Composition
 from .config import Config
 from .digits import Digits

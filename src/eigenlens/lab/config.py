@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..anatomy.switches import Switches
 from ..errors import EigenlensError
 from ..hints import check_fields
 from ..names import unknown
-from ..switches import Switches
 from .fusion import FUSIONS
 from .layers import check_mechanisms, gate_of, plain
 

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..data.datasets import images
 from ..errors import EigenlensError
-from ..sources.datasets import images
 from .tasks import Batch
 from .toys import Toy
 

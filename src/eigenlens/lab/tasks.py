@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from ..data.text import pieces
 from ..errors import EigenlensError
-from ..sources.text import pieces
 from .config import Config
 
 MASK = 256

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sources.inputs import Request, prepare
-from ..sources.models import Model
+from ..data.inputs import Request, prepare
+from ..models.load import Model
 
 
 def batches_of(

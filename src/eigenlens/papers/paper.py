@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.needs import check_named, read_by
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Report, silent
-from ..sources.needs import check_named, read_by
 from .claims import Claim, Reproduction, Tables
 
 MINIATURE = "this is a miniature; verdicts of the full run can differ"

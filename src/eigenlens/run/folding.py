@@ -133,7 +133,7 @@ class Fold:
         self.trunks.append(trunk)
 
     def _shard(self, shard: Shard, content: Any) -> Any:
-        from .. import __version__
+        from .._version import __version__
 
         task = (self.held, shard.number, content, self.name, __version__)
         return self._submit(

@@ -66,7 +66,7 @@ def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> A
     """The task of a shard."""
     from distributed import get_worker
 
-    from .. import __version__
+    from .._version import __version__
 
     worker = get_worker()
     if version != __version__:

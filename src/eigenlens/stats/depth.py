@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall, Layer, Site
+from ..captures import AttentionCall, Layer, Site
 from ..errors import EigenlensError
 from . import geometry
 from .statistic import State, add_sites, same_shape

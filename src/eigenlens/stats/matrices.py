@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from ..errors import EigenlensError
 from .pairs import Pairs, complete_inputs
 from .statistic import State, add_sites, by_site, same_shape

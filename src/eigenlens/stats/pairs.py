@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from ..errors import EigenlensError
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall, Site
+from ..captures import AttentionCall, Site
 from .matrices import matrix_samples
 from .statistic import State, add_sites, by_site
 from .workspace import Workspace

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from .statistic import State, add_sites, by_site, same_shape
 
 VECTOR_SHAPES = {

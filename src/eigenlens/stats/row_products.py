@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from .workspace import Workspace
 
 BLOCK = 64

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from .row_products import MAP_SHAPES, MASKED_SHAPES, ROW_SHAPES, MapSums, RowSums, row_sums
 from .statistic import State, add_sites, by_site, same_shape
 from .workspace import Workspace

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from ..capture import AttentionCall
+from ..captures import AttentionCall
 from ..errors import EigenlensError
 
 T = TypeVar("T")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data import datasets
 from ...extras import needs
 from ...lab.convex import (
     Block,
@@ -28,8 +29,7 @@ from ...lab.convex import (
     solve,
     token_clusters,
 )
-from ...sources import datasets
-from ...sources.models import load
+from ...models.load import load
 
 if TYPE_CHECKING:
     from . import Scale

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...attention.call_terms import probabilities
 from ...attention.doubly_normalised import balanced
-from ...attention.given import probabilities
-from ...capture import AttentionCall, Site, capture
+from ...captures import AttentionCall, Site, capture
 from ...diagnostics import Seen
 from ...diagnostics.keys import BINS, NORMALISED, Keys, below, histogram, key_weights
 from ...errors import EigenlensError
-from ...sources.models import load
+from ...models.load import load
 from ..inputs import token_ids
 
 SCALES = (0.5, 2.0, 8.0, 32.0, 128.0)

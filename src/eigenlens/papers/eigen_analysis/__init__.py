@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from ...data import datasets
+from ...data.needs import check_named, read_by
 from ...errors import EigenlensError
+from ...models.load import load
 from ...run.parts import Parts
 from ...run.progress import Here, Report, silent
-from ...sources import datasets
-from ...sources.models import load
-from ...sources.needs import check_named, read_by
 from ...spectra.centring import CENTRINGS
-from ...study import Study, compare, study
+from ...studies import Study, compare, study
 from ..claims import Reproduction
 from . import training
 from .claims import COMPONENTS, RANK, claims_of

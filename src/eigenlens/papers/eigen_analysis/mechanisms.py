@@ -20,8 +20,8 @@ from ...attention.mean_only import MeanOnly
 from ...attention.nystrom import Nystrom
 from ...attention.softmax import Softmax
 from ...attention.uniform_keys import UniformKeys
-from ...capture import AttentionCall
-from ...capture.call import Site
+from ...captures import AttentionCall
+from ...captures.call import Site
 from ...lab import Config, MaskedBytes, Transformer
 from ...names import unknown
 from ...spectra.centring import normaliser, row_mean, row_scatter

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...attention.interpolated import RIDGE, lmmse
-from ...reconstruct.row_model import expected_error
-from ...reconstruct.selection import a_optimal
+from ...estimators.row_model import expected_error
+from ...estimators.selection import a_optimal
 from ...spectra.centring import normaliser, row_mean, row_scatter
 from ...stats import RowSums
 

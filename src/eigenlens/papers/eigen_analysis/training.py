@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from ...attention.interpolated import InterpolatedKeys
+from ...data.text import pieces
 from ...lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
 from ...run.parts import Parts
 from ...run.progress import Report
-from ...sources.text import pieces
 from .mechanisms import Moments, make, moments
 
 

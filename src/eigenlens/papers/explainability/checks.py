@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...capture.precision import stays_double
-from ...explain.methods import attribute
-from ...explain.observe import observe
-from ...explain.relevance import normalised, propagate
-from ...explain.steps import steps_of
-from ...explain.target import target_of
-from ...sources.models import Model, load
+from ...captures.precision import stays_double
+from ...explanations.methods import attribute
+from ...explanations.observe import observe
+from ...explanations.relevance import normalised, propagate
+from ...explanations.steps import steps_of
+from ...explanations.target import target_of
+from ...models.load import Model, load
 from .labelled import SENTIMENT, Labelled
 from .probe import Probe
 

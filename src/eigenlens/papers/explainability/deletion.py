@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...explain.deletion import FRACTIONS, Deletion, deletion_curves
-from ...explain.methods import METHODS, attribute
-from ...explain.scores import Score, last_token, logits_of
-from ...explain.target import Target, target_of
+from ...explanations.deletion import FRACTIONS, Deletion, deletion_curves
+from ...explanations.methods import METHODS, attribute
+from ...explanations.scores import Score, last_token, logits_of
+from ...explanations.target import Target, target_of
+from ...models.forward import forward_of
+from ...models.load import Model
 from ...run.progress import Report
-from ...sources.forward import forward_of
-from ...sources.models import Model
 from .labelled import Labelled
 
 RANDOM = "random"

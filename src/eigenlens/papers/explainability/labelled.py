@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.datasets import Review, images, reviews
 from ...errors import EigenlensError
 from ...extras import needs
-from ...sources.datasets import Review, images, reviews
-from ...sources.models import Model
+from ...models.load import Model
 
 CLEAR = 1.0
 """Reviews with a mean rating nearer to 0 than this (of −4 … 4) are neither for nor against, and

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...explain.observe import observe
-from ...explain.target import target_of
+from ...explanations.observe import observe
+from ...explanations.target import target_of
 from ...lab import Batch, Settings, Transformer, train
 from ...lab.tasks import IGNORED
 from ...lab.toys import Toy
+from ...models.load import Model, load
 from ...run.progress import Report
-from ...sources.models import Model, load
 from .deletion import RANDOM, TESTED, compared, scores_of
 from .labelled import Labelled
 

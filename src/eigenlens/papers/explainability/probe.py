@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...sources.models import Model, load
+from ...models.load import Model, load
 from .labelled import Labelled
 
 Pool = Literal["mean", "first"]

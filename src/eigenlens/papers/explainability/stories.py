@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import EigenlensError
-from ...sources.models import Model
+from ...models.load import Model
 from .labelled import Labelled
 
 SURE = 0.5

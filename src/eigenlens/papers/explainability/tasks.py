@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...models.load import Model, load
 from ...run.progress import Report
-from ...sources.models import Model, load
 from .checks import checks
 from .deletion import compared
 from .labelled import CLOTHING, SENTIMENT, Labelled, labelled_pictures, labelled_reviews

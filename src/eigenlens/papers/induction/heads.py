@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...capture import AttentionCall, replaced
+from ...captures import AttentionCall, replaced
 from ...diagnostics import Finding, Seen, Subject
 from ...diagnostics.finding import Place
 from ...diagnostics.induction import SCORES, Induction, scores
 from ...diagnostics.induction_probe import uniform_scores
 from ...errors import EigenlensError
-from ...sources.forward import forward_of
-from ...sources.models import Model, load
+from ...models.forward import forward_of
+from ...models.load import Model, load
 
 
 def exact(block: int = 50) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...capture import capture
-from ...reconstruct import attending
-from ...sources.models import load
+from ...captures import capture
+from ...models.load import load
+from ...plans import attending
 from ...stats.geometry import mean_cosine, relative_residual
 from ..inputs import token_ids
 from .models import stable_rank

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ...attention.relevance import evenness, head_relevance, relevance_map
-from ...capture import Site
+from ...captures import Site
 from ...errors import EigenlensError
 from ...lab import Transformer
-from ...sources.models import Model, load
-from ..diagnosed import Batch, Diagnosed
+from ...models.load import Model, load
+from ..diagnostic_pass import Batch, Diagnosed
 from ..inputs import batches_of
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...data.needs import read_by
 from ...run.parts import Parts
 from ...run.progress import Report
-from ...sources.needs import read_by
 from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper

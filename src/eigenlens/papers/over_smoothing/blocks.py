@@ -12,8 +12,8 @@ from torch import nn
 
 from ...diagnostics.smoothing import Smoothing
 from ...errors import EigenlensError
-from ...sources.models import Model
-from ..diagnosed import Batch, Diagnosed
+from ...models.load import Model
+from ..diagnostic_pass import Batch, Diagnosed
 
 
 @dataclass(frozen=True)

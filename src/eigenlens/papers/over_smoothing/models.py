@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...data.datasets import reviews
 from ...lab import Digits, Settings, Transformer, train
 from ...lab.fusion import FUSIONS, Fusion
+from ...models.load import Model, load
 from ...run.progress import Report
-from ...sources.datasets import reviews
-from ...sources.models import Model, load
 from ...stats.geometry import mean_cosine
 from ..inputs import token_ids
 from .blocks import block_steps

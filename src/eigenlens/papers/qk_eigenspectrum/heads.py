@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...diagnostics.qk import QueryKey
-from ...sources.models import load
-from ..diagnosed import Diagnosed, begun
+from ...models.load import load
+from ..diagnostic_pass import Diagnosed, begun
 from ..inputs import batches_of
 
 

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...collapse.paths import full_length_share
+from ...collapses.paths import full_length_share
+from ...data import datasets
+from ...data.needs import check_named, read_by
 from ...errors import EigenlensError
+from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Here, Report, silent
-from ...run.whole import Refused
-from ...sources import datasets
-from ...sources.models import Model, load
-from ...sources.needs import check_named, read_by
+from ...run.run_all import Refused
 from ...stats.rounding import in_words
 from ..claims import Reproduction
 from . import training

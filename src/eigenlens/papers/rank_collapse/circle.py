@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...collapse import VARIANTS
+from ...collapses import VARIANTS
 from ...lab import Circle, Settings, Transformer, feed_back, train
 from ...run.parts import Parts
 from ...run.progress import Report, silent

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...collapse.verdict import COLLAPSED
+from ...collapses.verdict import COLLAPSED
 from ...stats.rounding import rounding_floor, told
 from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT

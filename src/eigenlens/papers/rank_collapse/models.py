@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...capture import Layer, attention_names, capture, capture_layers
-from ...collapse import VARIANTS, ablated, collapse
-from ...collapse.bounds_model import bound_rows, model_bounds
-from ...collapse.contraction import contraction_order
-from ...collapse.sampling import residuals_by_length
-from ...explain import freeze
+from ...anatomy import freeze
+from ...captures import Layer, attention_names, capture, capture_layers
+from ...collapses import VARIANTS, ablated, collapse
+from ...collapses.bounds_model import bound_rows, model_bounds
+from ...collapses.contraction import contraction_order
+from ...collapses.sampling import residuals_by_length
+from ...data.inputs import Request, prepare
+from ...models.load import Model, load
 from ...run.progress import Report
-from ...sources.inputs import Request, prepare
-from ...sources.models import Model, load
 from ...stats.geometry import relative_residual
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...collapse.paths import path_lengths
-from ...collapse.sampling import draw_paths, rerun_paths
-from ...explain import freeze
+from ...anatomy import freeze
+from ...collapses.paths import path_lengths
+from ...collapses.sampling import draw_paths, rerun_paths
 from ...lab import Batch, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, train
 from ...names import unknown
 from ...run.parts import Parts

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...explain.truncation import query_weights, truncated
+from ...anatomy.truncation import query_weights, truncated
 from ...lab import NearestNeighbour, Settings, Transformer, train
+from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Report
-from ...sources.models import Model, load
 from ..claims import Tables
 from ..curves import curves
 from ..inputs import batches_of

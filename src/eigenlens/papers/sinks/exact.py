@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...capture import AttentionCall, Site
+from ...captures import AttentionCall, Site
 from ...diagnostics import Seen
 from ...diagnostics.amplifier import channel_norms, eigenpairs
 from ...diagnostics.sinks import Sinks

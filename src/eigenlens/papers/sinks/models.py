@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from ...attention.window import Window, WindowSettings
-from ...capture import AttentionCall, Layer, capture_layers, replaced
+from ...captures import AttentionCall, Layer, capture_layers, replaced
 from ...diagnostics import Subject
 from ...diagnostics.amplifier import Amplifier
 from ...diagnostics.sinks import Sinks
 from ...diagnostics.spikes import Spikes
 from ...errors import EigenlensError
-from ...sources.forward import forward_of
-from ...sources.models import Model, load
+from ...models.forward import forward_of
+from ...models.load import Model, load
 from ...stats.depth import mean_interval
-from ...study.diagnosing import Diagnosing
-from ..diagnosed import subject_of
+from ...studies.diagnostic_runner import Diagnosing
+from ..diagnostic_pass import subject_of
 from ..inputs import token_ids
 
 BATCH = 8

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...models.load import load
 from ...run.progress import Report
-from ...sources.models import load
 from ..explainability.deletion import RANDOM, compared
 from ..explainability.labelled import SENTIMENT, labelled_reviews
 from ..explainability.probe import probe_logits, probe_of, share_right

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ...bench.timing import Pace, in_rounds, medians, peak_bytes
-from ...explain import in_out_of, norms_of, operator
-from ...explain.operator import Operator
-from ...sources.models import load
+from ...explanations import in_out_of, norms_of, operator
+from ...explanations.operator import Operator
+from ...models.load import load
 from ..inputs import batches_of
 
 

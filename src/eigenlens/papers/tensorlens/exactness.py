@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...capture.precision import stays_double
-from ...explain import in_out, operator
-from ...sources.forward import forward_of
-from ...sources.models import Model, load
+from ...captures.precision import stays_double
+from ...explanations import in_out, operator
+from ...models.forward import forward_of
+from ...models.load import Model, load
 from ..inputs import batches_of
 from .small import CAUSAL, small_batch, small_model
 

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...capture.precision import stays_double
-from ...explain import Operator, anatomy, operator
-from ...sources.models import load
+from ...anatomy import anatomy
+from ...captures.precision import stays_double
+from ...explanations import Operator, operator
+from ...models.load import load
 from ..inputs import batches_of
 from .small import SPREAD, small_batch, small_model
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...display import visible
-from ...explain import Operator, in_out, norms_of, operator
-from ...sources.models import load
+from ...explanations import Operator, in_out, norms_of, operator
+from ...models.load import load
 
 SENTENCE = "The film is far too long, but its music is wonderful."
 MAPS = ("In+Out", "norm", "rollout")

@@ -1,0 +1,61 @@
+"""Whether a block is what it was read as: run part by part it must give what its own module
+gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from .blocks import Block, Given
+
+UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
+
+
+def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4) -> None:
+    """Raise unless the block as it was read gives what the module itself gave (`own`) for the same
+    input.
+    """
+    with torch.no_grad():
+        try:
+            found = block.run(x, dict(given))
+        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+            first = str(error).strip().split("\n")[0]
+            raise EigenlensError(
+                f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails ({first})"
+            ) from error
+        same_output(block, own, found, limit)
+
+
+def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
+    """Raise unless what a block gave, run part by part, is what the module itself gave."""
+    own, read_as = first_of(own).detach(), first_of(read_as).detach()
+    error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
+    if not error <= limit:
+        raise EigenlensError(
+            f"{block.path} ({type(block.module).__name__}) {UNLIKE}, which gives something"
+            f" {error:.1e} off its own output"
+        )
+
+
+def never_drops(model: nn.Module, what: str) -> None:
+    """Raise if the model would drop at random: a part in training mode with a dropout, or a rate of
+    one, above 0.
+    """
+    for path, part in model.named_modules():
+        rates = {name: value for name, value in vars(part).items() if "drop" in name.lower()}
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            rates["p"] = part.p
+        if part.training and any(isinstance(rate, float) and rate > 0 for rate in rates.values()):
+            raise EigenlensError(
+                f"a model in training mode drops at random ({path or type(part).__name__}), so it"
+                f" cannot be {what}; call model.eval() first"
+            )
+
+
+def first_of(result: Any) -> Tensor:
+    """The stream of what a module gives: the tensor, or the first of several."""
+    return result if isinstance(result, Tensor) else result[0]

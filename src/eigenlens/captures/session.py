@@ -1,0 +1,224 @@
+"""The one door to the attention of a model, whichever way it attends."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from ..errors import EigenlensError
+from .borrowed import in_one_thread, module_of, uncompiled
+from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .sites import SiteNames
+
+
+class AttentionNotSeen(EigenlensError):
+    """The model attends in a way that neither door can see."""
+
+
+class _Hidden(threading.local):
+    """How many blocks of this thread ask not to be seen."""
+
+    depth = 0
+
+
+_hidden = _Hidden()
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """No session sees the attention calls of this block: for what runs a part of a model a second
+    time, to check it.
+    """
+    _hidden.depth += 1
+    try:
+        yield
+    finally:
+        _hidden.depth -= 1
+
+
+class _Pass(threading.local):
+    """What is known of the masks in the pass that this thread runs."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def __reduce__(self) -> tuple[type[_Pass], tuple[()]]:
+        return _Pass, ()  # a copy of a model runs passes of its own
+
+    def start(self) -> None:
+        self.shapes, self.diagonals = MaskShapes(), MaskShapes()
+        self.last_valid: Tensor | None = None
+
+
+class Session:
+    """The attention calls of one model while a door is open; `sink` gets each as it happens.
+
+    With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
+    own attention; None lets the model attend as before. Only calls of the thread that opened it are
+    seen, or of `any_thread`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sink: Callable[[AttentionCall], Any],
+        before_rope: bool = False,
+        replaces: bool = False,
+        any_thread: bool = False,
+    ) -> None:
+        self.model = model
+        self._thread = None if any_thread else threading.get_ident()
+        self.sink = sink
+        self.replaces = replaces
+        self.before_rope = before_rope
+        self.names = SiteNames(model)
+        self.seen = 0
+        self.passes = 0
+        self._pass = _Pass()
+
+    @property
+    def here(self) -> bool:
+        """Whether the calls of the running thread are this session's."""
+        return self._thread is None or self._thread == threading.get_ident()
+
+    def start_pass(self, *_: Any) -> None:
+        """Called when the model's own forward begins: layers count from zero again."""
+        if not self.here:
+            return
+        self.passes += 1
+        self.names.start_pass()
+        self._pass.start()
+
+    def see(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
+    ) -> tuple[AttentionCall, Tensor | None]:
+        """Build the call of this module and pass it on; the output to use instead of the model's
+        own, or None.
+        """
+        kind, hidden = self.names.kind(module), _hidden.depth > 0
+        call = AttentionCall(
+            site=Site("", 0) if hidden else self.names.site(module),
+            kind=kind,
+            name=self.names.path(module),
+            q=q,
+            k=k,
+            v=v,
+            scale=scale,
+            shapes=self._pass.shapes,
+            **extras,
+        )
+        if hidden:
+            # it shows that the door is the right one, but is nobody's result
+            self.seen += self.replaces
+            return call, None
+        call.query_valid = self._query_valid(call)
+        self.seen += 1
+        output = self.sink(call)
+        return call, output if self.replaces else None
+
+    def _query_valid(self, call: AttentionCall) -> Tensor | None:
+        """Which queries are tokens and not padding, (B, T), or None where all are.
+
+        In self-attention padding is what may not attend to itself. Cross-attention follows the
+        self-attention of the same decoder layer, whose queries it shares.
+        """
+        B, _, T, _ = call.q.shape
+        if call.kind == "cross":
+            last = self._pass.last_valid
+            return last if last is not None and last.shape == (B, T) else None
+        S = call.k.shape[2]
+        mask = call._allowed()
+        if mask is None or S < T:
+            self._pass.last_valid = None
+            return None
+        assert call.mask is not None
+        found = self._pass.diagonals.get((T, S, call.causal), call.mask)
+        if found is None:
+            diagonal = mask[:, 0].diagonal(offset=S - T, dim1=1, dim2=2)  # (b, T)
+            padded = not bool(diagonal.all()) and bool(diagonal.any())
+            shape = MaskShape("full", None, queries=diagonal.expand(B, T) if padded else None)
+            found = self._pass.diagonals.put(shape, (T, S, call.causal), call.mask)
+        self._pass.last_valid = found.queries
+        return found.queries
+
+    def finish(self) -> None:
+        if not self.seen and (self.passes or not self.replaces):
+            raise AttentionNotSeen(
+                f"{type(self.model).__name__} made no attention call that can be seen: it uses"
+                " neither transformers' attention interface nor torch's"
+                " scaled_dot_product_attention, so its scores are out of reach; rewrite its"
+                " attention with torch.nn.functional.scaled_dot_product_attention to study it"
+                if self.passes
+                else "the model was not called while its attention was being captured"
+            )
+
+
+@contextlib.contextmanager
+def capture(
+    model: Any,
+    sink: Callable[[AttentionCall], None] | None = None,
+    *,
+    before_rope: bool = False,
+    door: Literal["auto", "interface", "functional"] = "auto",
+) -> Iterator[list[AttentionCall]]:
+    """Capture every attention call of `model` while the block runs.
+
+    >>> with capture(model) as calls:
+    ...     model(**inputs)
+    >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
+
+    With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list
+    stays empty). `before_rope` turns queries and keys back to before the rotary embedding. `door`
+    is chosen by the model: transformers' attention interface where the model uses it, else torch's
+    `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises `AttentionNotSeen` when the
+    block ends without a single call.
+    """
+    calls: list[AttentionCall] = []
+    with _opened(Session(module_of(model), sink or calls.append, before_rope), door):
+        yield calls
+
+
+@contextlib.contextmanager
+def replaced(
+    model: Any,
+    attend: Callable[[AttentionCall], Tensor | None],
+    *,
+    door: Literal["auto", "interface", "functional"] = "auto",
+) -> Iterator[None]:
+    """Let `attend` do the attention of `model` while the block runs.
+
+    `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as
+    before.
+
+    >>> with replaced(model, lambda call: call.pattern() @ call.values):
+    ...     model(**inputs)                                          # as without, to rounding
+    """
+    with _opened(Session(module_of(model), attend, replaces=True), door):
+        yield
+
+
+@contextlib.contextmanager
+def _opened(session: Session, door: Literal["auto", "interface", "functional"]) -> Iterator[None]:
+    from . import torch_backend as functional
+    from . import transformers_backend as interface
+
+    if door == "auto":
+        door = "interface" if interface.reaches(session.model) else "functional"
+    if session.before_rope and door == "functional":
+        raise EigenlensError(
+            "scores before the rotary embedding can only be had from models of the transformers"
+            " library"
+        )
+    opened = interface.opened(session) if door == "interface" else functional.opened(session)
+    with in_one_thread(session.model), uncompiled.on():
+        hook = session.model.register_forward_pre_hook(session.start_pass)
+        try:
+            with opened:
+                yield
+        finally:
+            hook.remove()
+    session.finish()

@@ -1,0 +1,26 @@
+"""Why attention does not collapse: residual and rank along depth, ablations, paths, bounds."""
+
+from .ablation import VARIANTS, ablated
+from .enumeration import enumerate_paths
+from .marginals import head_marginals
+from .paths import PathLengths, path_lengths
+from .result import Collapse
+from .run_collapse import ABLATIONS, collapse
+from .sampling import draw_paths, estimated_term, frozen_terms, head_sizes, rerun_paths
+
+__all__ = [
+    "ABLATIONS",
+    "VARIANTS",
+    "Collapse",
+    "PathLengths",
+    "ablated",
+    "collapse",
+    "draw_paths",
+    "enumerate_paths",
+    "estimated_term",
+    "frozen_terms",
+    "head_marginals",
+    "head_sizes",
+    "path_lengths",
+    "rerun_paths",
+]

@@ -1,0 +1,132 @@
+"""Models with parts of every block switched off, and back again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from ..anatomy.blocks import Block, anatomy
+from ..anatomy.check import checked
+from ..anatomy.switches import Switches
+from ..captures.borrowed import module_of
+from ..captures.session import unseen
+from ..errors import EigenlensError
+from ..names import unknown
+
+VARIANTS = {
+    "SAN": Switches(attention_skip=False, mlp_skip=False, mlp=False),
+    "SAN+MLP": Switches(attention_skip=False, mlp_skip=False),
+    "SAN+skip": Switches(mlp=False),
+    "full": Switches(),
+}
+"""The four variants of the paper: pure attention, with MLPs, with skip connections, and the model
+itself.
+"""
+
+
+@contextlib.contextmanager
+def ablated(
+    model: Any,
+    switches: Switches | str | None = None,
+    *,
+    attention_skip: bool = True,
+    mlp_skip: bool = True,
+    mlp: bool = True,
+    norm: bool = True,
+    attention: bool = True,
+) -> Iterator[None]:
+    """Run `model` with parts of every block off while the block of code runs; on exit it is exactly
+    as it was.
+
+    `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or
+    a `Switches`; else the five keywords are taken; inside another `ablated` the inner one holds. A
+    sublayer is then
+
+        y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
+
+    with the norm where the family has it, and the identity in its place where norms are off. Where
+    attention and MLP stand side by side (GPT-NeoX, Phi) they share one skip, which stays as long as
+    one of the branches that run has its own on. The norms of the embeddings and behind the last
+    block stay. Cross-attention goes with attention.
+
+    >>> with ablated(model, attention_skip=False, mlp_skip=False, mlp=False):
+    ...     model(**inputs)                                      # nothing but attention and norms
+    """
+    apart = Switches(attention_skip, mlp_skip, mlp, norm, attention)
+    if switches is not None and apart != Switches():
+        raise EigenlensError(
+            "give a variant or single switches, not both: the one would hide the other"
+        )
+    chosen = apart if switches is None else switches
+    if isinstance(chosen, str):
+        if chosen not in VARIANTS:
+            raise unknown("variant", chosen, VARIANTS)
+        chosen = VARIANTS[chosen]
+    with running(module_of(model), lambda block: lambda x, given: block.run(x, given, chosen)):
+        yield
+
+
+@contextlib.contextmanager
+def running(
+    model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]
+) -> Iterator[None]:
+    """Let `run_of(block)(x, given)` take the place of every block's forward while the block of code
+    runs.
+
+    The first time a block runs, what was read as its parts is checked against its own forward.
+    """
+    blocks = [block for stack in anatomy(model) for block in stack.blocks]
+    had = {id(block): vars(block.module).get("forward") for block in blocks}
+    try:
+        for block in blocks:
+            # of a block that is ablated already, its first
+            own = getattr(block.module.forward, "own", block.module.forward)
+            block.module.forward = _forward(block, own, run_of(block))
+        yield
+    finally:
+        for block in blocks:
+            vars(block.module).pop("forward", None)
+            if (own := had[id(block)]) is not None:
+                block.module.forward = own
+
+
+def _forward(
+    block: Block, own: Callable[..., Any], run: Callable[[Any, dict], Any]
+) -> Callable[..., Any]:
+    seen = False
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        nonlocal seen
+        x, given = block.given(args, kwargs)
+        if not seen and all(_empty(given.get(name)) for name in CACHES):
+            # a cache would be written to twice
+            bare = {**given, **{name: None for name in CACHES if name in given}}
+            with unseen(), _without_dropout(block.module):
+                checked(block, own(x, **bare), x, bare)
+            seen = True
+        return run(x, given)
+
+    forward.own = own  # type: ignore[attr-defined]
+    return forward
+
+
+CACHES = ("past_key_values", "layer_past")
+
+
+def _empty(cache: Any) -> bool:
+    return cache is None or not cache.get_seq_length()
+
+
+@contextlib.contextmanager
+def _without_dropout(module: nn.Module) -> Iterator[None]:
+    training = [part for part in module.modules() if part.training]
+    try:
+        for part in training:
+            part.training = False
+        yield
+    finally:
+        for part in training:
+            part.training = True

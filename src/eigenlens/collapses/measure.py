@@ -1,0 +1,162 @@
+"""What a collapse run measures: curves of every variant, path lengths, single paths, bounds.
+
+Plain rows throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+
+from ..anatomy.switches import Switches
+from ..captures import attention_names, capture
+from ..captures.layers import Kind
+from ..data.inputs import Inputs
+from ..models.forward import forward_of
+from ..passes.model_ref import Placed
+from ..passes.shards import all_of, singles, stretches, there
+from ..run.engine import Engine
+from ..run.progress import Report
+from ..run.run_all import Whole, folded
+from ..run.shards import Job, Shard
+from ..stats import DepthMetrics
+from ..stats.depth import mean_interval
+from .bounds_model import bound_rows
+from .passes import BoundPass, CurvePass, PathPass, StackBounds, StackPaths
+from .paths import By
+
+S = TypeVar("S")
+TOKENS = 1024
+"""In a shard: a run has few inputs, and looking at the tokens takes longer than the model."""
+
+
+@dataclass
+class Bench:
+    """A model with its inputs, ready to be measured.
+
+    What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every
+    shard that is missing.
+    """
+
+    placed: Placed
+    inputs: Inputs
+    sinks: tuple[int, int]
+    engine: Engine
+    report: Report
+
+    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> Whole[S]:
+        total = sum(shard.size for shard in shards)
+        return folded(self.engine, job, shards, lambda done: self.report(what, done, total))
+
+    def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
+        """Every metric along depth with some parts off; None leaves the model alone."""
+        size = max(1, TOKENS // self.inputs.length)
+        job = CurvePass(self.placed, self.engine.threads, switches, self.names, self.sinks)
+        whole = self._folded(name, job, stretches(self.inputs, all_of(self.inputs), size, size))
+        numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
+        return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
+
+    @cached_property
+    def names(self) -> dict[str, Kind]:
+        """The modules that attend, as one input shows them."""
+        with torch.no_grad(), self.placed.running() as model, capture(model.backbone) as calls:
+            forward_of(model)(there(self.inputs.make(all_of(self.inputs)[:1]), model))
+        return attention_names(calls)
+
+    def paths(self, number: int, by: By) -> dict[str, Any]:
+        """Terms by path length, what heads add, and the residual of single paths, of each stack."""
+        job = PathPass(self.placed, self.engine.threads, by)
+        whole = self._folded("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        stacks: dict[str, list[StackPaths]] = {}
+        for one in (stack for stacks_ in whole.state for stack in stacks_):
+            stacks.setdefault(one.stack, []).append(one)
+        return {"found": _path_tables(stacks), "failed": whole.failed}
+
+    def bounds(self, number: int) -> dict[str, Any]:
+        """Bounds of every head, and composed over depth, of each stack."""
+        job = BoundPass(self.placed, self.engine.threads)
+        whole = self._folded("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        stacks: dict[str, list[StackBounds]] = {}
+        for one in whole.state:
+            stacks.setdefault(one.stack, []).append(one)
+        heads: list[dict[str, Any]] = []
+        depth: list[dict[str, Any]] = []
+        for stack, runs in stacks.items():
+            heads += bound_rows(
+                stack, [(run.place, layer, bound) for run in runs for layer, bound in run.layers]
+            )
+            depth += [{"stack": stack, **row} for run in runs for row in run.depth]
+        return {"found": {"heads": heads, "depth": depth}, "failed": whole.failed}
+
+
+def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
+    """The inputs of every stack as one."""
+    marginals = {
+        stack: [run.marginals for run in runs if run.marginals is not None]
+        for stack, runs in stacks.items()
+    }
+    return {
+        "error": max((run.error for runs in stacks.values() for run in runs), default=None),
+        "lengths": [
+            {"stack": stack, **row}
+            for stack, runs in stacks.items()
+            for row in _averaged([r.rows for r in runs])
+        ],
+        "heads": [
+            row
+            for stack, some in marginals.items()
+            if some
+            for row in _head_rows(stack, torch.stack(some).mean(0))
+        ],
+        "single": [
+            row
+            for stack, runs in stacks.items()
+            for row in _single_rows(stack, [r.single for r in runs if r.single])
+        ],
+    }
+
+
+def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
+    rows = []
+    for hops, residuals in enumerate(zip(*runs), 1):
+        mean, low, high = interval(list(residuals))
+        rows.append(
+            {"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high}
+        )
+    return rows
+
+
+def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Rows of single inputs as one: the mean of share, size and residual, with intervals."""
+    rows = []
+    for same in zip(*runs):
+        row = dict(same[0])
+        for key in ("share", "size", "residual"):
+            row[key], row[f"{key}_low"], row[f"{key}_high"] = interval(
+                [float(one[key]) for one in same]
+            )
+        rows.append(row)
+    return rows
+
+
+def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
+    """One row a head: what it adds to the output over paths of each length."""
+    return [
+        {
+            "stack": stack,
+            "layer": layer,
+            "head": head,
+            "by_length": by_length.tolist(),
+            "all": float(by_length.sum()),
+        }
+        for layer, heads in enumerate(marginals)
+        for head, by_length in enumerate(heads)
+    ]
+
+
+def interval(values: list[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its 95 % interval over inputs; of one value there is none."""
+    return mean_interval(len(values), sum(values), sum(value * value for value in values))

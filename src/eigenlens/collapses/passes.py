@@ -1,0 +1,159 @@
+"""What a collapse run does with a shard of its inputs: states that merge, whoever works on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..anatomy.frozen import FrozenStack, freeze
+from ..anatomy.switches import Switches
+from ..captures import Layer, capture_layers
+from ..captures.layers import Kind
+from ..models.forward import forward_of
+from ..passes.model_ref import Placed
+from ..passes.shards import Stretch, there
+from ..run.shards import Tick
+from ..stats import DepthMetrics, State
+from .ablation import ablated
+from .bounds_layers import LayerBound
+from .bounds_model import depth_rows, model_bounds
+from .marginals import head_marginals
+from .paths import By, path_lengths
+from .sampling import residuals_by_length
+
+PATHS = 20
+"""Random paths of each length whose product of patterns is looked at."""
+
+
+@dataclass
+class CurvePass:
+    """Every metric along depth with some parts off; None leaves the model alone.
+
+    The state is that of `DepthMetrics`.
+    """
+
+    placed: Placed
+    threads: int
+    switches: Switches | None
+    names: dict[str, Kind]  # the modules that attend
+    sinks: tuple[int, int]
+
+    @torch.no_grad()
+    def run(self, content: Stretch, tick: Tick) -> State:
+        statistic, done = DepthMetrics(sinks=self.sinks), 0
+
+        def see(layer: Layer) -> None:
+            """Of an ablated model the tokens tell enough; its patterns would cost most of the
+            time.
+            """
+            statistic.update(layer if self.switches is None else replace(layer, calls=()))
+
+        with self.placed.running() as model:
+            backbone, forward = model.backbone, forward_of(model)
+            off = nullcontext() if self.switches is None else ablated(backbone, self.switches)
+            with off, capture_layers(backbone, self.names, see):
+                for batch in content.batches:
+                    forward(there(batch, model))
+                    done += len(next(iter(batch.values())))
+                    tick(done)
+        return statistic.state()
+
+    def merge(self, mine: State, theirs: State) -> State:
+        one, other = (DepthMetrics.from_state(state, sinks=self.sinks) for state in (mine, theirs))
+        one.merge(other)
+        return one.state()
+
+
+@dataclass(frozen=True)
+class StackPaths:
+    """One stack of one input by path length: rows of terms, and where all layers have as many
+    heads, what heads add.
+    """
+
+    stack: str
+    error: float
+    rows: list[dict[str, Any]]
+    marginals: torch.Tensor | None  # (layers, heads, lengths)
+    single: list[float]  # mean residual of random paths of 1, 2, … hops
+
+
+@dataclass
+class PathPass:
+    """The output by path length; the state has a list of stacks for every input."""
+
+    placed: Placed
+    threads: int
+    by: By
+
+    @torch.no_grad()
+    def run(self, content: Stretch, tick: Tick) -> list[list[StackPaths]]:
+        found = []
+        for place, stacks in _frozen(self.placed, content, tick):
+            found.append([self._of(frozen, place + 1) for frozen in stacks if frozen.heads])
+        return found
+
+    def _of(self, frozen: FrozenStack, seed: int) -> StackPaths:
+        lengths, marginals, single = path_lengths(frozen, self.by), None, []
+        if len(set(frozen.heads)) == 1:
+            marginals = head_marginals(frozen).cpu()
+            single = [
+                float(residuals.mean()) for residuals in residuals_by_length(frozen, PATHS, seed)
+            ]
+        return StackPaths(frozen.name, lengths.error, lengths.rows(), marginals, single)
+
+    def merge(self, mine: list[Any], theirs: list[Any]) -> list[Any]:
+        return mine + theirs
+
+
+@dataclass(frozen=True)
+class StackBounds:
+    """One stack of one input: its place among all, the bounds of every layer, and those composed
+    over depth of the first.
+    """
+
+    stack: str
+    place: int
+    layers: list[tuple[int, LayerBound]]
+    depth: list[dict[str, Any]]
+
+
+@dataclass
+class BoundPass:
+    """The bounds of every head; the state has the stacks of all inputs in order."""
+
+    placed: Placed
+    threads: int
+
+    @torch.no_grad()
+    def run(self, content: Stretch, tick: Tick) -> list[StackBounds]:
+        found = []
+        for place, stacks in _frozen(self.placed, content, tick):
+            for frozen in stacks:
+                bounds = list(model_bounds(frozen))
+                depth = depth_rows(frozen, bounds) if place == 0 else []
+                found.append(
+                    StackBounds(
+                        frozen.name, place, [(layer, bound) for _, layer, bound in bounds], depth
+                    )
+                )
+        return found
+
+    def merge(self, mine: list[StackBounds], theirs: list[StackBounds]) -> list[StackBounds]:
+        return mine + theirs
+
+
+def _frozen(
+    placed: Placed, content: Stretch, tick: Tick
+) -> Iterator[tuple[int, tuple[FrozenStack, ...]]]:
+    """The place of every input among all, and the model frozen at it."""
+    with placed.running() as model:
+        for done, batch in enumerate(content.batches):
+            yield (
+                content.first + done,
+                freeze(model.backbone, there(batch, model), forward_of(model)),
+            )
+            tick(done + 1)

@@ -1,0 +1,287 @@
+"""What a collapse run found."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from ..display import few_names, numbered
+from ..errors import EigenlensError
+from ..names import Named
+from ..run.result_folder import damage_told, read_result
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
+from ..shell import command
+from ..stats import DepthNumber
+from ..stats.rounding import Precision, in_words, rounding_floor
+from ..studies.depth import Depth
+
+MAYBE = (MEASURED, None)
+PLACE = {"stack": str, "layer": LAYER, "head": LAYER}
+POINT = {
+    "stack": str,
+    "layer": LAYER,
+    "place": Literal["input", "output", "attention"],
+    "tokens": Literal["all", "without sinks"],
+    "metric": str,
+    "head": (LAYER, None),
+    "mean": MEASURED,
+    "low": MAYBE,
+    "high": MAYBE,
+    "number": COUNT,
+}
+TERM = {
+    "stack": str,
+    "part": str,
+    "attention_hops": (COUNT, None),
+    "mlp_hops": (COUNT, None),
+    "paths": (NUMBER, None),
+    "path_share": MAYBE,
+    "share": MEASURED,
+    "size": MEASURED,
+    "residual": MEASURED,
+}
+BOUND = {
+    **PLACE,
+    "holds": MAYBE,
+    "max_d": MAYBE,
+    "gamma": MAYBE,
+    "beta": MAYBE,
+    "cubic": MAYBE,
+    "unconditional": MAYBE,
+    "dobrushin": MAYBE,
+    "residual_in": MAYBE,
+    "residual_out": MAYBE,
+}
+FORM: dict[str, Any] = {
+    "facts": {
+        "model": {"name": str, "fingerprint": str},
+        "data": {"name": str},
+        "length": COUNT,
+        "inputs": COUNT,
+        "by": Literal["attention", "mlp", "both"],
+        "float64": bool,
+        "notes": [str],
+        "versions?": Table(str),
+        "created?": str,
+        "seconds?": NUMBER,
+        "precision?": Precision,
+    },
+    "curves": Table([POINT]),
+    "paths": {
+        "error": MAYBE,
+        "lengths": [TERM],
+        "heads": [{**PLACE, "by_length": [MEASURED], "all": MEASURED}],
+        "single": [
+            {
+                "stack": str,
+                "attention_hops": COUNT,
+                "residual": MEASURED,
+                "low": MAYBE,
+                "high": MAYBE,
+            }
+        ],
+    },
+    "bounds": {
+        "heads": [BOUND],
+        "depth": [{"stack": str, "depth": LAYER, "holds": (bool, MEASURED, None)}],
+    },
+}
+"""What `collapse.json` holds."""
+
+
+class Collapse:
+    """Curves of a model and its ablations, its output by path length, and the bounds of its heads.
+
+    >>> run = Collapse.open("minilm-collapse")
+    >>> run.curves["SAN"].curve("residual")
+    >>> run.paths, run.heads, run.bounds                    # rows, ready for a data frame
+    >>> print(run.sentence)
+    """
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.facts: dict[str, Any] = content["facts"]
+        self._content = content
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Collapse:
+        """Open the folder of a finished run."""
+        if not (Path(folder) / "collapse.json").is_file():
+            raise EigenlensError(
+                f"{folder} holds no finished collapse run (no collapse.json); make one with: "
+                f"{command('collapse', 'MODEL', 'DATA', '-o', Path(folder))}"
+            )
+        content = read_result(folder, "collapse", None, ("collapse", "MODEL", "DATA"))
+        with damage_told(folder, "collapse"):
+            for name in ("paths", "bounds"):
+                if (
+                    isinstance(content.get(name), dict)
+                    and not FORM[name].keys() <= content[name].keys()
+                ):
+                    raise ValueError(f"its {name} are not whole")
+            if missing := [
+                key
+                for key in FORM["facts"]
+                if not key.endswith("?") and key not in content["facts"]
+            ]:
+                raise ValueError(f"its facts lack {', '.join(missing)}")
+            check_form(content, FORM, "it")
+            found = cls(content)
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raises what the first use of a run that is not whole would raise."""
+        _ = self.sentence, self.rows(tokens="without sinks")  # every curve that is told of is there
+        by = "mlp_hops" if self.facts["by"] == "mlp" else "attention_hops"
+        if self.paths and (
+            self.error is None
+            or any(row[by] is None for row in self.paths if row["part"] == "paths")
+        ):
+            raise ValueError("the paths have no error or no number of hops")
+        if any(row.keys() != self.bounds[0].keys() for row in self.bounds):
+            raise ValueError("the bounds of the heads are not of one kind")
+
+    @property
+    def floor(self) -> float:
+        """Relative residuals below are rounding: 8ε of the precision the model ran in."""
+        return rounding_floor(
+            self.facts.get("precision", "float64" if self.facts.get("float64") else "float32")
+        )
+
+    def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of residuals to read: what rounding hides is called `below rounding`."""
+        return in_words(rows, {*self.curves, "residual", "low", "high"}, self.floor)
+
+    @cached_property
+    def curves(self) -> dict[str, Depth]:
+        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`,
+        …
+        """
+        return Named(
+            "variant",
+            {
+                name: Depth(
+                    tuple(DepthNumber(**{key: row[key] for key in POINT}) for row in rows),
+                    self.floor,
+                )
+                for name, rows in self._content["curves"].items()
+            },
+        )
+
+    @property
+    def paths(self) -> list[dict[str, Any]]:
+        """The output by path length: stack, hops, number of paths, share, size and residual with
+        intervals.
+        """
+        return self._content["paths"]["lengths"]
+
+    @property
+    def single_paths(self) -> list[dict[str, Any]]:
+        """`‖P − 1p̄ᵀ‖ / ‖P‖` of the product of patterns along random paths, by length."""
+        return self._content["paths"]["single"]
+
+    @property
+    def heads(self) -> list[dict[str, Any]]:
+        """What every head adds to the output over paths of each length."""
+        return self._content["paths"]["heads"]
+
+    @property
+    def bounds(self) -> list[dict[str, Any]]:
+        """Of every head: D, γ, β, whether the condition holds, and the bounds."""
+        return self._content["bounds"]["heads"]
+
+    def bounds_by_layer(self) -> list[dict[str, Any]]:
+        """One row a layer: in how many of its heads the condition holds, and the median of each
+        number.
+        """
+        rows = []
+        for stack, layer in dict.fromkeys((row["stack"], row["layer"]) for row in self.bounds):
+            heads = [row for row in self.bounds if (row["stack"], row["layer"]) == (stack, layer)]
+            row: dict[str, Any] = {"stack": stack, "layer": layer, "heads": len(heads)}
+            row["condition_holds"] = sum(head["holds"] == 1 for head in heads)
+            for key in (
+                "max_d",
+                "gamma",
+                "beta",
+                "cubic",
+                "unconditional",
+                "dobrushin",
+                "residual_in",
+                "residual_out",
+            ):
+                known = [head[key] for head in heads if head[key] is not None]
+                row[key] = median(known) if known else None
+            rows.append(row)
+        return rows
+
+    @property
+    def depth_bounds(self) -> list[dict[str, Any]]:
+        """The bounds composed over depth, base-ten logarithms; empty where they do not apply."""
+        return self._content["bounds"]["depth"]
+
+    @property
+    def error(self) -> float | None:
+        """How far the sum over path lengths was from the model's output, the worst input,
+        relative.
+        """
+        return self._content["paths"]["error"]
+
+    @property
+    def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
+        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
+
+    @property
+    def sentence(self) -> str:
+        """Where and why the model would collapse, and what holds it up, from the ablations."""
+        from .verdict import sentence
+
+        return sentence(self)
+
+    def rows(self, metric: str = "residual", tokens: str = "all") -> list[dict[str, Any]]:
+        """One row a depth: the metric of every variant side by side."""
+        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        for name, depth in self.curves.items():
+            for stack in depth.stacks:
+                for point in depth.curve(metric, stack, tokens):
+                    row = rows.setdefault(
+                        (stack, point["depth"]), {"stack": stack, "depth": point["depth"]}
+                    )
+                    row[name] = point["mean"]
+        return [
+            {**dict.fromkeys(["stack", "depth", *self.curves]), **rows[place]}
+            for place in sorted(rows)
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it and the folder keeps it."""
+        paths = self._content["paths"]
+        flagged = {
+            key: [{**row, "below_rounding": row["residual"] < self.floor} for row in paths[key]]
+            for key in ("lengths", "single")
+        }
+        return {
+            **self._content,
+            "curves": {name: depth.rows() for name, depth in self.curves.items()},
+            "paths": {**paths, **flagged},
+            "sentence": self.sentence,
+        }
+
+    def plot(self) -> Any:
+        """The residual of every variant along depth, on a logarithmic axis (an altair chart)."""
+        from .plots import residual_curves
+
+        return residual_curves(self)
+
+    def __repr__(self) -> str:
+        more = [name for name, held in (("paths", self.paths), ("bounds", self.bounds)) if held]
+        inputs = numbered(self.facts["inputs"], "input")
+        holds = "; ".join([", ".join(self.curves), *more])
+        return f"<collapse run of {self.name}: {inputs} of {self.facts['length']} tokens; {holds}>"
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+
+        return html_view(self.name, self.sentence, self.plot(), self.in_words(self.rows()))

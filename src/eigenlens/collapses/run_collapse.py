@@ -1,0 +1,197 @@
+"""A collapse run: from a model and data to what holds its rank up."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import nn
+
+from ..anatomy.blocks import anatomy
+from ..anatomy.switches import Switches
+from ..captures.borrowed import borrowed
+from ..captures.precision import in_double
+from ..data.inputs import Request, prepare
+from ..data.needs import check_asked
+from ..errors import EigenlensError
+from ..models.catalogue import DEFAULT_MODEL
+from ..models.load import Model, load
+from ..names import several, unknown
+from ..passes.data_names import Data, data_names
+from ..passes.model_ref import Placed
+from ..passes.sinks import sinks_of
+from ..passes.versions import versions
+from ..run.engine import Engine, choose, engaged
+from ..run.parts import Parts
+from ..run.progress import Report, silent
+from ..run.run_all import Refused, lost
+from ..stats.rounding import precision_of
+from .ablation import VARIANTS
+from .measure import Bench
+from .paths import By
+from .result import Collapse
+
+ABLATIONS = {
+    **VARIANTS,
+    "without attention skip": Switches(attention_skip=False),
+    "without MLP skip": Switches(mlp_skip=False),
+    "without norm": Switches(norm=False),
+}
+"""The paper's variants, and every part taken out alone (SAN+skip is the model without MLPs, SAN+MLP
+that without skips).
+"""
+
+
+def collapse(
+    model: str | Path | nn.Module | Model = DEFAULT_MODEL,
+    data: Data | None = None,
+    out: str | Path | None = None,
+    *,
+    length: int | None = None,
+    inputs: int = 32,
+    paths: int = 8,
+    bounds: int = 2,
+    by: By = "attention",
+    variants: str | Sequence[str] | None = None,
+    float64: bool = False,
+    pad: bool = False,
+    seed: int = 0,
+    tokenizer: Any = None,
+    device: str = "auto",
+    engine: Engine | None = None,
+    resume: bool = False,
+    force: bool = False,
+    report: Report = silent,
+) -> Collapse:
+    """Where a model's tokens would collapse, and what keeps them apart.
+
+    The metrics of a study along depth for the model and its ablations on `inputs` inputs, the
+    output by path length on `paths` of them, the bounds of every head on `bounds`. `variants` names
+    some of the ablations (default: all); `float64` runs everything in double, which a curve below
+    1e-6 needs. A family whose blocks are not known gets the metrics of the model itself, and a note
+    that says what is missing. Finished parts are kept: `resume` goes on. `engine` works on the
+    inputs in shards, as for a study: at equal threads the numbers do not depend on it.
+
+    >>> collapse("minilm").plot()
+    """
+    chosen = list(ABLATIONS) if variants is None else several(variants)
+    for name in chosen:
+        if name not in ABLATIONS:
+            raise unknown("variant", name, ABLATIONS)
+    if by not in get_args(By):
+        raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
+    if paths < 0 or bounds < 0:
+        raise EigenlensError(
+            f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}"
+        )
+    chosen = ["full", *(name for name in chosen if name != "full")]
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
+        engine = choose(engine)
+        check_asked(model, data)
+        loaded = load(model, device=device, tokenizer=tokenizer)
+        stack.enter_context(borrowed(loaded.module, device))
+        if engine.remote:
+            Placed.of(loaded).check_place()
+        names = data_names(data, loaded, scratch)
+        request = Request(names, length, inputs, 0.2, seed, pad)
+        ready = prepare(loaded, request, scratch)
+        if float64:
+            loaded = replace(loaded, module=in_double(loaded.module))
+        notes = _missing(loaded)
+        settings = {
+            "model": loaded.name,
+            "weights": loaded.facts.get("fingerprint"),
+            "data": [Path(name).name for name in names],
+            "fingerprint": ready.facts.get("fingerprint"),
+            "length": ready.length,
+            "inputs": len(ready.buckets),
+            "paths": paths,
+            "bounds": bounds,
+            "by": by,
+            "float64": float64,
+            "pad": pad,
+            "seed": seed,
+            "threads": engine.threads,
+        }
+        folder = scratch / "parts" if out is None else Path(out)
+        Parts.check(folder, settings, resume, force, "collapse run")
+        stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
+        parts = stack.enter_context(
+            Parts.held(folder, settings, resume=resume, force=force, what="collapse run")
+        )
+        bench = Bench(
+            Placed.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, report
+        )
+        found = _measured(bench, parts, chosen, paths, bounds, by, notes)
+        facts = {
+            **settings,
+            "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts},
+            "data": ready.facts,
+            "notes": notes,
+            "versions": versions(),
+            "precision": precision_of(loaded.module),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        result = Collapse({"facts": facts, **found})
+        if out is not None:
+            parts.write("collapse", result.record())
+    return result
+
+
+def _measured(
+    bench: Bench,
+    parts: Parts,
+    variants: Sequence[str],
+    paths: int,
+    bounds: int,
+    by: By,
+    notes: list[str],
+) -> dict[str, Any]:
+    known, most = not notes, len(bench.inputs.buckets)
+
+    def part(name: str, measure: Callable[[], Any]) -> Any:
+        made = parts.part(name.replace(" ", "-"), measure)
+        if made["failed"]:
+            notes.append(lost(f"what was found of {name}", made["failed"]))
+        return made["found"]
+
+    def optional(name: str, measure: Callable[[], Any]) -> Any:
+        """None and a note where this model does not allow it, so that the rest goes on."""
+        try:
+            return part(name, measure)
+        except Refused as error:
+            notes.append(f"{name} left out: {error.reason}")
+            return None
+
+    curves = {"full": part("full", partial(bench.curves, "full", None))}
+    for name in variants[1:] if known else []:
+        found = optional(name, partial(bench.curves, name, ABLATIONS[name]))
+        if found is not None:
+            curves[name] = found
+    found_paths = (
+        optional("paths", partial(bench.paths, min(paths, most), by)) if known and paths else None
+    )
+    found_bounds = (
+        optional("bounds", partial(bench.bounds, min(bounds, most))) if known and bounds else None
+    )
+    return {
+        "curves": curves,
+        "paths": found_paths or {"error": None, "lengths": [], "heads": [], "single": []},
+        "bounds": found_bounds or {"heads": [], "depth": []},
+    }
+
+
+def _missing(model: Model) -> list[str]:
+    """Why there are no ablations, paths and bounds, if there are none."""
+    try:
+        anatomy(model.backbone)
+    except EigenlensError as error:
+        return [f"only the model itself was measured, without ablations, paths and bounds: {error}"]
+    return []

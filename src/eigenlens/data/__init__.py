@@ -1,0 +1,1 @@
+"""Text, token ids, pictures and sound, as inputs of models."""

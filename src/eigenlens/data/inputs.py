@@ -1,0 +1,289 @@
+"""Model inputs, ready to run: batches by bucket, the same every time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..display import numbered
+from ..errors import EigenlensError
+from ..models.load import Model
+from . import images, speech
+from .arrays import array_tokens, is_array, width_of
+from .split import FIT, Split
+from .text import pieces
+from .windows import Windows, pack, special_tokens, tokenised
+
+Batch = dict[str, Tensor]
+SPLIT_FROM = 4
+"""Inputs that nothing is fitted on are dealt to groups from this many on, so that one long document
+does not fill them all.
+"""
+
+
+@dataclass
+class Inputs:
+    """All inputs of a study: `make(indices)` gives a batch, `buckets[i]` says whether input i is
+    fit or held out.
+    """
+
+    buckets: np.ndarray  # (N,) FIT or the held-out group
+    documents: np.ndarray  # (N,)
+    length: int
+    make: Callable[[np.ndarray], Batch]
+    facts: dict[str, Any] = field(default_factory=dict)
+    # documents by number, where they have names
+    named: dict[int, str] = field(default_factory=dict)
+
+    def document_names(self, chosen: np.ndarray) -> tuple[str, ...]:
+        """The documents of some inputs, in words."""
+        numbers = dict.fromkeys(self.documents[chosen].tolist())
+        return tuple(self.named.get(number, str(number)) for number in numbers)
+
+    @property
+    def groups(self) -> list[int]:
+        """FIT, then the held-out groups that have inputs."""
+        return [FIT, *sorted(set(self.buckets[self.buckets != FIT].tolist()))]
+
+    def number(self, bucket: int) -> int:
+        return int((self.buckets == bucket).sum())
+
+    def batches(
+        self, bucket: int, size: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[int, Batch]]:
+        """Batches of one bucket from its input `start` up to `stop`, as (number of inputs,
+        tensors).
+        """
+        indices = np.flatnonzero(self.buckets == bucket)[:stop]
+        for first in range(start, len(indices), size):
+            chosen = indices[first : first + size]
+            yield len(chosen), self.make(chosen)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What inputs a study wants."""
+
+    data: tuple[str, ...]
+    length: int | None = None
+    inputs: int = 1000
+    held_out: float = 0.2
+    seed: int = 0
+    pad: bool = False
+
+
+def prepare(
+    model: Model, request: Request, folder: Path, resume: bool = False, fitted: bool = True
+) -> Inputs:
+    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study
+    reads them again.
+
+    Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those
+    that there are will do.
+    """
+    if fitted and request.inputs < 3:
+        raise EigenlensError(
+            f"{request.inputs} inputs are too few: a study needs at least 3 (2 to fit, 1 to hold"
+            " out)"
+        )
+    if not 0 < request.held_out < 1:
+        raise EigenlensError(f"the held-out share must lie between 0 and 1, not {request.held_out}")
+    split = Split(request.inputs, request.held_out, request.seed)
+    if not fitted:
+        split = replace(
+            split, held_out=request.held_out if request.inputs >= SPLIT_FROM else 0.0, least=(0, 0)
+        )
+    if model.kind == "vision":
+        return _image_inputs(model, request, split)
+    arrays = [name for name in request.data if is_array(name)]
+    if arrays and len(arrays) < len(request.data):
+        raise EigenlensError("token ids (.npy) and text cannot be mixed in one study")
+    if arrays and request.length is None:
+        length = _array_length(
+            model, arrays, Windows.open(folder).ids.shape[1] if resume else width_of(arrays)
+        )
+    else:
+        length = _length(model, request)
+    if model.kind == "audio":
+        if model.processor is None:
+            raise EigenlensError(
+                f"{model.name} has no feature extractor for sound (no preprocessor_config.json in"
+                " its folder)"
+            )
+        return _speech_inputs(model, request, split, length, folder, resume)
+    if not arrays and model.tokenizer is None:
+        raise EigenlensError(
+            f"{model.no_tokenizer}; give token ids (an array, or a .npy file), or a tokenizer"
+        )
+    two_sided = model.kind == "encoder-decoder"
+    around = (
+        special_tokens(model.tokenizer) if model.tokenizer is not None and not arrays else ([], [])
+    )
+    # the encoder's text with its special tokens, then what the decoder is fed behind its start
+    # token
+    if two_sided:
+        width = 2 * length - 1 - len(around[0]) - len(around[1])
+        inner: tuple[list[int], list[int]] = ([], [])
+    else:
+        width, inner = length, around
+    if resume:
+        windows = Windows.open(folder)
+    elif arrays:
+        vocabulary = getattr(model.config, "vocab_size", None)
+        windows = pack(
+            array_tokens(arrays, width, vocabulary), folder, width, split, what=", ".join(arrays)
+        )
+    else:
+        windows = _text_windows(model, request, folder, width, split, inner)
+    if not resume:
+        windows.save(folder)
+    facts = {"tokens": int(windows.lengths.sum()), "fingerprint": windows.fingerprint()}
+    return _inputs(
+        windows,
+        length,
+        lambda rows: _token_batch(model, windows, rows, length, request, around),
+        facts,
+        request,
+    )
+
+
+def _inputs(
+    windows: Any, length: int, make: Callable[[np.ndarray], Batch], facts: dict, request: Request
+) -> Inputs:
+    documents, buckets = windows.documents, windows.buckets
+    facts = {
+        "name": ", ".join(Path(name).name if "/" in name else name for name in request.data),
+        "documents": len(np.unique(documents)),
+        "documents_held_out": len(np.unique(documents[buckets != FIT])),
+        "inputs_fit": int((buckets == FIT).sum()),
+        "inputs_held_out": int((buckets != FIT).sum()),
+        "padded": request.pad,
+        **facts,
+    }
+    return Inputs(buckets, documents, length, make, facts, getattr(windows, "named", {}))
+
+
+def _array_length(model: Model, names: list[str], width: int | None) -> int:
+    """The length of an input by that of a row; an encoder-decoder reads the second half in its
+    decoder, behind a token.
+    """
+    if width is None:
+        return _length(model, Request((), None))
+    two_sided = model.kind == "encoder-decoder"
+    rows = f"the rows of {', '.join(names)} have {numbered(width, 'token')}"
+    if two_sided and width % 2 == 0:
+        raise EigenlensError(
+            f"{rows}; {model.name} reads inputs of n tokens from rows of 2n − 1, an odd number"
+        )
+    length = (width + 1) // 2 if two_sided else width
+    if length < 2:
+        raise EigenlensError(f"{rows}, which is too short: attention needs at least 2")
+    if model.max_length is not None and length > model.max_length:
+        raise EigenlensError(
+            f"{rows}, over the maximum of {model.name}, {model.max_length}; cut them"
+        )
+    return length
+
+
+def _length(model: Model, request: Request) -> int:
+    length = 128 if request.length is None else request.length
+    if length < 2:
+        raise EigenlensError(
+            f"a length of {length} is too short: attention needs at least 2 tokens"
+        )
+    if model.max_length is not None and length > model.max_length:
+        raise EigenlensError(
+            f"a length of {length} is over the maximum of {model.name}, {model.max_length} tokens"
+        )
+    return length
+
+
+def _text_windows(
+    model: Model,
+    request: Request,
+    folder: Path,
+    width: int,
+    split: Split,
+    around: tuple[list[int], list[int]],
+) -> Windows:
+    tokenizer = model.tokenizer
+    stream = tokenised(pieces(request.data, section=32 * width, seed=request.seed), tokenizer)
+    end = tokenizer.eos_token_id if model.kind == "decoder" else None
+    pad = None
+    if request.pad:
+        pad = (
+            tokenizer.pad_token_id
+            if tokenizer.pad_token_id is not None
+            else (tokenizer.eos_token_id or 0)
+        )
+    return pack(
+        stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad
+    )
+
+
+def _token_batch(
+    model: Model,
+    windows: Windows,
+    rows: np.ndarray,
+    length: int,
+    request: Request,
+    around: tuple[list[int], list[int]],
+) -> Batch:
+    ids = torch.from_numpy(np.asarray(windows.ids[rows], dtype=np.int64))  # (B, width)
+    lengths = torch.from_numpy(windows.lengths[rows])
+    mask = (torch.arange(ids.shape[1])[None] < lengths[:, None]).long() if request.pad else None
+    batch: Batch
+    if model.kind == "encoder-decoder":
+        start = getattr(model.config, "decoder_start_token_id", 0) or 0
+        before, after = (
+            torch.tensor(part, dtype=torch.long).expand(len(ids), -1) for part in around
+        )
+        cut = length - before.shape[1] - after.shape[1]
+        begin = torch.full((len(ids), 1), start)
+        batch = {
+            "input_ids": torch.cat([before, ids[:, :cut], after], 1),  # (B, length)
+            "decoder_input_ids": torch.cat([begin, ids[:, cut:]], 1),  # (B, length)
+        }
+        if mask is not None:
+            sides = torch.ones_like(before), torch.ones_like(after)
+            batch["attention_mask"] = torch.cat([sides[0], mask[:, :cut], sides[1]], 1)
+            batch["decoder_attention_mask"] = torch.cat([torch.ones_like(begin), mask[:, cut:]], 1)
+    else:
+        if mask is not None and getattr(model.tokenizer, "padding_side", "right") == "left":
+            order = (torch.arange(length)[None] + lengths[:, None]) % length  # padding to the front
+            ids, mask = ids.gather(1, order), mask.gather(1, order)
+        batch = {"input_ids": ids}
+        if mask is not None:
+            batch["attention_mask"] = mask
+    return {name: x.to(model.device) for name, x in batch.items()}
+
+
+def _image_inputs(model: Model, request: Request, split: Split) -> Inputs:
+    crops = images.crops(model, request.data, request.length, split, random.Random(request.seed))
+    return _inputs(
+        crops,
+        crops.tokens,
+        crops.batch,
+        {"image_size": crops.size, "fingerprint": crops.fingerprint()},
+        request,
+    )
+
+
+def _speech_inputs(
+    model: Model, request: Request, split: Split, length: int, folder: Path, resume: bool
+) -> Inputs:
+    clips = speech.clips(model, request.data, length, split, folder, resume)
+    return _inputs(
+        clips,
+        length,
+        clips.batch,
+        {"sampling_rate": speech.RATE, "fingerprint": clips.fingerprint()},
+        request,
+    )

@@ -1,0 +1,80 @@
+"""The model that is diagnosed: its attention modules by site, and their weights by head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from ..anatomy import Block, anatomy, head_weights
+from ..anatomy.blocks import Attend, Stack
+from ..anatomy.head_weights import HeadWeights
+from ..errors import EigenlensError
+from ..models.load import Model
+
+
+@dataclass(eq=False)
+class Subject:
+    """A loaded model and the sites that attend in it.
+
+    `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in
+    the backbone), `kind`, `heads` and `kv_heads`, as a study's record has them.
+    """
+
+    model: Model
+    sites: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def module(self) -> nn.Module:
+        """The part that attends."""
+        return self.model.backbone
+
+    @cached_property
+    def vocabulary(self) -> int | None:
+        """How many token ids there are; None of a model that reads no tokens."""
+        text = self.model.kind in {"encoder", "decoder", "encoder-decoder"}
+        return getattr(self.model.config, "vocab_size", None) if text else None
+
+    @cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The anatomy; an `EigenlensError` of a family that is not known."""
+        return anatomy(self.module)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks, stack by stack."""
+        return [block for stack in self.stacks for block in stack.blocks]
+
+    @cached_property
+    def _outputs(self) -> dict[int, nn.Module | None]:
+        """Where the output projection of an attention stands, by the identity of its module."""
+        ways = [
+            branch.linear
+            for block in self.blocks
+            for stage in block.stages
+            for branch in stage.branches
+        ]
+        return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
+
+    def weights(self, site: str) -> HeadWeights:
+        """Projections of the site's attention by head; an `EigenlensError` where they are out of
+        reach.
+        """
+        entry = self.sites[site]
+        module = self.module.get_submodule(entry["name"])
+        if id(module) not in self._outputs:
+            raise EigenlensError(f"{entry['name']} attends, and where its output goes is not known")
+        return head_weights(module, entry["heads"], entry["kv_heads"], self._outputs[id(module)])
+
+    def block_sites(self) -> dict[str, Block]:
+        """The block of every site of self-attention whose block is known."""
+        found = {}
+        for site, entry in self.sites.items():
+            if entry["kind"] == "self":
+                for block in self.blocks:
+                    if entry["name"].startswith(f"{block.path}."):
+                        found[site] = block
+        return found

@@ -1,0 +1,162 @@
+"""One contract for every way to have all scores from less than all of the work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ..captures import AttentionCall
+from ..errors import EigenlensError
+from ..stats import RowSums, VectorSums
+
+
+@dataclass(frozen=True)
+class MatrixModel:
+    """Whole score matrices of a site: mean and variance of every pair, leading eigenvectors; zero
+    where no pair is.
+    """
+
+    valid: Tensor  # (T, S) bool
+    mean: Tensor  # (H, T, S)
+    variance: Tensor  # (H, T, S)
+    vectors: Tensor  # (H, R, T, S)
+    eigenvalues: Tensor  # (H, R)
+
+
+@dataclass(frozen=True)
+class SiteStatistics:
+    """What a study knows of one site, as estimators are fitted from it."""
+
+    site: str
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    dimension: int
+    causal: bool
+    rows: RowSums | None = None
+    moments: VectorSums | None = None
+    matrices: MatrixModel | None = None
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key-value head."""
+        return self.heads // self.kv_heads
+
+    def need(self, name: str) -> Any:
+        """The statistic `rows`, `moments` or `matrices`; a study without it cannot fit what was
+        asked for.
+        """
+        found = getattr(self, name)
+        if found is None:
+            raise EigenlensError(
+                f"the study holds no {name} of {self.site}; make it anew with {name} among --only"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiply-adds of the scores of one head and input; exact attention spends `n²d` on them.
+
+    `pairs` is the share of pairs whose exact score is computed, `per_pair` what grows with n² (what
+    a budget counts), `per_token` what grows with n (projections of queries and keys).
+    """
+
+    pairs: float
+    per_pair: float
+    per_token: float = 0.0
+
+    def share(self, n: int, d: int) -> float:
+        """`per_pair` as a share of what exact scores cost."""
+        return self.per_pair / (n * n * d)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated scores `(B, H, T, S)` — anything where the call has no valid pair — and what they
+    took.
+
+    `pairs (H,)` is the share of the valid pairs that were computed exactly, `work (H,)` the
+    multiply-adds that grow with the number of pairs, as a share of those of the exact scores of the
+    same valid pairs.
+    """
+
+    scores: Tensor
+    pairs: Tensor
+    work: Tensor
+
+
+class Estimator(ABC):
+    """Parameters of one estimator for a set of heads of one site; every tensor has the heads first,
+    `(H, …)`.
+
+    >>> joint = JointSubspace.fit(statistics, rank=8)
+    >>> joint.estimate(call).scores.shape                  # (B, H, T, S), as call.scores()
+    >>> joint.cost(n=128, d=32).share(128, 32)             # 0.25
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """Statistics of the study that `fit` reads."""
+    causal: ClassVar[bool] = True
+    """Estimates of a row use nothing of later queries; False: not for causal models."""
+    breaks_even: ClassVar[str]
+    """In words and symbols: when this is cheaper than exact scores."""
+
+    def __init__(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.settings, self.tensors = settings, tensors
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, statistics: SiteStatistics, **settings: Any) -> Self:
+        """The estimator of all heads of a site, from the statistics of a study."""
+
+    @abstractmethod
+    def estimate(self, call: AttentionCall) -> Estimate:
+        """The scores of all pairs of a call with these heads."""
+
+    @abstractmethod
+    def cost(self, n: int, d: int) -> Cost:
+        """Multiply-adds for one head and one full input of n tokens with head dimension d."""
+
+    def of_heads(self, heads: Sequence[int]) -> Self:
+        """The same for some of the heads."""
+        index = torch.as_tensor(heads)
+        return type(self)(
+            self.settings, {name: x[index.to(x.device)] for name, x in self.tensors.items()}
+        )
+
+    @property
+    def label(self) -> str:
+        """Name and settings in one short string, such as `joint rank=8`."""
+        return f"{self.name} {settings_label(self.settings)}".strip()
+
+    def check_length(self, call: AttentionCall, length: int) -> None:
+        """Parameters of positions fit inputs up to the length of the study."""
+        if call.k.shape[2] > length:
+            raise EigenlensError(
+                f"{self.name} of {call.site} was fitted on {length} keys and this input has"
+                f" {call.k.shape[2]}; make a study and a plan of that length"
+            )
+
+
+def settings_label(settings: dict[str, Any]) -> str:
+    """Such as `rank=8 tail=True`."""
+    shown = {
+        key: f"{value:.3g}" if isinstance(value, float) else str(value)
+        for key, value in settings.items()
+    }
+    return " ".join(f"{key}={value}" for key, value in shown.items())
+
+
+def static_estimate(scores: Tensor, call: AttentionCall, cost: Cost) -> Estimate:
+    """An estimate whose cost does not depend on the input."""
+    n, d = call.k.shape[2], call.q.shape[3]
+    ones = torch.ones(call.heads, device=scores.device)
+    return Estimate(scores, ones * cost.pairs, ones * cost.share(n, d))

@@ -1,0 +1,28 @@
+"""All pairs, computed: what everything else is measured against, and what a head gets that nothing
+cheaper serves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from ..captures import AttentionCall
+from .estimator import Cost, Estimate, Estimator, SiteStatistics, static_estimate
+
+
+class Exact(Estimator):
+    """`s_ij = q_i·k_j`, `n²d` multiply-adds."""
+
+    name = "exact"
+    needs: ClassVar[tuple[str, ...]] = ()
+    breaks_even = "never below exact scores: it is them"
+
+    @classmethod
+    def fit(cls, statistics: SiteStatistics, **_: Any) -> Self:
+        return cls({}, {})
+
+    def estimate(self, call: AttentionCall) -> Estimate:
+        return static_estimate(call.raw_scores(), call, self.cost(call.k.shape[2], call.q.shape[3]))
+
+    def cost(self, n: int, d: int) -> Cost:
+        return Cost(pairs=1.0, per_pair=n * n * d)

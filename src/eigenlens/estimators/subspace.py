@@ -1,0 +1,125 @@
+"""Scores from a few coordinates of queries and keys."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from ..captures import AttentionCall
+from ..errors import EigenlensError
+from .estimator import Cost, Estimate, Estimator, SiteStatistics, static_estimate
+from .rotation import joint, moments, principal
+
+
+class Rotated(Estimator):
+    """Estimators in rotated coordinates `x_i = P_Qᵀ q_i`, `y_j = P_Kᵀ (k_j − k̄)`, in which
+    `q_i·k_j = x_i·y_j + q_i·k̄`.
+
+    With the first r coordinates and the mean of the rest at each position,
+
+        ŝ_ij = q_i·k̄ + Σ_{c≤r} x_ic y_jc + Σ_{c>r} x̄_ic ȳ_jc
+
+    where `x̄_i`, `ȳ_j` are the means of position i and j over the inputs. The last sum is one fixed
+    map per head: it costs an addition a pair. The constant `q_i·k̄` of a row is what softmax
+    ignores; it is kept so that scores are scores.
+
+    Tensors: `to_x`, `to_y (H, D, R)`, `centre (H, D)`, `x_mean (H, T, D)`, `y_mean (H, S, D)`.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("moments",)
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        tensors: dict[str, Tensor],
+        tails: dict[int, Tensor] | None = None,
+    ) -> None:
+        super().__init__(settings, tensors)
+        self._tails = {} if tails is None else tails  # by rank, made when asked for
+
+    @classmethod
+    def _tensors(
+        cls, statistics: SiteStatistics, maps: Any, rank: int, tail: bool
+    ) -> dict[str, Tensor]:
+        D = statistics.dimension
+        if not 1 <= rank <= D:
+            raise EigenlensError(f"a rank lies between 1 and the head dimension {D}, not {rank}")
+        found = moments(statistics)
+        to_x, to_y = maps(found)  # (H, D, D) each
+        tensors = {"to_x": to_x[..., :rank], "to_y": to_y[..., :rank], "centre": found.key_mean}
+        if tail:
+            tensors["x_mean"] = found.query_positions @ to_x
+            tensors["y_mean"] = (found.key_positions - found.key_mean[:, None]) @ to_y
+        return {name: x.float().contiguous() for name, x in tensors.items()}
+
+    def coordinates(self, call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
+        """`x (B, H, T, R)`, `y (B, H, S, R)` and the constant of each row `(B, H, T, 1)`."""
+        to_x, to_y, centre = (self.tensors[name].to(call.q) for name in ("to_x", "to_y", "centre"))
+        keys = call.keys - centre[None, :, None]
+        return call.scaled_q @ to_x, keys @ to_y, call.scaled_q @ centre[None, :, :, None]
+
+    def tail(self, rank: int, call: AttentionCall) -> Tensor | None:
+        """The map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of the positions of a call; None where the
+        means are not known.
+        """
+        if "x_mean" not in self.tensors:
+            return None
+        x, y = self.tensors["x_mean"], self.tensors["y_mean"]
+        self.check_length(call, y.shape[1])
+        if rank not in self._tails:
+            self._tails[rank] = x[..., rank:] @ y[..., rank:].mT
+        T, S = call.q.shape[2], call.k.shape[2]
+        # a decoder's last queries belong to the last keys
+        first = S - T if call.kind == "self" and T < S else 0
+        return self._tails[rank][:, first : first + T, :S].to(call.q)
+
+
+class _Truncated(Rotated):
+    @property
+    def rank(self) -> int:
+        return self.settings["rank"]
+
+    def estimate(self, call: AttentionCall) -> Estimate:
+        x, y, constant = self.coordinates(call)
+        scores = (x @ y.mT).add_(constant)
+        tail = self.tail(self.rank, call)
+        if tail is not None:
+            scores += tail
+        return static_estimate(
+            call.shaped(scores), call, self.cost(call.k.shape[2], call.q.shape[3])
+        )
+
+    def cost(self, n: int, d: int) -> Cost:
+        """`n²r` for the pairs, `2ndr` for the projections and `nd` for the constant of the rows."""
+        return Cost(pairs=0.0, per_pair=n * n * self.rank, per_token=2 * n * d * self.rank + n * d)
+
+
+class JointSubspace(_Truncated):
+    """The best static subspace for `QKᵀ`: balanced truncation of queries and keys to `rank`
+    coordinates.
+
+    `tail` adds the positions' mean of what is left out. Break-even: `r < d(n − 1)/(n + 2d)`, close
+    to d for long inputs.
+    """
+
+    name = "joint"
+    breaks_even = "r < d(n − 1)/(n + 2d)"
+
+    @classmethod
+    def fit(cls, statistics: SiteStatistics, rank: int = 8, tail: bool = True, **_: Any) -> Self:
+        return cls({"rank": rank, "tail": tail}, cls._tensors(statistics, joint, rank, tail))
+
+
+class KeySubspace(_Truncated):
+    """The first `rank` principal axes of the keys; queries are projected on them.
+
+    Break-even as for the joint subspace.
+    """
+
+    name = "key-pca"
+    breaks_even = "r < d(n − 1)/(n + 2d)"
+
+    @classmethod
+    def fit(cls, statistics: SiteStatistics, rank: int = 8, tail: bool = False, **_: Any) -> Self:
+        return cls({"rank": rank, "tail": tail}, cls._tensors(statistics, principal, rank, tail))

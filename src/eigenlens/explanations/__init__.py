@@ -1,0 +1,44 @@
+"""Which tokens decide: relevance through all attentions, other methods, and the whole model as one
+linear operator.
+"""
+
+from .deletion import Deletion, deletion_curves
+from .make_explanation import explain
+from .methods import METHODS, attribute
+from .observe import Observed, observe
+from .operator import (
+    Operator,
+    in_out,
+    in_out_of,
+    norms,
+    norms_of,
+    norms_with_error,
+    operator,
+    toward,
+)
+from .relevance import relevance, relevance_by_stream
+from .result import Explanation
+from .target import Target, target_of
+
+__all__ = [
+    "METHODS",
+    "Deletion",
+    "Explanation",
+    "Observed",
+    "Operator",
+    "Target",
+    "attribute",
+    "deletion_curves",
+    "explain",
+    "in_out",
+    "in_out_of",
+    "norms",
+    "norms_of",
+    "norms_with_error",
+    "observe",
+    "operator",
+    "relevance",
+    "relevance_by_stream",
+    "target_of",
+    "toward",
+]

@@ -1,0 +1,129 @@
+"""Tokens as words with a colour behind them: in a notebook, and cut to cells for whoever draws them
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import html as markup
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..display import html_table, numbered, picture_view, visible
+
+if TYPE_CHECKING:
+    from .result import Explanation
+
+MOST_CELLS = 200
+"""Frames of sound that are drawn beside each other; more are put together."""
+FOR, AGAINST = "200, 64, 44", "44, 111, 179"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One token of a line: what is shown, its colour from −10 to 10, its score, and whether it is
+    one of the strongest.
+    """
+
+    text: str
+    level: int
+    score: float
+    strong: bool = False
+    whole: str = ""
+    """Its full name, where a line shows less."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method: tokens in their order; of a picture those in front of the patches, and the
+    patches row by row.
+    """
+
+    method: str
+    cells: list[Cell]
+    patches: list[list[Cell]]
+
+
+def lines(found: Explanation) -> list[Line]:
+    """Every method as cells to draw."""
+    made = []
+    for method in found.methods:
+        strong = set(found.strongest(method))
+        cells = [
+            (
+                Cell(_short(token), level, score, i in strong, visible(token))
+                if found.grid is None
+                else Cell(token, level, score, i in strong, token)
+            )  # a name of ours, such as `frame 12`
+            for i, (token, level, score) in enumerate(
+                zip(found.tokens, found.levels(method), found.scores[method])
+            )
+        ]
+        if found.grid is None:
+            made.append(Line(method, cells, []))
+            continue
+        down, across = found.grid
+        front = len(cells) - down * across
+        patches = [cells[front + row * across : front + (row + 1) * across] for row in range(down)]
+        made.append(Line(method, cells[:front], [_pooled(row) for row in patches]))
+    return made
+
+
+def _short(token: str) -> str:
+    """A token in a line, where a gap stands for the space that many begin with."""
+    return visible(token[1:] if token[:1] == " " and token.strip() else token)
+
+
+def _pooled(row: list[Cell]) -> list[Cell]:
+    """At most 200 cells: the strongest of each run of neighbours stands for them."""
+    step = -(-len(row) // MOST_CELLS)
+    runs = [row[i : i + step] for i in range(0, len(row), step)]
+    return row if step == 1 else [max(run, key=lambda cell: abs(cell.score)) for run in runs]
+
+
+def html(found: Explanation) -> str:
+    """An explanation in a notebook: what it says, a line for each method, the deletion curves, and
+    every number.
+    """
+    body = "".join(_line(line) for line in lines(found))
+    curves = picture_view(found.plot_deletion(), "deletion curves") if found.deletion else ""
+    rows = [{**row, "token": visible(row["token"])} for row in found.rows()]
+    table = (
+        f"<details><summary>{numbered(len(rows), 'token')}</summary>{html_table(rows)}</details>"
+    )
+    said = f"<h4>{_escaped(found.name)}</h4><p>{_escaped(found.sentence)}</p>"
+    return f"{said}{body}{curves}{table}"
+
+
+def _line(line: Line) -> str:
+    words = " ".join(_span(cell) for cell in line.cells)
+    maps = "".join(
+        f"<div style='line-height: 0; white-space: nowrap'>{''.join(map(_patch, row))}</div>"
+        for row in line.patches
+    )
+    return f"<div style='margin: .4em 0'><b>{_escaped(line.method)}</b><br>{words}{maps}</div>"
+
+
+def _style(cell: Cell) -> str:
+    alpha = 0.06 * abs(cell.level)
+    return (
+        f"background: rgba({FOR if cell.level > 0 else AGAINST}, {alpha:.2f})" if cell.level else ""
+    )
+
+
+def _span(cell: Cell) -> str:
+    style = f"{_style(cell)}; border-radius: .2em; padding: 0 .15em" + (
+        "; font-weight: bold" if cell.strong else ""
+    )
+    return (
+        f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}"'
+        f' style="{style}">{_escaped(cell.text)}</span>'
+    )
+
+
+def _patch(cell: Cell) -> str:
+    style = f"{_style(cell)}; display: inline-block; width: 10px; height: 10px"
+    return f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}" style="{style}"></span>'
+
+
+def _escaped(text: str) -> str:
+    return markup.escape(text).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,353 @@
+"""Explain what a model makes of an input: every method on its tokens, and what becomes of the
+target without them.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import io
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from ..captures.borrowed import borrowed
+from ..data.encode import encode
+from ..data.inputs import Batch
+from ..data.needs import check_named
+from ..data.token_text import token_texts
+from ..display import numbered
+from ..errors import EigenlensError
+from ..extras import needs
+from ..models.load import Model, load
+from ..names import several, unknown
+from ..run.files import disk_errors
+from ..run.progress import Report, silent
+from ..run.result_folder import check_place
+from .deletion import Deletion, deletion_curves
+from .memory import check_memory, memory_of
+from .methods import METHODS, attribute
+from .removal import special
+from .result import Explanation
+from .target import Target, target_of
+
+TOGETHER = 16
+"""Texts that go through the model in one batch."""
+SIDE = 160
+"""Pixels of the small picture that an explanation of a vision model keeps."""
+
+Wanted = int | str | tuple[int, int | str] | None
+
+
+@overload
+def explain(
+    model: str | Path | nn.Module | Model,
+    text: str | Path,
+    *,
+    target: Wanted = ...,
+    against: str | None = ...,
+    methods: str | Sequence[str] | None = ...,
+    deletion: bool = ...,
+    out: str | Path | None = ...,
+    force: bool = ...,
+    gigabytes: float = ...,
+    tokenizer: Any = ...,
+    device: str = ...,
+    report: Report = ...,
+) -> Explanation: ...
+@overload
+def explain(
+    model: str | Path | nn.Module | Model,
+    text: list[str] | tuple[str, ...],
+    *,
+    target: Wanted = ...,
+    against: str | Sequence[str] | None = ...,
+    methods: str | Sequence[str] | None = ...,
+    deletion: bool = ...,
+    out: str | Path | None = ...,
+    force: bool = ...,
+    gigabytes: float = ...,
+    tokenizer: Any = ...,
+    device: str = ...,
+    report: Report = ...,
+) -> tuple[Explanation, ...]: ...
+def explain(
+    model: str | Path | nn.Module | Model,
+    text: str | Path | list[str] | tuple[str, ...],
+    *,
+    target: Wanted = None,
+    against: str | Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
+    deletion: bool = True,
+    out: str | Path | None = None,
+    force: bool = False,
+    gigabytes: float = 8.0,
+    tokenizer: Any = None,
+    device: str | None = None,
+    report: Report = silent,
+) -> Explanation | tuple[Explanation, ...]:
+    """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
+    (default: all).
+
+    A language model is asked for its next token, a classifier for its class (`target`; None is what
+    it chooses itself), an embedding model how alike the text is to `against`. For a vision model
+    the text is the path of a picture, for a speech model that of a .wav file. `deletion` then takes
+    tokens away, most and least relevant first, and measures the target again; where a model cannot
+    run on fewer tokens, a note says so. Several texts go through the model together and give a
+    tuple. `out` is a folder for what was found; of several texts each has a folder in it. A text
+    whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than `gigabytes` is
+    refused. A module in training mode is explained in evaluation mode, and is in training mode
+    again afterwards.
+
+    >>> found = explain("smollm2", "The capital of France is")
+    >>> found.scores["relevance"]                       # one number a token: T of them
+    >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")
+    two explanations
+    """
+    several = not isinstance(text, str | Path)
+    texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
+    others = _others(against, len(texts))
+    names = _known(methods)
+    if not gigabytes > 0:
+        raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
+    folder = check_place(out, force, "explanation")
+    check_named([model])
+    loaded = load(model, device=device, tokenizer=tokenizer)
+    found: list[Explanation] = []
+    with borrowed(loaded.module, device):
+        for begin in range(0, max(len(texts), 1), TOGETHER):
+            report("texts", begin, len(texts))
+            some = slice(begin, begin + TOGETHER)
+            found += _explained(
+                loaded,
+                texts[some],
+                target,
+                None if others is None else others[some],
+                names,
+                deletion,
+                gigabytes,
+            )
+    report("texts", len(texts), len(texts))
+    if folder is not None:
+        _clear(folder)
+        for number, one in enumerate(found, 1):
+            one.save(folder / str(number) if several else folder)
+    return tuple(found) if several else found[0]
+
+
+def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str] | None:
+    """What each of the texts is compared with."""
+    if against is None:
+        return None
+    given = [str(against)] if isinstance(against, str | Path) else [str(item) for item in against]
+    if len(given) not in {1, number}:
+        raise EigenlensError(
+            f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one"
+            " for each text"
+        )
+    return given * number if len(given) == 1 else given
+
+
+def _clear(folder: Path) -> None:
+    """Takes away what an earlier explanation left: its file and page here and in numbered folders,
+    and nothing else.
+    """
+    if not folder.is_dir():
+        return
+    with disk_errors(folder):
+        numbers = [
+            place
+            for place in folder.iterdir()
+            if place.name.isdecimal() and (place / "explanation.json").is_file()
+        ]
+        for place in (folder, *numbers):
+            for name in ("explanation.json", "explanation.html"):
+                (place / name).unlink(missing_ok=True)
+        for place in numbers:
+            if not any(place.iterdir()):
+                place.rmdir()
+
+
+def _known(methods: str | Sequence[str] | None) -> list[str] | None:
+    if methods is None:
+        return None
+    names = several(methods)
+    if wrong := [name for name in names if name not in METHODS]:
+        raise unknown("method", wrong[0], METHODS)
+    if not names:
+        raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
+    return names
+
+
+def _explained(
+    model: Model,
+    texts: list[str],
+    target: Wanted,
+    against: list[str] | None,
+    methods: list[str] | None,
+    deletion: bool,
+    gigabytes: float,
+) -> list[Explanation]:
+    """One batch of texts, or two halves of it where the whole takes too much memory."""
+    start = time.perf_counter()
+    batch = encode(model, texts)
+    if len(texts) > 1 and memory_of(model, batch) > gigabytes * 1e9:
+        half = len(texts) // 2
+        return [
+            one
+            for some in (slice(half), slice(half, None))
+            for one in _explained(
+                model,
+                texts[some],
+                target,
+                None if against is None else against[some],
+                methods,
+                deletion,
+                gigabytes,
+            )
+        ]
+    check_memory(model, batch, gigabytes)
+    asked = target_of(model, batch, target=target, against=_one_for_all(against))
+    scores = attribute(model, batch, asked, methods)  # method → (B, T)
+    value = scores.observed.score  # (B,)
+    _finite({"the target": value, **scores})
+    length = next(iter(scores.values())).shape[1]
+    words, grid = token_texts(model, batch, "encoder", length), _grid(model, batch, length)
+    frame = special(model, batch, length)  # (B, T)
+    notes = list(scores.notes)
+    curves: list[Deletion] = []
+    try:
+        curves = deletion_curves(model, batch, asked, scores, frame) if deletion else []
+    except EigenlensError as error:  # what the methods found holds all the same
+        notes.append(f"without deletion: {error}")
+    seconds = (time.perf_counter() - start) / len(texts)
+    found = []
+    for i, text in enumerate(texts):
+        real = _real(batch, i, length)
+        facts = {
+            "model": {"name": model.name, "kind": model.kind, **model.facts},
+            "data": text,
+            "against": None if against is None else against[i],
+            "length": int(real.sum()),
+            "inputs": 1,
+            "target": {
+                "kind": asked.kind,
+                "label": _label(asked, i),
+                "unit": asked.unit,
+                "position": _read_at(model, asked, i, int(real.sum())),
+            },
+            "score": float(value[i]),
+            "grid": None if grid is None else list(grid),
+            "picture": _picture(model, batch, i),
+            "notes": notes,
+            "seconds": round(seconds, 3),
+            "versions": _versions(),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        found.append(
+            Explanation(
+                facts,
+                [word for word, counts in zip(words[i], real.tolist()) if counts],
+                frame[i][real].tolist(),
+                {name: [float(x) for x in score[i][real]] for name, score in scores.items()},
+                [
+                    {
+                        "method": curve.method,
+                        "order": curve.order,
+                        "fractions": [float(f) for f in curve.fractions],
+                        "scores": [float(x) for x in curve.scores[i]],
+                        "auc": float(curve.auc[i]),
+                    }
+                    for curve in curves
+                ],
+            )
+        )
+    # nothing was taken away: no curves
+    return [one if one.free else replace(one, deletion=[]) for one in found]
+
+
+def _one_for_all(against: list[str] | None) -> str | list[str] | None:
+    """One text where all are compared with the same, so that it is encoded once."""
+    return against[0] if against and len(set(against)) == 1 else against
+
+
+def _finite(numbers: dict[str, Tensor]) -> None:
+    for name, x in numbers.items():
+        if not bool(torch.isfinite(x).all()):
+            raise EigenlensError(
+                f"{name} has scores that are no finite numbers: the model overflows on this input"
+            )
+
+
+def _label(target: Target, row: int) -> str:
+    return target.labels[row] if target.labels else target.label
+
+
+def _read_at(model: Model, target: Target, row: int, length: int) -> int | None:
+    """The token at which the target is read, where it is one of the input's own."""
+    if target.position is not None:
+        return int(target.position[row])
+    return length - 1 if target.kind == "token" and model.kind == "decoder" else None
+
+
+def _real(batch: Batch, row: int, length: int) -> Tensor:
+    """Which of the tokens are no padding, (T,)."""
+    mask = batch.get("attention_mask")
+    if mask is None or mask.shape[1:] != (length,):
+        return torch.ones(length, dtype=torch.bool)
+    return mask[row].bool().cpu()
+
+
+def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
+    """Rows and columns of the patches, one row of frames; None of text, and where patches were
+    merged.
+    """
+    if "input_features" in batch:
+        return 1, length
+    if "pixel_values" not in batch:
+        return None
+    patch = getattr(model.config, "patch_size", 16)
+    down, across = (patch, patch) if isinstance(patch, int) else patch
+    rows, columns = batch["pixel_values"].shape[2] // down, batch["pixel_values"].shape[3] // across
+    return (rows, columns) if 0 < rows * columns <= length else None
+
+
+def _picture(model: Model, batch: Batch, row: int) -> str | None:
+    """What a vision model saw, small, as a `data:` address."""
+    if "pixel_values" not in batch:
+        return None
+    needs("PIL", what="showing pictures")
+    from PIL import Image
+
+    pixels = batch["pixel_values"][row].float().cpu()  # (3, h, w)
+    mean, spread = (
+        torch.tensor(getattr(model.processor, name, None) or [0.5] * 3)[:, None, None]
+        for name in NORMALISED
+    )
+    bytes_ = ((pixels * spread + mean).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    file = io.BytesIO()
+    Image.fromarray(bytes_).resize((SIDE, SIDE * bytes_.shape[0] // bytes_.shape[1])).save(
+        file, "JPEG", quality=80
+    )
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+NORMALISED = ("image_mean", "image_std")
+
+
+def _versions() -> dict[str, str]:
+    from .._version import __version__
+
+    return {
+        "eigenlens": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": metadata.version("transformers"),
+    }

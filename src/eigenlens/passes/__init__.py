@@ -1,0 +1,1 @@
+"""A model over shards of inputs, into mergeable states."""

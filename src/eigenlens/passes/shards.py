@@ -1,0 +1,72 @@
+"""Inputs in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.inputs import Batch, Inputs
+from ..models.load import Model
+from ..run.shards import Shard, cut
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The inputs of a shard: its batches, and the place of its first input among all inputs of the
+    study.
+    """
+
+    first: int
+    batches: tuple[Mapping[str, Tensor], ...]
+
+
+def moved(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+    """A batch on a device; what is no tensor stays as it is."""
+    return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+
+def all_of(inputs: Inputs) -> np.ndarray:
+    """Every input (N,), fit before held out."""
+    return np.concatenate([np.flatnonzero(inputs.buckets == group) for group in inputs.groups])
+
+
+def stretches(
+    inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0
+) -> list[Shard]:
+    """Shards of about `size` of the inputs `chosen` (N,), cut between documents; each runs in
+    batches of `batch`.
+
+    A shard is numbered by the place of its first input; `first` is that of the first of all.
+    """
+    return _shards(inputs, chosen, cut(inputs.documents[chosen], size), batch, first)
+
+
+def singles(inputs: Inputs, chosen: np.ndarray) -> list[Shard]:
+    """A shard for every one of the inputs `chosen` (N,)."""
+    return _shards(inputs, chosen, [(i, i + 1) for i in range(len(chosen))], 1)
+
+
+def _shards(
+    inputs: Inputs, chosen: np.ndarray, runs: list[tuple[int, int]], batch: int, first: int = 0
+) -> list[Shard]:
+    shards = []
+    for a, b in runs:
+        content = partial(_content, inputs, first + a, chosen[a:b], batch)
+        shards.append(Shard(first + a, b - a, inputs.document_names(chosen[a:b]), content))
+    return shards
+
+
+def _content(inputs: Inputs, first: int, chosen: np.ndarray, batch: int) -> Stretch:
+    batches = (inputs.make(chosen[i : i + batch]) for i in range(0, len(chosen), batch))
+    return Stretch(first, tuple(moved(made, "cpu") for made in batches))
+
+
+def there(batch: Mapping[str, Tensor], model: Model) -> Batch:
+    """A batch where the model is."""
+    return moved(batch, model.device)

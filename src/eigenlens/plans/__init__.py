@@ -1,0 +1,20 @@
+"""Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
+
+from .block_plans import plan_blocks
+from .drop_in import attending
+from .evaluate import evaluate
+from .evaluation import Evaluation
+from .examples import Examples
+from .make_plan import plan
+from .result import Choice, Plan
+
+__all__ = [
+    "Choice",
+    "Evaluation",
+    "Examples",
+    "Plan",
+    "attending",
+    "evaluate",
+    "plan",
+    "plan_blocks",
+]

@@ -1,0 +1,185 @@
+"""Plans for long inputs: block-adaptive attention with a bar of its own for every key-value
+head.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..attention.block_selection import BlockSettings
+from ..attention.blocks import exact
+from ..captures import AttentionCall, Site
+from ..captures.borrowed import borrowed
+from ..data.inputs import Request, prepare
+from ..data.split import FIT
+from ..errors import EigenlensError
+from ..models.load import Model
+from ..run.progress import Report, silent
+from ..run.result_folder import check_place
+from ..studies import Study
+from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
+from .held_out import HeldOut, check_share, made_from, names_of, same_model
+from .result import Choice, Plan
+
+
+def plan_blocks(
+    study: Study | str | Path,
+    *,
+    budget: float,
+    length: int = 4096,
+    inputs: int = 1,
+    model: str | Path | nn.Module | Model | None = None,
+    data: Any = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    device: str | None = None,
+    report: Report = silent,
+) -> Plan:
+    """Give every key-value head of a studied language model its bar for block-adaptive attention on
+    long inputs.
+
+    `budget` is the mean share of the work of causal attention, scores, values and selection
+    together. Every bar is tried on `inputs` inputs of `length` tokens; what a head's error does to
+    the loss is seen from the loss's gradient to its output, so the budget goes to the heads the
+    model needs. Takes one forward and one backward pass, and about as long again as the bars tried.
+
+    >>> plan_blocks("smollm2-study", budget=0.3, length=4096).save("LONG")
+    """
+    begin = time.perf_counter()
+    check_share("budget", budget)
+    opened = study if isinstance(study, Study) else Study.open(study)
+    folder = check_place(out, force, "plan")
+    loaded = same_model(opened, model, device)
+    if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
+        raise EigenlensError(
+            f"block-adaptive attention is planned for causal language models, and {loaded.name} is"
+            " none"
+        )
+    base = BlockSettings(())
+    if length <= 4 * base.query_block:
+        raise EigenlensError(
+            f"block-adaptive attention saves nothing at {length} tokens; give more than"
+            f" {4 * base.query_block}"
+        )
+    stored = opened.facts["options"]["request"]
+    with (
+        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
+        borrowed(loaded.module, device),
+    ):
+        names = names_of(stored, data, loaded, Path(scratch))
+        request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
+        ready = prepare(loaded, request, Path(scratch))
+        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, report)
+    made = allocate(curves, budget)
+    facts = {
+        **made_from(opened, loaded, begin),
+        "length": length,
+        "study": {
+            "name": opened.name,
+            "request": {**vars(request), "data": list(names)},
+            "data": ready.facts,
+        },
+        "target": {"budget": budget},
+        "inputs": min(inputs, ready.number(FIT)),
+        "groups": [],
+        "shapes": {},
+        "curve": [],
+    }
+    heads = {site: known["heads"] for site, known in opened.sites.items()}
+    found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+def _curves(held: HeldOut, inputs: int, base: BlockSettings, report: Report) -> dict[str, Curves]:
+    found: dict[str, Curves] = {}
+    for batch in held.batches(inputs):
+        gradients = loss_gradients(held.model.module, batch["input_ids"])
+
+        def sink(call: AttentionCall, gradients: dict[str, torch.Tensor] = gradients) -> None:
+            site = str(call.site)
+            more = measure(call, base, LADDER, gradients[site])
+            have = found.get(site)
+            found[site] = (
+                more
+                if have is None
+                else replace(
+                    have,
+                    error=have.error + more.error,
+                    pairs=have.pairs + more.pairs,
+                    causal=have.causal + more.causal,
+                )
+            )
+            report("bars", len(found), len(gradients))
+
+        held.run_batch(batch, sink)
+    return found
+
+
+def _choices(
+    curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]
+) -> list[Choice]:
+    """One row a query head; heads of a group share a bar."""
+    rows = []
+    for site, found in curves.items():
+        place, bars = Site.parse(site), sites[site].thresholds
+        group = heads[site] // len(bars)
+        for head in range(heads[site]):
+            g, bar = head // group, bars[head // group]
+            tried = [*LADDER, DENSE]
+            # the bar went through float32
+            at = min((abs(other - bar), i) for i, other in enumerate(tried))[1]
+            share = 1.0 if bar == DENSE else float(found.pairs[at, g] / found.causal)
+            risk = 0.0 if bar == DENSE else float(found.error[at, g])
+            why = (
+                "dense: nothing cheaper is worth its loss"
+                if bar == DENSE
+                else f"expected effect on the loss {risk:.3g}"
+            )
+            name = "exact" if bar == DENSE else "blocks"
+            rows.append(
+                Choice(
+                    place.stack,
+                    place.layer,
+                    head,
+                    name,
+                    {"bar": bar},
+                    min(share, 1.0),
+                    min(share, 1.0),
+                    None,
+                    None,
+                    why,
+                )
+            )
+    return rows
+
+
+def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tensor]:
+    """Squared error of a planned output, squares of the true one and the share of the work, weighed
+    by inputs, `(H,)`.
+
+    No error and all of the work where the model attends as before.
+    """
+    output = blocks.attend(call)
+    true = exact(call.q, call.k, call.v, call.scale)
+    squares = true.double().square().sum((0, 2, 3))
+    squared = (
+        torch.zeros_like(squares)
+        if output is None
+        else (output - true).double().square().sum((0, 2, 3))
+    )
+    number = torch.full((call.heads,), float(len(call.q)), dtype=torch.float64)
+    return {
+        "squared": squared,
+        "squares": squares,
+        "inputs": number,
+        "work": blocks.shares(call) * number,
+    }

@@ -1,0 +1,268 @@
+"""A mechanism of attention in a model that was trained with another one, without any training.
+
+`attending` puts it there through the doors of capture, so that it works for every model that can be
+studied, and nothing of the model or of its library is changed. Self-attention alone is replaced;
+cross-attention stays what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import Mechanism, find, make
+from ..attention.call_terms import read_mask, with_bias
+from ..attention.registry import without_weights
+from ..attention.softmax import Softmax
+from ..captures import AttentionCall, Site, replaced
+from ..captures.borrowed import borrowed
+from ..captures.session import unseen
+from ..data.inputs import Request, prepare
+from ..errors import EigenlensError
+from ..estimators.measures import Sums, Truth
+from ..models.load import Model, load
+from ..passes.data_names import data_names
+from ..passes.model_ref import Placed
+from ..run.engine import Engine, choose, engaged
+from ..run.progress import Report, silent
+from ..run.result_folder import check_place
+from .evaluation import DROP_IN_MEASURES, Evaluation
+from .held_out import HeldOut
+from .paired import Beside, means, with_change
+
+
+@contextlib.contextmanager
+def attending(
+    model: nn.Module | Model, attention: str | Mechanism, **settings: Any
+) -> Iterator[Mechanism]:
+    """The self-attention of a model is done by a mechanism while the block runs.
+
+    >>> with attending(model, "window", window=64):
+    ...     model.module(**inputs)
+
+    A mechanism with weights of its own is refused, and so is a call that it cannot honour: a bias
+    of positions, a cap of the scores, logits of sinks, the wrong direction.
+    """
+    mechanism = dropped(attention, settings)
+    with replaced(load(model, device=None).backbone, lambda call: attend(mechanism, call)):
+        yield mechanism
+
+
+def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = None) -> Mechanism:
+    """The mechanism of a name with its settings, if a model can have it without training."""
+    if not isinstance(attention, str) and settings:
+        raise EigenlensError(
+            f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is"
+            " given"
+        )
+    without_weights(find(attention) if isinstance(attention, str) else attention)
+    return make(attention, **(settings or {})) if isinstance(attention, str) else attention
+
+
+def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
+    """The output (B, H, T, E) of a call by a mechanism; None, and so the model's own, for
+    cross-attention.
+    """
+    if call.kind == "cross":
+        return None
+    k, v, terms = terms_of(mechanism, call)
+    # a mechanism that calls torch's own attention is not to be asked for that call, too
+    with unseen():
+        found: Tensor = mechanism(call.q, k, v, **terms)
+    return found
+
+
+def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Keys, values and the terms of a call as a mechanism takes them: causality and padding apart,
+    other masks as pairs.
+    """
+    for what, given in (("a cap of the scores", call.softcap), ("logits of sinks", call.sinks)):
+        if given is not None:
+            raise EigenlensError(
+                f"{mechanism.name} does not know {what}, which the attention of {call.name} has"
+            )
+    k, v, (T, S) = call.k, call.v, (call.q.shape[2], call.k.shape[2])
+    causal, keys, pairs = call.causal, None, None
+    if call.mask is not None:
+        causal, keys, pairs = _read(call, T, S)
+    elif causal and T < S:
+        # the first query sees the first key: what follows the last query's is empty
+        k, v = k[:, :, :T], v[:, :, :T]
+    if T == 1 and "causal" in mechanism.directions:
+        causal = True  # the last token, as in generation: there is nothing behind it
+    pairs = with_bias(pairs, call.bias, T, k.shape[2])
+    return (
+        k,
+        v,
+        {
+            "causal": causal,
+            "keys": keys,
+            "queries": call.query_valid,
+            "pairs": pairs,
+            "scale": call.scale,
+        },
+    )
+
+
+def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
+    """The mask taken apart; what it says of queries that are padding does not matter, so that they
+    stand in no way.
+    """
+    mask = call.mask
+    assert mask is not None
+    while mask.ndim < 4:
+        mask = mask[None]
+    before = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
+    if call.causal and mask.dtype == torch.bool:
+        mask = mask & torch.ones_like(before).tril()
+    if mask.dtype != torch.bool and call.linear:
+        mask = mask > -9e3  # numbers that only exclude, whatever the family writes for −∞
+    rows = call.query_valid
+    if mask.dtype == torch.bool and rows is not None:
+        mask = mask.expand(len(call.q), -1, T, S)
+        last = rows.shape[1] - 1 - rows.flip(1).int().argmax(1)  # (B,): the last query that stands
+        keys = mask[torch.arange(len(rows), device=mask.device), 0, last]  # (B, S)
+        for seen in (before, torch.ones_like(before)):
+            found = read_mask(
+                torch.where(rows[:, None, :, None], mask, (seen & keys[:, None])[:, None]), T, S
+            )
+            if found[2] is None:
+                return found
+    return read_mask(mask, T, S)
+
+
+class Moved(Sums):
+    """How far the patterns and outputs of a mechanism are from the model's own: sums of each head
+    (H,).
+    """
+
+    def heads(self, site: str) -> list[dict[str, Any]]:
+        sums, place = self.sums, Site.parse(site)
+        number = sums["rows"].clamp_min(1)
+        columns = {
+            "total_variation": sums["variation"] / number,
+            "top_1": sums["same"] / number,
+            "output_error": (sums["squared"] / sums["squares"].clamp_min(1e-30)).sqrt(),
+            "work": sums["work"] / number,
+        }
+        lists = {name: x.tolist() for name, x in columns.items()}
+        return [
+            {
+                "stack": place.stack,
+                "layer": place.layer,
+                "head": head,
+                **{name: x[head] for name, x in lists.items()},
+            }
+            for head in range(len(number))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class DropIn:
+    """A mechanism as what is done to a model."""
+
+    mechanism: Mechanism
+
+    def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
+        if call.kind != "self":
+            return None
+        mechanism, truth = self.mechanism, Truth(call)
+        k, v, terms = terms_of(mechanism, call)
+        with unseen():
+            pattern = mechanism.weights(call.q, k, **terms)  # (B, H, T, S)
+            output = mechanism(call.q, k, v, **terms)  # (B, H, T, E)
+        S, rows = pattern.shape[3], truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
+        counts = rows[..., None]
+        n, d = k.shape[2], call.q.shape[3]
+        work = mechanism.cost(n, d) / Softmax().cost(n, d)
+        return {
+            "rows": truth.number,
+            "variation": (
+                ((pattern - truth.pattern[..., :S]).abs() * counts).sum((0, 2, 3)).double() / 2
+            ),
+            "same": ((pattern.argmax(-1) == truth.pattern.argmax(-1)) & rows).sum((0, 2)).double(),
+            "squared": ((output - truth.output) * counts).square().sum((0, 2, 3)).double(),
+            "squares": (truth.output * counts).square().sum((0, 2, 3)).double(),
+            "work": work * truth.number,
+        }
+
+    def applied(self, model: Model) -> contextlib.AbstractContextManager[Mechanism]:
+        return attending(model, self.mechanism)
+
+
+def evaluate_mechanism(
+    model: str | Path | nn.Module | Model,
+    data: Any = None,
+    *,
+    attention: str | Mechanism,
+    settings: Mapping[str, Any] | None = None,
+    inputs: int = 48,
+    length: int | None = None,
+    pad: bool = False,
+    out: str | Path | None = None,
+    force: bool = False,
+    device: str = "auto",
+    tokenizer: Any = None,
+    engine: Engine | None = None,
+    report: Report = silent,
+) -> Evaluation:
+    """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""
+    mechanism = dropped(attention, settings)
+    if inputs < 1:
+        raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
+    folder = check_place(out, force, "evaluation")
+    loaded = load(model, device=device, tokenizer=tokenizer)
+    chosen, placed = choose(engine), Placed.of(loaded, device)
+    if chosen.remote:
+        placed.check_place()
+    given = asdict(mechanism.settings)
+    notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
+    with (
+        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
+        borrowed(loaded.module, device),
+    ):
+        names = data_names(data, loaded, Path(scratch))
+        prepared = prepare(
+            loaded, Request(names, length, inputs, 0.5, 0, pad), Path(scratch), fitted=False
+        )
+        held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
+        with engaged(chosen):
+            beside = Beside(held, inputs, placed, DropIn(mechanism), chosen, report, notes)
+            moved, used = beside.calls("patterns")
+            heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
+            rows = beside.whole_passes()
+    summary = [with_change(row) for row in means(heads, DROP_IN_MEASURES) + rows]
+    facts = {
+        "model": loaded.name,
+        "data": prepared.facts["name"],
+        "length": prepared.length,
+        "inputs": used,
+        "notes": notes,
+        "plan": {
+            "target": {"attention": mechanism.name, **given},
+            "model": (
+                {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")}
+                | {"name": loaded.name}
+            ),
+            "study": None,
+            "work": sum(head["work"] for head in heads) / len(heads),
+        },
+    }
+    found = Evaluation(facts, summary, heads)
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+def heads_of(model: Model) -> int:
+    """Heads of a call as the config has them, or a dozen: they bound what a batch holds in
+    memory.
+    """
+    return int(getattr(model.config, "num_attention_heads", 12))

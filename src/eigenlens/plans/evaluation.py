@@ -1,0 +1,221 @@
+"""What an evaluation found, in a folder that can be read without the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..display import few_names
+from ..names import unknown
+from ..run.files import disk_errors, write_json
+from ..run.result_folder import damage_told, read_result
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+
+FORMAT = 1
+MEASURES = {
+    "score_error": "score error (squared, of the variance)",
+    "total_variation": "total variation of the patterns",
+    "kl": "KL of the patterns",
+    "top_1": "top-1 agreement of the patterns",
+    "output_error": "relative error of the attention output",
+    "pairs": "share of the pairs computed exactly",
+    "work": "share of the multiply-adds for pairs",
+}
+BLOCK_MEASURES = {
+    "output_error": "relative error of the attention output",
+    "work": "share of the work of causal attention",
+    "work_planned": "share of the work of causal attention, at fitting",
+}
+DROP_IN_MEASURES = {
+    "total_variation": "total variation of the patterns",
+    "top_1": "top-1 agreement of the patterns",
+    "output_error": "relative error of the attention output",
+    "work": "share of the multiply-adds of full attention",
+}
+SECONDS = "seconds of the whole passes"
+TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
+"""The measure a model is judged by; it has one of them."""
+SAME = 0.02
+"""Passes whose seconds differ by less of them are called as fast."""
+
+
+FORM = {
+    "facts": {
+        "model": str,
+        "data": str,
+        "length": COUNT,
+        "inputs": COUNT,
+        "notes": [str],
+        "versions?": Table(str),
+        "seconds?": NUMBER,
+        "created?": str,
+        "plan": {
+            "work": MEASURED,
+            "target": Table((*PLAIN, list, dict)),
+            "model": {"name": str, "fingerprint": (str, None)},
+            "study?": (str, None),
+        },
+    },
+    "summary": [
+        {"measure": str, "plain": MEASURED, "planned": MEASURED, "change?": (MEASURED, None)}
+    ],
+    "heads": [
+        {
+            "stack": str,
+            "layer": LAYER,
+            "head": LAYER,
+            "work": MEASURED,
+            "total_variation?": MEASURED,
+            "output_error?": MEASURED,
+        }
+    ],
+}
+"""What `evaluation.json` holds."""
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
+    planned; `heads` one row a head.
+
+    >>> found = Evaluation.open("EVALUATION")
+    >>> found.value("perplexity")
+    >>> print(found.sentence)
+    """
+
+    facts: dict[str, Any]
+    summary: list[dict[str, Any]]
+    heads: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts['model']} on {few_names(self.facts['data'])}"
+
+    @property
+    def sentence(self) -> str:
+        """What the planned model loses, at which share of the work, and whether it got faster, from
+        its numbers.
+        """
+        rows = {row["measure"]: row for row in self.summary}
+        task = next((rows[measure] for measure in TASKS if measure in rows), None)
+        lost = [] if task is None else [_change(task)]
+        if MEASURES["total_variation"] in rows:
+            lost.append(
+                f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total"
+                " variation"
+            )
+            label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
+            work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
+        else:
+            lost.append(
+                "the attention output has a relative error of"
+                f" {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}"
+            )
+            work = _block_work(rows)
+        dropped = self.facts.get("plan", {}).get("target", {}).get("attention")
+        what = "the plan" if dropped is None else f"{dropped} attention and no training"
+        return f"With {what} {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
+
+    def value(self, measure: str) -> float:
+        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
+        found = {row["measure"]: row["planned"] for row in self.summary}
+        if measure not in found:
+            raise unknown("measure", measure, found)
+        return found[measure]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.summary
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain data, as `--json` prints it."""
+        return {
+            **self.facts,
+            "sentence": self.sentence,
+            "summary": self.summary,
+            "heads": self.heads,
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `evaluation.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "format": FORMAT,
+            "facts": self.facts,
+            "summary": self.summary,
+            "heads": self.heads,
+        }
+        write_json(folder / "evaluation.json", content)
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Evaluation:
+        """Open an evaluation; a damaged or foreign folder is refused with the reason."""
+        record = read_result(folder, "evaluation", FORMAT, ("evaluate", "MODEL", "--plan", "PLAN"))
+        with damage_told(folder, "evaluation"):
+            found = cls(record["facts"], record["summary"], record["heads"])
+            _check(found)
+        return found
+
+    def plot(self) -> Any:
+        """Total variation of every head, layers × heads (an altair chart)."""
+        from .plots import head_map
+
+        return head_map(
+            self.heads, "total_variation" if "total_variation" in self.heads[0] else "output_error"
+        )
+
+    def __repr__(self) -> str:
+        return f"<evaluation of {self.name}>"
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+
+        return html_view(self.name, self.sentence, self.plot(), self.summary)
+
+
+def _check(found: Evaluation) -> None:
+    """Raises what the first use of a record without these would raise."""
+    check_form({"facts": found.facts, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
+        raise ValueError("heads and measures need numbers")
+    if not {"total_variation", "output_error"} & found.heads[0].keys():
+        raise ValueError("the heads have no error")
+    _ = found.sentence
+
+
+def _block_work(rows: dict[str, dict[str, Any]]) -> str:
+    """What was counted in this evaluation beside what was planned; evaluations of old versions know
+    the second only.
+    """
+    planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
+    if BLOCK_MEASURES["work"] not in rows:
+        return f"a planned {planned:.1%} of the work of causal attention (not counted here)"
+    return (
+        f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
+        f" ({planned:.1%} were planned)"
+    )
+
+
+def _change(row: dict[str, Any]) -> str:
+    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has
+    one number.
+    """
+    plain, planned = row["plain"], row["planned"]
+    if plain == 1:
+        return f"the {row['measure']} is {planned:.4f} (1 without it)"
+    return (
+        f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
+    )
+
+
+def _speed(row: dict[str, Any]) -> str:
+    plain, planned = row["plain"], row["planned"]
+    seconds = f"{planned:.3g} s for the whole passes instead of {plain:.3g} s"
+    if abs(planned - plain) <= SAME * plain:
+        return f"the model is about as fast as before ({seconds})"
+    if planned < plain:
+        return f"the model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
+    return f"the model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"

@@ -1,0 +1,351 @@
+"""Patterns of a few held-out inputs, true beside reconstructed, kept with a plan to be seen without
+the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..captures import AttentionCall, Site
+from ..errors import EigenlensError
+from ..estimators.exact import Exact
+from ..run.files import read_tensors, sha256, write_tensors
+from ..run.progress import Report, silent
+
+if TYPE_CHECKING:
+    from ..data.inputs import Batch
+    from ..models.load import Model
+    from .held_out import HeldOut
+    from .trials import Bench, Measured
+
+FILE = "examples.safetensors"
+INPUTS, HEADS, TOKENS = 3, 6, 48
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Examples:
+    """The first n tokens of I inputs in P heads: the true pattern, and the one each of C candidates
+    gives.
+
+    >>> examples = Plan.open("PLAN").examples
+    >>> examples.plot(input=0, place=5, candidate=examples.best(5, budget=0.25))
+    """
+
+    tokens: tuple[dict[str, tuple[str, ...]], ...]
+    """Of each input: stack → the text of its first n tokens, raw as the tokenizer gives it."""
+    places: tuple[tuple[str, int, int], ...]
+    """Stack, layer and head, from the one that loses least to the one that loses most by the plan.
+    """
+    candidates: tuple[tuple[str, float | None], ...]
+    """Estimator and nominal budget (None: it has no choice)."""
+    true: Tensor  # (I, P, n, n) float16
+    estimated: Tensor  # (I, P, C, n, n) float16; not a number where a candidate cannot serve
+    # (P, C) mean share of multiply-adds on the inputs the plan was chosen on; infinite where it
+    # cannot serve
+    work: np.ndarray
+    total_variation: np.ndarray  # (P, C) likewise
+    chosen: tuple[int | None, ...]
+    """The candidate that the plan gave each head; None: its scores are exact."""
+
+    def best(self, place: int, budget: float) -> int | None:
+        """The candidate with least total variation whose work is within the budget; None where
+        there is none.
+        """
+        self._check(place=place)
+        # (C,)
+        errors = np.where(self.work[place] <= budget + 1e-9, self.total_variation[place], np.inf)
+        errors = np.where(np.isnan(errors), np.inf, errors)
+        return int(errors.argmin()) if np.isfinite(errors).any() else None
+
+    def at(self, place: int, estimator: str, budget: float | None) -> int | None:
+        """The candidate of that name and nominal budget; None where there is none, or it cannot
+        serve this head.
+        """
+        self._check(place=place)
+        found = [i for i, known in enumerate(self.candidates) if known == (estimator, budget)]
+        return found[0] if found and np.isfinite(self.total_variation[place, found[0]]) else None
+
+    def patterns(
+        self, input: int = 0, place: int = 0, candidate: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """True and reconstructed pattern `(n, n)` float32; by default as the plan reconstructs that
+        head.
+        """
+        self._check(input=input, place=place, candidate=candidate)
+        true, index = (
+            self.true[input, place].float(),
+            self.chosen[place] if candidate is None else candidate,
+        )
+        reconstructed = true if index is None else self.estimated[input, place, index].float()
+        if bool(reconstructed.isnan().any()):
+            raise EigenlensError(
+                f"{self.label(place, candidate)}: it cannot serve this head; choose another"
+                " candidate"
+            )
+        return true, reconstructed
+
+    def label(self, place: int = 0, candidate: int | None = None) -> str:
+        """Such as `encoder 3.7, joint at 0.25`."""
+        self._check(place=place, candidate=candidate)
+        stack, layer, head = self.places[place]
+        return (
+            f"{stack} {layer}.{head},"
+            f" {self._called(self.chosen[place] if candidate is None else candidate)}"
+        )
+
+    def _called(self, index: int | None) -> str:
+        name, budget = (Exact.name, None) if index is None else self.candidates[index]
+        return name if budget is None else f"{name} at {budget:g}"
+
+    def rows(
+        self, input: int = 0, place: int = 0, candidate: int | None = None
+    ) -> list[dict[str, Any]]:
+        """One row a pair: query, key and their tokens, the true and the reconstructed weight, and
+        the difference.
+        """
+        true, reconstructed = self.patterns(input, place, candidate)
+        words = self.tokens[input][self.places[place][0]]
+        kept, made = true.tolist(), reconstructed.tolist()
+        return [
+            {
+                "query": i,
+                "key": j,
+                "query_token": words[i],
+                "key_token": words[j],
+                "true": kept[i][j],
+                "reconstructed": made[i][j],
+                "difference": made[i][j] - kept[i][j],
+            }
+            for i in range(len(kept))
+            for j in range(len(kept))
+        ]
+
+    def plot(self, input: int = 0, place: int = 0, candidate: int | None = None) -> Any:
+        """The true pattern, the reconstructed one and the difference, side by side (an altair
+        chart).
+        """
+        from .plots import pattern_maps
+
+        return pattern_maps(self.rows(input, place, candidate), self.label(place, candidate))
+
+    def __repr__(self) -> str:
+        return f"<patterns of {len(self.tokens)} inputs in {len(self.places)} heads>"
+
+    def _repr_html_(self) -> str:
+        from ..display import html_table
+
+        rows = []
+        for (stack, layer, head), c, work, lost in zip(
+            self.places, self.chosen, self.work, self.total_variation
+        ):
+            numbers = (
+                {"work": 1.0, "total variation": 0.0}
+                if c is None
+                else {"work": work[c], "total variation": lost[c]}
+            )
+            rows.append(
+                {"layer": f"{stack} {layer}", "head": head, "estimator": self._called(c), **numbers}
+            )
+        return html_table(rows)
+
+    def _check(self, **indices: int | None) -> None:
+        sizes = {
+            "input": len(self.tokens),
+            "place": len(self.places),
+            "candidate": len(self.candidates),
+        }
+        for name, index in indices.items():
+            if index is not None and not 0 <= index < sizes[name]:
+                raise EigenlensError(
+                    f"no {name} {index} among the examples; there are {sizes[name]}, counted from 0"
+                )
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the tensors as plain data."""
+        tokens = [{stack: list(words) for stack, words in known.items()} for known in self.tokens]
+        places, candidates = (
+            [list(place) for place in self.places],
+            [list(known) for known in self.candidates],
+        )
+        return {
+            "tokens": tokens,
+            "places": places,
+            "candidates": candidates,
+            "chosen": list(self.chosen),
+        }
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the tensors into the folder of a plan; returns what its `plan.json` has to hold."""
+        numbers = {
+            "work": torch.from_numpy(self.work),
+            "total_variation": torch.from_numpy(self.total_variation),
+        }
+        write_tensors(folder / FILE, {"true": self.true, "estimated": self.estimated, **numbers})
+        return {**self.record(), "sha256": sha256(folder / FILE)}
+
+    @classmethod
+    def open(cls, folder: Path, record: dict[str, Any]) -> Examples:
+        """The examples of the plan in a folder, with what its `plan.json` says of them."""
+        path = folder / FILE
+        if not path.is_file() or sha256(path) != record["sha256"]:
+            raise EigenlensError(
+                f"the plan in {folder} is damaged: {FILE} is missing or has changed"
+            )
+        x = read_tensors(path)
+        tokens = tuple(
+            {stack: tuple(map(str, words)) for stack, words in known.items()}
+            for known in record["tokens"]
+        )
+        places = tuple(
+            (str(stack), int(layer), int(head)) for stack, layer, head in record["places"]
+        )
+        candidates = tuple(
+            (str(name), None if budget is None else float(budget))
+            for name, budget in record["candidates"]
+        )
+        found = cls(
+            tokens,
+            places,
+            candidates,
+            x["true"],
+            x["estimated"],
+            x["work"].numpy(),
+            x["total_variation"].numpy(),
+            tuple(record["chosen"]),
+        )
+        found._check_shapes()
+        return found
+
+    def _check_shapes(self) -> None:
+        (I, P, C), n = (
+            (len(self.tokens), len(self.places), len(self.candidates)),
+            self.true.shape[-1],
+        )
+        fits = (
+            I * P * n > 0
+            and self.true.dtype == self.estimated.dtype == torch.float16
+            and bool(self.true.isfinite().all())
+        )
+        fits = fits and self.true.shape == (I, P, n, n) and self.estimated.shape == (I, P, C, n, n)
+        fits = (
+            fits
+            and not bool(self.estimated.isinf().any())
+            and self.work.dtype.kind == self.total_variation.dtype.kind == "f"
+        )
+        fits = fits and all(
+            0 <= layer < 100_000 and 0 <= head < 100_000 for _, layer, head in self.places
+        )
+        fits = (
+            fits
+            and self.work.shape == self.total_variation.shape == (P, C)
+            and len(self.chosen) == P
+        )
+        fits = fits and all(c is None or 0 <= c < C for c in self.chosen)
+        if not fits or any(
+            len(known[stack]) != n for known in self.tokens for stack, *_ in self.places
+        ):
+            raise ValueError("the examples do not fit their tensors")
+
+
+def take(
+    bench: Bench,
+    measured: Measured,
+    chosen: np.ndarray,
+    held: HeldOut,
+    sites: dict[str, dict[str, Any]],
+    number: int,
+    report: Report = silent,
+) -> Examples | None:
+    """Keep what every candidate makes of a few inputs, of the `number` that a plan was chosen on,
+    in a few heads.
+
+    `chosen (N,)` is the candidate of every head of all sites; the heads are taken from those that
+    lose little to those that lose most by it. None where no site attends over its own tokens.
+    """
+    work, errors = measured.table("work"), measured.table("total_variation")  # (C, N)
+    # (N,)
+    heads = [
+        (site, head) for site, known in bench.statistics.items() for head in range(known.heads)
+    ]
+    square = {
+        site: known
+        for site, known in sites.items()
+        if known["kind"] == "self" and known["queries"] == known["keys"]
+    }
+    columns = _spread(
+        [j for j, (site, _) in enumerate(heads) if site in square],
+        errors[chosen, np.arange(len(heads))],
+    )
+    if not columns:
+        return None
+    kept = [i for i, candidate in enumerate(bench.candidates) if candidate.name != Exact.name]
+    n = min(TOKENS, *(known["queries"] for known in square.values()))
+    batch = held.apart(number, INPUTS)
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def sink(call: AttentionCall) -> None:
+        for j in columns:
+            site, head = heads[j]
+            # windows of an input are no inputs
+            if site != str(call.site) or len(call.q) != held.size(batch):
+                continue
+            one = call.of_heads([head])
+            # (I, C, n, n)
+            estimated = torch.full((len(call.q), len(kept), n, n), torch.nan, dtype=torch.float16)
+            for c, i in enumerate(kept):
+                estimator = bench.fitted[site][i]
+                if estimator is not None and np.isfinite(errors[i, j]):
+                    estimated[:, c] = _crop(
+                        one.pattern_of(estimator.of_heads([head]).estimate(one).scores), n
+                    )
+            found[j] = _crop(one.pattern(), n), estimated
+            report("examples", len(found), len(columns))
+
+    held.run_batch(batch, sink)
+    columns = [j for j in columns if j in found]
+    if not columns:
+        return None
+    stacks = {site.stack: square[str(site)]["queries"] for site in map(Site.parse, square)}
+    return Examples(
+        _tokens(held.model, batch, stacks, n),
+        tuple(
+            (Site.parse(heads[j][0]).stack, Site.parse(heads[j][0]).layer, heads[j][1])
+            for j in columns
+        ),
+        tuple((bench.candidates[i].name, bench.candidates[i].budget) for i in kept),
+        torch.stack([found[j][0] for j in columns], 1),
+        torch.stack([found[j][1] for j in columns], 1),
+        work[np.ix_(kept, columns)].T.copy(),
+        errors[np.ix_(kept, columns)].T.copy(),
+        tuple(kept.index(i) if i in kept else None for i in chosen[columns].tolist()),
+    )
+
+
+def _spread(columns: Sequence[int], lost: np.ndarray) -> list[int]:
+    """At most six heads at even quantiles of what they lose, the least and the most among them."""
+    order = sorted(columns, key=lambda j: float(lost[j]))
+    return [order[round(i)] for i in np.linspace(0, len(order) - 1, min(HEADS, len(order)))]
+
+
+def _crop(pattern: Tensor, n: int) -> Tensor:
+    """The first n queries over the first n keys of a single head `(I, 1, T, T)`: `(I, n, n)`."""
+    return pattern[:, 0, :n, :n].half().cpu()
+
+
+def _tokens(
+    model: Model, batch: Batch, stacks: dict[str, int], n: int
+) -> tuple[dict[str, tuple[str, ...]], ...]:
+    from ..data.token_text import token_texts
+
+    texts = {stack: token_texts(model, batch, stack, length) for stack, length in stacks.items()}
+    number = len(next(iter(batch.values())))
+    return tuple(
+        {stack: tuple(words[i][:n]) for stack, words in texts.items()} for i in range(number)
+    )

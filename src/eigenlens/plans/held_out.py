@@ -1,0 +1,235 @@
+"""The inputs on which candidates and plans are measured: documents that no statistic was made
+from.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..captures import AttentionCall, capture
+from ..data.arrays import ArrayName, in_memory
+from ..data.inputs import Batch, Inputs, Request, prepare
+from ..data.split import FIT
+from ..errors import EigenlensError
+from ..models.forward import forward_of
+from ..models.load import Model, load, place_of
+from ..passes.data_names import data_names
+from ..passes.shards import stretches
+from ..run.progress import Report, silent
+from ..run.shards import Shard
+from ..studies import Study
+
+ENTRIES = 2_000_000
+"""Score entries of one call that are looked at together: what follows stays in the caches."""
+TOKENS = 4096
+"""In a shard at most: whole passes may hold logits over a vocabulary for every one of them."""
+
+
+@dataclass
+class HeldOut:
+    """A model with inputs; `groups` are the held-out groups of documents that are used."""
+
+    model: Model
+    inputs: Inputs
+    groups: list[int]
+    heads: int
+    names: list[str]
+
+    @staticmethod
+    def size(batch: Batch) -> int:
+        """Inputs in a batch."""
+        return len(next(iter(batch.values())))
+
+    def taken(self, number: int, fit: bool = False) -> list[np.ndarray]:
+        """At most `number` inputs, in turn from the groups: the indices of each group's."""
+        groups = [FIT] if fit else self.groups
+        turns = sorted(
+            (turn, group) for group in groups for turn in range(self.inputs.number(group))
+        )[:number]
+        numbers = [sum(other == group for _, other in turns) for group in groups]
+        return [
+            np.flatnonzero(self.inputs.buckets == group)[:stop]
+            for group, stop in zip(groups, numbers)
+        ]
+
+    @property
+    def together(self) -> int:
+        """Inputs in a batch."""
+        return max(1, ENTRIES // (self.heads * self.inputs.length**2))
+
+    def batches(self, number: int, fit: bool = False) -> list[Batch]:
+        """The inputs that are taken, in small batches."""
+        size, rows = self.together, self.taken(number, fit)
+        return [
+            self.inputs.make(group[i : i + size])
+            for group in rows
+            for i in range(0, len(group), size)
+        ]
+
+    def shards(self, number: int) -> list[Shard]:
+        """The inputs that are taken, in shards of a batch or two."""
+        size = min(self.together, max(1, TOKENS // self.inputs.length))
+        return stretches(self.inputs, np.concatenate(self.taken(number)), size, size)
+
+    def apart(self, number: int, most: int) -> Batch:
+        """At most `most` of the first `number` inputs in one batch, of different documents where
+        there are enough.
+        """
+        rows = np.concatenate(self.taken(number))
+        first = np.unique(self.inputs.documents[rows], return_index=True)[1]
+        order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
+        return self.inputs.make(rows[order[:most]])
+
+    def run(
+        self,
+        sink: Callable[[AttentionCall], None],
+        number: int,
+        fit: bool = False,
+        report: Report = silent,
+        what: str = "",
+    ) -> int:
+        """Show every attention call of the model on these inputs to `sink`; returns how many inputs
+        there were.
+        """
+        batches, done = self.batches(number, fit), 0
+        total = sum(map(self.size, batches))
+        for batch in batches:
+            self.run_batch(batch, sink)
+            done += self.size(batch)
+            report(what, done, total)
+        return done
+
+    def run_batch(self, batch: Batch, sink: Callable[[AttentionCall], None]) -> None:
+        with torch.no_grad(), capture(self.model.backbone, sink):
+            forward_of(self.model)(batch)
+
+
+def held_out_of(
+    study: Study, model: Any, data: Any, scratch: Path, device: str | None = None
+) -> HeldOut:
+    """The model of a study with the inputs it held out (every second group of documents: the others
+    are left for an evaluation), or with other `data`.
+    """
+    loaded = same_model(study, model, device)
+    stored = study.facts["options"]["request"]
+    names = names_of(stored, data, loaded, scratch)
+    request = Request(**{**stored, "data": names})
+    if data is None or is_own_array(request, stored, study.facts["data"], loaded, scratch):
+        inputs = _again(study, loaded, request, scratch)
+        groups = inputs.groups[1:]
+        groups = groups[::2] if len(groups) > 1 else groups
+    else:
+        length = stored["length"] if loaded.kind == "vision" else study.length
+        request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
+        inputs = prepare(loaded, request, _spool(scratch))
+        groups = inputs.groups[1:]
+    heads = max(site["heads"] for site in study.sites.values())
+    return HeldOut(loaded, inputs, groups, heads, list(request.data))
+
+
+def check_share(name: str, value: float) -> None:
+    """A budget or an error is a share."""
+    if not 0 < value <= 1:
+        raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
+
+
+def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
+    """What every plan says of itself: which version and model it is of, when it was made and in how
+    long.
+    """
+    return {
+        "eigenlens": study.facts["versions"]["eigenlens"],
+        "model": (
+            {
+                key: model.facts.get(key)
+                for key in ("fingerprint", "architecture", "source", "place")
+            }
+            | {"name": model.name}
+        ),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - begin, 2),
+    }
+
+
+def same_model(
+    study: Study, model: str | Path | nn.Module | Model | None, device: str | None
+) -> Model:
+    """The model of a study, loaded again or given."""
+    mine = study.facts["model"]
+    if model is None and mine["source"] == "module":
+        raise EigenlensError(
+            f"the study is of a module in memory, {mine['name']}; give that module again as the"
+            " model"
+        )
+    loaded = load(place_of(mine) if model is None else model, device=device)
+    if loaded.facts["fingerprint"] != mine["fingerprint"]:
+        raise EigenlensError(
+            f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name}"
+            f" has weights {loaded.facts['fingerprint']}; study this model first"
+        )
+    return loaded
+
+
+def names_of(stored: dict[str, Any], data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
+    """The names of given data, or of what a study was made from."""
+    if data is not None:
+        return data_names(data, model, scratch)
+    if "-" in stored["data"]:
+        raise EigenlensError(
+            "the study was made from standard input, which is gone; give the data again"
+        )
+    if gone := next(filter(in_memory, stored["data"]), None):
+        raise EigenlensError(
+            f"the study was made from {gone} in memory, which it does not keep; give the array"
+            " again, as data"
+        )
+    return tuple(stored["data"])
+
+
+def is_own_array(
+    request: Request,
+    stored: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    model: Model,
+    scratch: Path,
+) -> bool:
+    """Whether an array in memory that is given is the one that a study was made from; `facts` are
+    of the study's data.
+    """
+    if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored["data"]):
+        return False
+    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == facts.get(
+        "fingerprint"
+    )
+
+
+def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
+    where = ", ".join(request.data)
+    try:
+        inputs = prepare(model, request, _spool(scratch))
+    except EigenlensError as error:
+        raise EigenlensError(
+            f"the data of the study ({where}) cannot be read again: {error}; give the data"
+        ) from error
+    then, now = study.facts["data"].get("fingerprint"), inputs.facts.get("fingerprint")
+    if then != now:
+        raise EigenlensError(
+            f"the data of the study ({where}) has changed since; make the study anew, or give other"
+            " data"
+        )
+    return inputs
+
+
+def _spool(scratch: Path) -> Path:
+    folder = scratch / "spool"
+    folder.mkdir(exist_ok=True)
+    return folder

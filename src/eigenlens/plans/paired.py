@@ -1,0 +1,87 @@
+"""A model beside itself with a change, on an engine, and the rows that say what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from ..passes.model_ref import Placed
+from ..run.engine import Engine
+from ..run.progress import Report
+from ..run.run_all import folded, lost
+from ..run.shards import Job
+from .comparison import Change, Compared, InTurn, by_site
+from .evaluation import SECONDS
+from .held_out import HeldOut
+
+S = TypeVar("S")
+
+
+@dataclass
+class Beside:
+    """At most `number` inputs of `held`, worked on by `engine`; `notes` say what is missing where
+    shards failed.
+    """
+
+    held: HeldOut
+    number: int
+    placed: Placed
+    change: Change
+    engine: Engine
+    report: Report
+    notes: list[str] = field(default_factory=list)
+
+    def _folded(self, what: str, job: Job[S]) -> tuple[S, int]:
+        """The state of all inputs, and how many of them are in it."""
+        shards = self.held.shards(self.number)
+        total = sum(shard.size for shard in shards)
+        whole = folded(self.engine, job, shards, lambda done: self.report(what, done, total))
+        if whole.failed:
+            self.notes.append(lost(f"what was found of {what}", whole.failed))
+        return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
+
+    def calls(self, what: str) -> tuple[dict[str, dict[str, Tensor]], int]:
+        """The sums of `Change.compare` over all calls, site by site, and how many inputs are in
+        them.
+        """
+        state, used = self._folded(what, Compared(self.placed, self.engine.threads, self.change))
+        return by_site(state), used
+
+    def whole_passes(self) -> list[dict[str, Any]]:
+        """The task's measure and the seconds of whole passes, plain and changed in turn.
+
+        The seconds are the sum over all processes that worked; beside other workers on a machine
+        they are noisier.
+        """
+        found, _ = self._folded(
+            "whole passes", InTurn(self.placed, self.engine.threads, self.change)
+        )
+        return [
+            *found.task.result(),
+            {"measure": SECONDS, "plain": found.seconds[0], "planned": found.seconds[1]},
+        ]
+
+
+def with_change(row: dict[str, Any]) -> dict[str, Any]:
+    """What the planned figure is above the plain one, of that; none where the plain figure is 0 or
+    1 by definition.
+    """
+    compares = row["plain"] not in {0.0, 1.0}
+    return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+
+
+def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
+    """One row a measure, the mean of the heads, beside what it is where nothing is changed."""
+    plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0, "work_planned": 1.0}
+    return [
+        {
+            "measure": label,
+            "plain": plain.get(name, 0.0),
+            "planned": float(np.mean([head[name] for head in heads])),
+        }
+        for name, label in measures.items()
+    ]

@@ -1,0 +1,80 @@
+"""What `plan.json` holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+
+SETTINGS = Table((*PLAIN, list))
+HEAD = {
+    "stack": str,
+    "layer": LAYER,
+    "head": LAYER,
+    "estimator": str,
+    "settings": SETTINGS,
+    "work": MEASURED,
+    "pairs": MEASURED,
+    "total_variation": (MEASURED, None),
+    "score_error": (MEASURED, None),
+    "why": str,
+}
+POINT = {
+    "estimator": str,
+    "budget": (NUMBER, None),
+    "work": MEASURED,
+    "pairs": MEASURED,
+    "total_variation": MEASURED,
+    "score_error": MEASURED,
+}
+SHAPE = {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT}
+FORM = {
+    "model": {
+        "name": str,
+        "fingerprint": (str, None),
+        "architecture?": (str, None),
+        "source?": (str, None),
+        "place?": (str, None),
+    },
+    "length": COUNT,
+    "study": {"name": str, "request": {"data": [str]}, "data": {"name": str}},
+    "target": Table((*PLAIN, list)),
+    "groups": [int],
+    "curve": [POINT],
+    "shapes": Table(Table(COUNT)),
+    "heads": [HEAD],
+    "parts": Table([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]),
+    "blocks?": (dict, None),
+    "examples?": (
+        {
+            "tokens": [Table([str])],
+            "places": [list],
+            "candidates": [list],
+            "chosen": [(LAYER, None)],
+            "sha256": str,
+        },
+        None,
+    ),
+    "chosen_on?": ([str], None),
+    "seconds?": NUMBER,
+    "created?": str,
+    "notes?": [str],
+    "versions?": Table(str),
+    "inputs?": COUNT,
+}
+
+
+def check_plan(record: dict[str, Any]) -> None:
+    """Raise a `ValueError` where a plan's record is not what this version writes."""
+    check_form(record, FORM, "it")
+    if not record["heads"]:
+        raise ValueError("it has no heads")
+    if not record.get("blocks"):
+        for i, head in enumerate(record["heads"]):
+            check_form(head["total_variation"], MEASURED, f"it.heads[{i}].total_variation")
+        for site in record["parts"]:
+            check_form(
+                record["shapes"].get(site),
+                {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT},
+                f"the shape of {site[:80]}",
+            )

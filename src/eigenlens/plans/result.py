@@ -1,0 +1,320 @@
+"""A plan: which estimator every head gets, in a folder that can be read without the model."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..captures import AttentionCall, replaced
+from ..captures.transformers_backend import mechanism, reaches
+from ..display import numbered
+from ..errors import EigenlensError
+from ..estimators.candidates import ESTIMATORS
+from ..estimators.estimator import Estimate, Estimator
+from ..models.load import Model, load
+from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.result_folder import damage_told, read_result
+from .blocks import BlockPlan
+from .examples import FILE as EXAMPLES
+from .examples import Examples
+from .record import check_plan
+
+FORMAT = 1
+NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
+"""Types that tensors of estimators have."""
+NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some heads of a site that share an estimator and its settings."""
+
+    heads: tuple[int, ...]
+    estimator: Estimator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one head got, what it costs and loses on held-out inputs, and why."""
+
+    stack: str
+    layer: int
+    head: int
+    estimator: str
+    settings: dict[str, Any]
+    work: float
+    pairs: float
+    total_variation: float | None
+    score_error: float | None
+    why: str
+
+
+class Plan:
+    """An estimator for every head of a model.
+
+    >>> plan = Plan.open("PLAN")
+    >>> with plan.applied(model):            # any model the study could capture
+    ...     model(**inputs)
+    >>> el.attention.register("planned", plan.mechanism(model))
+    or for good, in a transformers model
+    >>> model.set_attn_implementation("planned")
+    """
+
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        choices: tuple[Choice, ...],
+        parts: dict[str, list[Part]],
+        blocks: BlockPlan | None = None,
+        examples: Examples | None = None,
+    ) -> None:
+        self.facts, self.choices, self.parts = facts, choices, parts
+        self.blocks = blocks
+        """Block-adaptive attention for long inputs, instead of estimators of scores."""
+        self.examples = examples
+        """Patterns of a few inputs it was chosen on, true and reconstructed; a plan of blocks has
+        none.
+        """
+
+    @property
+    def length(self) -> int:
+        return self.facts["length"]
+
+    @property
+    def work(self) -> float:
+        """Mean share of the multiply-adds of exact scores, on the inputs it was chosen with."""
+        return sum(choice.work for choice in self.choices) / len(self.choices)
+
+    @property
+    def total_variation(self) -> float:
+        """Mean over heads, on the inputs it was chosen with; not a number for a plan of blocks,
+        which has no estimates.
+        """
+        return sum(
+            math.nan if c.total_variation is None else c.total_variation for c in self.choices
+        ) / len(self.choices)
+
+    def scores(self, call: AttentionCall) -> Estimate:
+        """Estimated scores of all heads of a call, `(B, H, T, S)`, each head by its own
+        estimator.
+        """
+        parts = self.parts.get(str(call.site))
+        if parts is None:
+            raise EigenlensError(
+                f"the plan knows nothing of {call.site}; it was made for {', '.join(self.parts)}"
+            )
+        planned = len({head for part in parts for head in part.heads if 0 <= head < call.heads})
+        if planned != call.heads or planned != sum(len(part.heads) for part in parts):
+            raise EigenlensError(
+                f"the plan has {planned} heads at {call.site}, the model {call.heads}: it is for"
+                " another model"
+            )
+        if len(parts) == 1:
+            return _estimate(parts[0], call)
+        (B, H, T, _), S = call.q.shape, call.k.shape[2]
+        scores = call.q.new_empty(B, H, T, S)
+        pairs, work = torch.empty(H, device=call.q.device), torch.empty(H, device=call.q.device)
+        for part in parts:
+            index = torch.tensor(part.heads, device=call.q.device)
+            found = _estimate(part, call.of_heads(index))
+            scores[:, index], pairs[index], work[index] = (
+                found.scores.to(scores.dtype),
+                found.pairs,
+                found.work,
+            )
+        return Estimate(scores, pairs, work)
+
+    def attend(self, call: AttentionCall) -> Tensor | None:
+        """The output `(B, H, T, E)` with estimated scores; None, and so exact, for the steps of a
+        decoder with a cache.
+        """
+        if self.blocks is not None:
+            return self.blocks.attend(call)
+        if call.kind == "self" and call.q.shape[2] != call.k.shape[2]:
+            return None
+        return call.pattern_of(self.scores(call).scores) @ call.values
+
+    @contextlib.contextmanager
+    def applied(self, model: nn.Module | Model) -> Iterator[None]:
+        """The model attends by the plan while the block runs."""
+        loaded = self.check(model)
+        with replaced(loaded.backbone, self.attend):
+            yield
+
+    def mechanism(self, model: nn.Module | Model) -> Callable[..., tuple[Tensor, Tensor | None]]:
+        """The plan as a function of the attention interface, for `el.attention.register`."""
+        loaded = self.check(model)
+        if not reaches(loaded.backbone):
+            raise EigenlensError(
+                f"{loaded.name} does not use transformers' attention interface; apply the plan with"
+                " `with plan.applied(model):`"
+            )
+        return mechanism(loaded.backbone, self.attend, loaded.module)
+
+    def check(self, model: nn.Module | Model) -> Model:
+        """The model, loaded; a plan is for the weights it was made with."""
+        loaded = load(model, device=None)
+        mine, theirs = self.facts["model"], loaded.facts
+        if mine["fingerprint"] != theirs["fingerprint"]:
+            raise EigenlensError(
+                f"the plan was made for {mine['name']} with weights {mine['fingerprint']}, and this"
+                f" is {loaded.name} with weights {theirs['fingerprint']}; make a study and a plan"
+                " of this model"
+            )
+        return loaded
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `plan.json`, `plan.safetensors` and, where it has examples, `examples.safetensors`
+        into a folder.
+        """
+        folder = Path(folder)
+        tensors = {
+            f"{site}|{i}|{name}": x
+            for site, parts in self.parts.items()
+            for i, part in enumerate(parts)
+            for name, x in part.estimator.tensors.items()
+        }
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / "plan.safetensors", tensors)
+        record = {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")}
+        if self.examples is not None:
+            record["examples"] = self.examples.save(folder)
+        write_json(folder / "plan.json", record)
+        if self.examples is None:
+            (folder / EXAMPLES).unlink(missing_ok=True)  # of a plan that was here before
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Plan:
+        """Open a plan; a damaged or foreign folder is refused with the reason."""
+        folder = Path(folder)
+        record = read_result(folder, "plan", FORMAT, ("plan", "STUDY", "--budget", "0.25"))
+        path = folder / "plan.safetensors"
+        if not path.is_file() or sha256(path) != record.get("sha256"):
+            raise EigenlensError(
+                f"the plan in {folder} is damaged: plan.safetensors is missing or has changed"
+            )
+        tensors = read_tensors(path)
+        with damage_told(folder, "plan"):
+            check_plan(record)
+            parts = {
+                site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
+                for site, entries in record["parts"].items()
+            }
+            blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
+            examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
+            choices = tuple(
+                Choice(**{field.name: head[field.name] for field in fields(Choice)})
+                for head in record["heads"]
+            )
+            facts = {key: record[key] for key in record if key not in NO_FACTS}
+        return cls(facts, choices, parts, blocks, examples)
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the tensors as plain data, as `--json` prints it."""
+        parts = {
+            site: [
+                {
+                    "heads": list(p.heads),
+                    "estimator": p.estimator.name,
+                    "settings": p.estimator.settings,
+                }
+                for p in parts
+            ]
+            for site, parts in self.parts.items()
+        }
+        blocks = None if self.blocks is None else self.blocks.record()
+        examples = None if self.examples is None else self.examples.record()
+        return {
+            **self.facts,
+            "heads": self.rows(),
+            "parts": parts,
+            "blocks": blocks,
+            "examples": examples,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [dict(vars(choice)) for choice in self.choices]
+
+    def plot(self) -> Any:
+        """Error against budget for every estimator (an altair chart); of a plan of blocks, the
+        share each head keeps.
+        """
+        from .plots import budget_curves, head_map
+
+        if self.blocks is not None:
+            return head_map(self.rows(), "work", "Share of causal attention that each head keeps")
+        point = {"work": self.work, "total_variation": self.total_variation}
+        return budget_curves(self.facts["curve"], point)
+
+    def __repr__(self) -> str:
+        chosen = Counter(choice.estimator for choice in self.choices)
+        heads = ", ".join(
+            f"{name} in {numbered(number, 'head')}" for name, number in chosen.most_common()
+        )
+        lost = "" if self.blocks is not None else f", total variation {self.total_variation:.3g}"
+        target = ", ".join(f"{name} {value:g}" for name, value in self.facts["target"].items())
+        name, kind = (
+            self.facts["model"]["name"],
+            "plan" if self.blocks is None else "plan of blocks",
+        )
+        return (
+            f"<{kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost};"
+            f" {heads}>"
+        )
+
+    def _repr_html_(self) -> str:
+        from ..display import html_view
+        from .tables import choice_rows, sentence
+
+        return html_view(
+            self.facts["model"]["name"], sentence(self), self.plot(), choice_rows(self)
+        )
+
+
+def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Part:
+    kind = ESTIMATORS.get(entry["estimator"])
+    if kind is None:
+        raise EigenlensError(
+            f"the plan uses an estimator {entry['estimator']!r} that this version of eigenlens does"
+            " not have"
+        )
+    mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+    if (
+        any(not x.ndim or len(x) != len(entry["heads"]) for x in mine.values())
+        or not entry["heads"]
+    ):
+        raise EigenlensError(
+            f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads"
+        )
+    for name, x in mine.items():
+        if x.dtype not in NUMBERS or not bool(x.isfinite().all()):
+            raise EigenlensError(
+                f"the plan is damaged: {prefix}{name} is {x.dtype}, or holds NaN or infinity"
+            )
+    return Part(tuple(entry["heads"]), kind(entry["settings"], mine))
+
+
+def _estimate(part: Part, call: AttentionCall) -> Estimate:
+    """The estimate of some heads; tensors and settings that do not fit each other, as a plan from a
+    file may have, are told.
+    """
+    try:
+        return part.estimator.estimate(call)
+    except torch.OutOfMemoryError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise EigenlensError(
+            f"the plan cannot estimate {call.site} by {part.estimator.name}: {type(error).__name__}"
+            f" ({said}); its tensors do not fit this model or each other: make the plan anew"
+        ) from error

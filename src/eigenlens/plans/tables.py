@@ -1,0 +1,61 @@
+"""Plans as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..estimators.estimator import settings_label
+from .result import Plan
+
+
+def choice_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row a head: what it got, what that costs and loses, and why."""
+    return [
+        {
+            "layer": f"{c.stack} {c.layer}",
+            "head": c.head,
+            "estimator": c.estimator,
+            "settings": settings_label(c.settings),
+            "work": c.work,
+            "pairs": c.pairs,
+            "total variation": c.total_variation,
+            "why": c.why,
+        }
+        for c in plan.choices
+    ]
+
+
+def curve_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row an estimator and budget, mean of the heads."""
+    return [
+        {
+            "estimator": row["estimator"],
+            "budget": row["budget"],
+            "pairs": row["pairs"],
+            "work": row["work"],
+            "score error": row["score_error"],
+            "total variation": row["total_variation"],
+        }
+        for row in plan.facts["curve"]
+    ]
+
+
+def sentence(plan: Plan) -> str:
+    """What the plan does, in one sentence made from its numbers."""
+    count: dict[str, int] = {}
+    for choice in plan.choices:
+        count[choice.estimator] = count.get(choice.estimator, 0) + 1
+    kinds = ", ".join(
+        f"{number} × {name}" for name, number in sorted(count.items(), key=lambda item: -item[1])
+    )
+    if plan.blocks is not None:
+        return (
+            f"{len(plan.choices)} heads ({kinds}) keep {plan.work:.1%} of the work of causal"
+            " attention, selection included."
+        )
+    worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
+    return (
+        f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and"
+        f" on held-out inputs lose {plan.total_variation:.3f} in total variation; the worst is"
+        f" {worst.stack} {worst.layer}.{worst.head} with {worst.total_variation:.3f}."
+    )

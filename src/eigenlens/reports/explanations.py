@@ -1,0 +1,105 @@
+"""Explanations on the page: tokens with a colour behind them, one line for each method, readable
+without a script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..explanations.lines import Cell, Line, lines
+from ..explanations.plots import ORDERS
+from ..explanations.result import Explanation
+from .figures import Figure, figure
+from .tables import Table
+
+COLOURS = {
+    "text": (
+        "Red speaks for the target, blue with a dotted line against it; the strongest three tokens"
+        " of a method are bold."
+    ),
+    "map": (
+        "Red speaks for the target, blue against it; what stands in front of a map are tokens"
+        " without a place in it."
+    ),
+}
+SCALE = (
+    "Every method has its own scale: full colour is its largest score of what can be taken away,"
+    " and where it has no scores below 0, no colour its least; what always stays, such as special"
+    " tokens, has full colour wherever it scores more."
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What the page draws of one explanation: the lines, or maps of patches with the picture beside
+    them.
+    """
+
+    lines: list[Line]
+    legend: str
+    picture: str | None
+    """A small picture as a `data:` address."""
+
+    @property
+    def maps(self) -> bool:
+        return any(line.patches for line in self.lines)
+
+    @staticmethod
+    def colour(cell: Cell) -> str:
+        """The class of a cell: `for-7`, `against-2`; the style sheet has a colour for each."""
+        side = "for" if cell.level > 0 else "against"
+        return f"{side}-{abs(cell.level)}" if cell.level else "none"
+
+    @staticmethod
+    def place(cell: Cell) -> str:
+        """A patch in words: `row 3, column 4`; other tokens as they are."""
+        row, comma, column = cell.whole.partition(",")
+        return (
+            f"row {row}, column {column}"
+            if comma and row.isdigit() and column.isdigit()
+            else cell.whole
+        )
+
+    @staticmethod
+    def text(line: Line) -> str:
+        """A map in words, for who cannot see it."""
+        cells = [cell for row in line.patches for cell in row]
+        strong = sorted((cell for cell in cells if cell.strong), key=lambda cell: -cell.score)
+        told = "; ".join(f"{Tokens.place(cell)}: {cell.score:.3g}" for cell in strong)
+        return (
+            f"{line.method}, {len(line.patches)} by {len(line.patches[0])} patches. Strongest:"
+            f" {told or 'none above 0'}."
+        )
+
+
+def tokens_of(found: Explanation) -> Tokens:
+    picture = found.facts.get("picture")
+    safe = picture if isinstance(picture, str) and picture.startswith("data:image/") else None
+    return Tokens(lines(found), f"{COLOURS['text' if found.grid is None else 'map']} {SCALE}", safe)
+
+
+def deletion_figures(found: Explanation, key: str) -> list[Figure]:
+    if not found.deletion:
+        return []
+    orders = "; ".join(f"{order}: {told}" for order, told in ORDERS.items())
+    text = f"Two panels of lines over the share of tokens taken away ({orders}). {found.sentence}"
+    return [
+        figure(
+            f"{key}-deletion",
+            found.plot_deletion(),
+            "The target's score while tokens are taken away",
+            text,
+        )
+    ]
+
+
+def explanation_tables(found: Explanation, key: str) -> list[Table]:
+    title = (
+        "Area under the deletion curves: the smaller the positive and the larger the negative, the"
+        " better"
+    )
+    found_tables = [
+        Table(f"{key}-areas", title, found.areas()),
+        Table(f"{key}-tokens", "Every token by every method", found.rows()),
+    ]
+    return [table for table in found_tables if table.rows]

@@ -1,0 +1,99 @@
+"""Every number that any result has of a head, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from ..collapses.bounds import LARGEST_D
+from ..estimators.estimator import settings_label
+from ..studies.result import Study
+from .results import Results, weights_of
+
+Place = tuple[str, int, int]
+
+METRICS = {
+    "rows_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows",
+    "rows_centred_valid_rows_held_out_dimension_90": (
+        "dimensions for 90 % of held-out variance, rows, over valid rows only"
+    ),
+    "rows_centred_effective_rank": "effective rank, rows",
+    "rows_centred_held_out_at_16": "held-out variance in 16 components, rows",
+    "matrices_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, matrices",
+    "matrices_centred_effective_rank": "effective rank, matrices",
+    "matrices_centred_held_out_at_16": "held-out variance in 16 components, matrices",
+    "plan_total_variation": "total variation under the plan",
+    "plan_work": "work under the plan",
+    "evaluation_total_variation": "total variation, as evaluated",
+    "evaluation_output_error": "error of the output, as evaluated",
+    "bounds_max_d": f"largest D (the cubic bound needs at most {LARGEST_D})",
+    "bounds_dobrushin": "Dobrushin coefficient",
+    "paths_all": "share of the model's output",
+}
+"""What the map of heads can show, the first that is there to begin with; the diagnostics' numbers
+follow.
+"""
+
+
+def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
+    """One record a head: the study's own numbers, then those of results of the same weights, each
+    under its prefix.
+    """
+    found: dict[Place, dict[str, Any]] = {}
+    for site in study.ordered_sites:
+        stack, _, layer = site.rpartition("/")
+        for head in range(study.sites[site]["heads"]):
+            found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
+    for record in study.heads():
+        found[record["stack"], record["layer"], record["head"]].update(record)
+    for place, numbers in _others(study, results):
+        if place in found:
+            found[place].update(numbers)
+    names = list(dict.fromkeys(name for record in found.values() for name in record))
+    return [{name: record.get(name) for name in names} for record in found.values()]
+
+
+def _others(study: Study, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
+    for n in study.depth.numbers if study.has("depth") else ():
+        # entropy and spectral gap are among the diagnostics
+        if n.head is not None and n.metric == "dirichlet":
+            name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
+            yield (
+                (n.stack, n.layer, n.head),
+                {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high},
+            )
+    weights = weights_of(study)
+    for name, plan in zip(
+        _numbered("plan"), (p for p in results.plans if weights_of(p) == weights)
+    ):
+        for choice in plan.choices:
+            yield _prefixed(name, {**vars(choice), "settings": settings_label(choice.settings)})
+    for name, evaluation in zip(
+        _numbered("evaluation"), (e for e in results.evaluations if weights_of(e) == weights)
+    ):
+        for record in evaluation.heads:
+            yield _prefixed(name, record)
+    for run in (r for r in results.collapses if weights_of(r) == weights):
+        for record in run.bounds:
+            yield _prefixed("bounds", record)
+        for record in run.heads:
+            lengths = {f"length_{hops}": share for hops, share in enumerate(record["by_length"])}
+            yield _prefixed(
+                "paths", {**{k: v for k, v in record.items() if k != "by_length"}, **lengths}
+            )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """`plan`, `plan_2`, `plan_3`, …: the first of several is the one the map shows."""
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
+
+
+def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Place, dict[str, Any]]:
+    place = record["stack"], record["layer"], record["head"]
+    return place, {
+        f"{prefix}_{key}": value
+        for key, value in record.items()
+        if key not in {"stack", "layer", "head"}
+    }

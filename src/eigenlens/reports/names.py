@@ -1,0 +1,85 @@
+"""What tells the models of a page apart: each has one label, and where there are several every part
+carries its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..display import few_names
+from ..explanations.result import Explanation
+from ..plans.result import Plan
+from .results import Results, weights_of
+
+LONGEST = 200
+"""Characters of the name of data; that of an explanation is its text."""
+MOST = 2000
+"""Characters of all names of data."""
+DIGITS = 6
+"""Of the fingerprint of weights, where two models have one name."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The label of every model, by its name and the fingerprint of its weights."""
+
+    labels: dict[tuple[str, str], str]
+
+    @classmethod
+    def of(cls, results: Results) -> Names:
+        models = list(dict.fromkeys(_model(result) for result in results.all))
+        shared = {
+            name for name, weights in models if any(n == name and w != weights for n, w in models)
+        }
+        return cls({(n, w): f"{n} ({w[:DIGITS]})" if n in shared and w else n for n, w in models})
+
+    @property
+    def several(self) -> bool:
+        """Whether a reader must be told which model is meant."""
+        return len(self.labels) > 1
+
+    @property
+    def title(self) -> str:
+        """All of them: `minilm`, `minilm and smollm2`, `minilm, smollm2 and gpt2`."""
+        *first, last = dict.fromkeys(self.labels.values())
+        return f"{', '.join(first)} and {last}" if first else last
+
+    def model(self, result: Any) -> str:
+        return self.labels[_model(result)]
+
+    def whole(self, result: Any) -> str:
+        """Model and data: `minilm on python-docs`."""
+        return f"{self.model(result)} on {data_of(result)}"
+
+    def relabelled(self, text: str, result: Any) -> str:
+        """Text that begins with the name of the result's model, with its label there."""
+        name = _model(result)[0]
+        return f"{self.model(result)}{text.removeprefix(name)}" if text.startswith(name) else text
+
+
+def _model(result: Any) -> tuple[str, str]:
+    model = result.facts["model"]
+    return model if isinstance(model, str) else model["name"], weights_of(result) or ""
+
+
+def data_of(result: Any) -> str:
+    """The data in a few words: names of files, or how many there are; of an explanation its
+    text.
+    """
+    name = _data(result)
+    return _cut(name if isinstance(result, Explanation) else few_names(name), LONGEST)
+
+
+def all_data_of(result: Any) -> str:
+    """The data with every name; of an explanation its text."""
+    return _cut(_data(result), LONGEST if isinstance(result, Explanation) else MOST)
+
+
+def _data(result: Any) -> str:
+    data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
+    return data if isinstance(data, str) else data["name"]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,186 @@
+"""One part of the page for every result, or for every view of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..collapses.plots import charts as collapse_charts
+from ..collapses.result import Collapse
+from ..explanations.result import Explanation
+from ..plans.evaluation import Evaluation
+from ..plans.result import Plan
+from ..plans.tables import sentence as plan_sentence
+from ..spectra.sentences import ALL_ROWS, masked_rows
+from ..studies.result import Study
+from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
+from .figures import Arrays, Figure, figure
+from .heads import Heads, heads_of
+from .overlaps import Matrix, compared, of_comparison, of_study
+from .patterns import Patterns, patterns_of
+from .results import Results
+from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
+from .summary import target_of
+from .tables import (
+    Table,
+    collapse_tables,
+    comparison_tables,
+    evaluation_tables,
+    plan_tables,
+    study_tables,
+)
+
+
+@dataclass
+class Part:
+    """One result, or one view of it: a heading, a sentence made from its numbers, and what shows
+    them.
+    """
+
+    key: str
+    title: str
+    sentences: list[str]
+    figures: list[Figure] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    heads: Heads | None = None
+    matrices: list[Matrix] = field(default_factory=list)
+    patterns: Patterns | None = None
+    tokens: Tokens | None = None
+    notes: list[str] = field(default_factory=list)
+    model: str = ""
+    """Whose this is, where the page has several models."""
+    data: str = ""
+    """The names of the data, where the title says only how many there are."""
+
+    @property
+    def all_figures(self) -> list[Figure]:
+        """Every picture of the part, wherever it stands."""
+        found = self.figures + [matrix.figure for matrix in self.matrices]
+        found += self.heads.figures if self.heads is not None else []
+        return found + ([self.patterns.figure] if self.patterns is not None else [])
+
+
+def between_parts(studies: list[Study], arrays: Arrays) -> list[Part]:
+    """Studies beside each other, or why they are not."""
+    comparison, why = compared(studies)
+    if comparison is None:
+        return [Part("between", "Between studies", [why])] if why else []
+    matrices = of_comparison(comparison, "between", arrays)
+    sentences = [comparison.sentence] if not matrices else []
+    tables = comparison_tables(comparison, "between")
+    return [Part("between", "Between studies", sentences, tables=tables, matrices=matrices)]
+
+
+def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arrays) -> Part:
+    heads = heads_of(study, results, key, arrays)
+    tables = study_tables(study, heads.numbers, key)
+    notes = [f"{note}." for note in study.facts["notes"]]
+    if masked_rows(study.spectra):
+        notes.append(f"{ALL_ROWS}.")
+    return Part(
+        key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes
+    )
+
+
+def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[Part]:
+    matrices = of_study(study, key, arrays)
+    # each matrix has its sentence
+    return [Part(key, title, [], matrices=matrices)] if matrices else []
+
+
+def depth_parts(study: Study, key: str, title: str) -> list[Part]:
+    if not study.has("depth") or not study.depth.numbers:
+        return []
+    sentence = study.depth.sentence
+    drawn = figure(
+        key, study.depth.plot(), "Tokens and patterns along depth", f"Small line charts. {sentence}"
+    )
+    return [Part(key, title, [sentence], figures=[drawn])]
+
+
+def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> Part:
+    title, name = "Error against budget", "What is left of the patterns at a budget"
+    if plan.blocks is not None:
+        title, name = "What each head keeps", "Share of causal attention that each head keeps"
+    sentence = curve_sentence(plan) or plan_sentence(plan)
+    drawn = figure(f"{key}-budgets", plan.plot(), name, f"{name}. {sentence}")
+    shown = None
+    if plan.examples is not None:
+        target = plan.facts["target"].get("budget") or plan.work
+        shown = patterns_of(plan.examples, f"{key}-patterns", target, plan.length, arrays)
+    return Part(key, title + named, [sentence], [drawn], plan_tables(plan, key), patterns=shown)
+
+
+def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> Part:
+    drawn = figure(
+        key,
+        evaluation.plot(),
+        "What every head loses under the plan",
+        f"A heat map. {evaluation.sentence}",
+    )
+    notes = [f"{note}." for note in evaluation.facts["notes"]]
+    tables = evaluation_tables(evaluation, key)
+    title = f"The planned model ({target_of(evaluation.facts['plan'])}): {whose}"
+    return Part(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
+
+
+def explanation_part(found: Explanation, key: str, title: str) -> Part:
+    notes = [f"{note}." for note in found.facts["notes"]]
+    figures, tables = deletion_figures(found, key), explanation_tables(found, key)
+    return Part(key, title, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes)
+
+
+COLLAPSE = {
+    "residual": "How far the tokens are from one vector, by variant",
+    "metrics": "The model itself: tokens and patterns along depth",
+    "paths": "The output by path length",
+    "path-residuals": "Rank along paths",
+    "bounds": "Bounds of every head",
+}
+
+
+def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
+    """Curves, paths and bounds, each with its sentence."""
+    charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
+    notes = [f"{note}." for note in run.facts["notes"]]
+    if not run.facts["float64"]:
+        notes.append(
+            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64"
+            " goes below it."
+        )
+
+    def part(
+        name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]
+    ) -> list[Part]:
+        key = f"collapse{number}-{name}"
+        figures = [
+            figure(
+                f"{key}-{picture}",
+                charts[picture],
+                COLLAPSE[picture],
+                f"{COLLAPSE[picture]}. {sentence}",
+            )
+            for picture in pictures
+            if picture in charts
+        ]
+        mine = [table for table in tables if table.key.rpartition("-")[2] in rows]
+        return (
+            [Part(key, title + named, [sentence], figures=figures, tables=mine)] if figures else []
+        )
+
+    found = part(
+        "curves", "Depth by variant", run.sentence, ("residual", "metrics"), ("residual", "without")
+    )
+    found[0].notes = notes
+    if run.paths:
+        found += part(
+            "paths",
+            "Path lengths",
+            paths_sentence(run),
+            ("paths", "path-residuals"),
+            ("lengths", "single"),
+        )
+    if run.bounds:
+        found += part(
+            "bounds", "Bounds", bounds_sentence(run), ("bounds",), ("layers", "bounds", "composed")
+        )
+    return found

@@ -1,0 +1,128 @@
+"""Patterns of real inputs, true and reconstructed, under a slider over the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from ..display import visible
+from ..plans.examples import Examples
+from ..plans.plots import pattern_charts
+from .figures import Arrays, Figure, figure
+
+BEST = "best within the budget"
+PLAN = "as the plan has it"
+SHOWN = 40
+"""Tokens of an input on the page: their patterns by every candidate take most of its size."""
+EXACT = -1
+"""Stands for exact scores where the candidates are numbered."""
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """What the slider of one plan can show."""
+
+    figure: Figure
+    inputs: list[str]
+    places: list[str]
+    modes: list[str]
+    budgets: list[float]
+    start: int
+    windows: list[tuple[int, int]]
+    cut: str
+    record: dict[str, Any]
+
+
+def patterns_of(
+    examples: Examples, key: str, target: float, length: int, arrays: Arrays
+) -> Patterns:
+    """The true patterns, and what every candidate makes of them: its differences in 127 steps of
+    the largest.
+    """
+    n = min(SHOWN, examples.true.shape[-1])
+    chart = pattern_charts(alt.NamedData(name=key), n)
+    drawn = figure(
+        key,
+        chart,
+        "True, reconstructed, difference",
+        "Three heat maps, queries by keys.",
+        renderer="canvas",
+    )
+    budgets = sorted({b for _, b in examples.candidates if b is not None} | {1.0})
+    modes = [BEST, PLAN, *dict.fromkeys(estimator for estimator, _ in examples.candidates)]
+    true = examples.true[..., :n, :n].float().numpy()  # (I, P, n, n)
+    # (I, P, C, n, n)
+    differences = np.nan_to_num(examples.estimated[..., :n, :n].float().numpy() - true[:, :, None])
+    names = [f"{stack} {layer}.{head}" for stack, layer, head in examples.places]
+    tokens = [
+        [[visible(t) for t in known[stack][:n]] for stack, *_ in examples.places]
+        for known in examples.tokens
+    ]
+    record = {
+        "figure": key,
+        "true": arrays.add(np.round(65535 * true).astype(np.uint16)),
+        "differences": arrays.add_scaled(differences.reshape(-1, n, n), np.int8),
+        "tokens": tokens,
+        "budgets": budgets,
+        "places": names,
+        "fixed": [PLAN],
+        "candidates": [list(candidate) for candidate in examples.candidates],
+        "work": _finite(examples.work),
+        "variation": _finite(examples.total_variation),
+        "chosen": {mode: _choices(examples, mode, budgets) for mode in modes},
+    }
+    half = -(-n // 2)
+    windows = [(0, n)] if n <= 24 else [(0, half), (half, n), (0, n)]
+    start = min(range(len(budgets)), key=lambda i: abs(budgets[i] - target))
+    cut = (
+        f"The first {n} of {length} tokens are shown: what a query gives to later keys is not in"
+        " the picture."
+        if n < length
+        else ""
+    )
+    return Patterns(drawn, _openings(examples), names, modes, budgets, start, windows, cut, record)
+
+
+def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:
+    """For every head and budget: the candidate that is shown, `EXACT`, or None where nothing is
+    that cheap.
+    """
+    return [
+        [_choice(examples, mode, place, budget) for budget in budgets]
+        for place in range(len(examples.places))
+    ]
+
+
+def _choice(examples: Examples, mode: str, place: int, budget: float) -> int | None:
+    if mode == PLAN:
+        chosen = examples.chosen[place]
+        return EXACT if chosen is None else chosen
+    if mode == BEST:
+        return EXACT if budget >= 1 else examples.best(place, budget)
+    mine = [
+        (nominal or 0.0, i)
+        for i, (estimator, nominal) in enumerate(examples.candidates)
+        if estimator == mode
+        and (nominal or 0.0) <= budget
+        and np.isfinite(examples.total_variation[place, i])
+    ]
+    return max(mine)[1] if mine else None
+
+
+def _openings(examples: Examples) -> list[str]:
+    """The inputs by their first words."""
+    stack = examples.places[0][0]
+    found = []
+    for number, known in enumerate(examples.tokens, 1):
+        words = " ".join(visible(token, 16) for token in known[stack][:8])
+        found.append(f"{number}: {words} …")
+    return found
+
+
+def _finite(numbers: np.ndarray) -> list[list[float | None]]:
+    return [
+        [float(f"{x:.4g}") if np.isfinite(x) else None for x in row] for row in numbers.tolist()
+    ]

@@ -1,0 +1,248 @@
+"""What is seen in this model, in plain words: every sentence is made from the numbers beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..collapses.bounds import LARGEST_D
+from ..collapses.result import Collapse
+from ..diagnostics.finding import Place
+from ..display import numbered
+from ..plans.result import Plan
+
+PAPER = "rows-lmmse"
+"""The estimator of the eigen-analysis paper."""
+
+
+def percent(value: float) -> str:
+    """A share in words a reader compares at a glance."""
+    if not value:
+        return "0 %"
+    if abs(value) < 1e-4:
+        return "less than 0.01 %"
+    digits = 0 if abs(value) >= 0.0995 else 1 if abs(value) >= 5e-3 else 2
+    return f"{100 * value:.{digits}f} %".replace("-", "−")
+
+
+def curve_sentence(plan: Plan) -> str:
+    """Which estimator serves all heads best for the plan's work, and what the paper's own leaves
+    for it.
+    """
+    rows = [row for row in plan.facts["curve"] if row["budget"] is not None]
+    if not rows:
+        return ""
+    target = plan.facts["target"].get("budget") or plan.work
+    best, paper = (
+        _best(rows, target),
+        _best([row for row in rows if row["estimator"] == PAPER], target),
+    )
+    if best is None:
+        return ""
+    text = (
+        f"For {percent(target)} of the work the best single estimator of all heads is"
+        f" {best['estimator']}, which leaves a mean total variation of"
+        f" {best['total_variation']:.3f} ({percent(best['work'])} of the work)"
+    )
+    if paper is not None and paper is not best:
+        more = ", more than exact scores take" if paper["work"] > 1 else ""
+        text += (
+            f"; the columns of the eigen-analysis paper ({PAPER}) leave"
+            f" {paper['total_variation']:.3f} for "
+        )
+        text += f"{percent(paper['work'])}{more}"
+    floor = next(
+        (row["total_variation"] for row in plan.facts["curve"] if row["estimator"] == "mean"), None
+    )
+    if floor is not None:
+        text += f", and the mean of each key position alone {floor:.3f}"
+    return text + "."
+
+
+def _best(rows: Sequence[dict[str, Any]], work: float) -> dict[str, Any] | None:
+    """The row that loses least among those within the work; where none is, the cheapest."""
+    within = [row for row in rows if row["work"] <= 1.02 * work]
+    if within:
+        return min(within, key=lambda row: row["total_variation"])
+    return min(rows, key=lambda row: row["work"], default=None)
+
+
+def paths_sentence(run: Collapse) -> str:
+    """Over how few hops most of the output comes, and what the longest paths add."""
+    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
+    kind = "MLP" if run.facts["by"] == "mlp" else "attention"
+    parts = []
+    rows = [row for row in run.paths if row["part"] == "paths"]
+    for stack in dict.fromkeys(row["stack"] for row in rows):
+        by_hops: dict[int, dict[str, float]] = {}
+        for row in (r for r in rows if r["stack"] == stack):
+            entry = by_hops.setdefault(row[key], {"share": 0.0, "path_share": 0.0})
+            entry["share"] += row["share"]
+            entry["path_share"] += row["path_share"] if row["path_share"] is not None else math.nan
+        longest = max(by_hops)
+        few = ", ".join(
+            f"{percent(by_hops[hops]['share'])} over {hops}" for hops in sorted(by_hops)[:3]
+        )
+        others = [row for row in run.paths if row["stack"] == stack and row["part"] != "paths"]
+        rest = "".join(
+            f"; {percent(row['share'])} come from what is no path: {row['part']}"
+            for row in others
+            if row["share"]
+        )
+        where = (
+            f"Of the output of the {stack}"
+            if len({row["stack"] for row in rows}) > 1
+            else "Of the output"
+        )
+        share, number = percent(by_hops[longest]["share"]), by_hops[longest]["path_share"]
+        are = "" if math.isnan(number) else f"are {percent(number)} of all paths and "
+        long = numbered(longest, "hop")
+        parts.append(
+            f"{where}, by number of {kind} hops: {few}{rest}. Paths of {long} {are}add {share}."
+        )
+    return " ".join(parts)
+
+
+def bounds_sentence(run: Collapse) -> str:
+    """Where the condition of the cubic bound holds, and how far the heads are from it."""
+    known = [row for row in run.bounds if row["max_d"] is not None]
+    if not known:
+        return (
+            "The scores of these heads have no bilinear form of the tokens, so the cubic bound does"
+            " not apply to them."
+        )
+    holds = sum(row["holds"] == 1 for row in known)
+    d = [row["max_d"] for row in known]
+    return (
+        f"The condition of the cubic bound (D ≤ {LARGEST_D}) holds in {holds} of {len(known)}"
+        f" heads: the median head has D = {np.median(d):.3g}, the least {min(d):.3g}."
+        f" {_contraction(run.bounds)}"
+    )
+
+
+def _contraction(bounds: Sequence[dict[str, Any]]) -> str:
+    found = [row["dobrushin"] for row in bounds if row["dobrushin"] is not None]
+    if not found:
+        return ""
+    strong = sum(value < 0.5 for value in found)
+    return (
+        "The Dobrushin coefficient, the most that a pattern leaves of any difference between"
+        f" tokens, is {np.median(found):.2f} in the median head; {strong} of {len(found)} heads"
+        " more than halve it."
+    )
+
+
+def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
+    """Which layers have the lowest and the highest dimensions, and how far the sample flatters."""
+    what, prefix = _main(numbers)
+    layers: dict[str, list[float]] = {}
+    gaps = []
+    for record in numbers:
+        found, inside = (
+            record.get(f"{prefix}_held_out_dimension_90"),
+            record.get(f"{prefix}_dimension_90"),
+        )
+        if record.get(f"{prefix}_dimensions"):
+            layers.setdefault(f"{record['stack']} {record['layer']}", []).append(
+                np.inf if found is None else found
+            )
+        if found is not None and inside is not None:
+            gaps.append(found - inside)
+    if not layers:
+        return "This study holds no spectra of heads."
+    middle = {name: float(np.median(values)) for name, values in layers.items()}
+    if all(np.isinf(value) for value in middle.values()):
+        return (
+            f"In no layer do the {what} of the median head reach 90 % of their held-out variance in"
+            " the components kept."
+        )
+    low, high = (
+        min(middle, key=lambda name: middle[name]),
+        max(middle, key=lambda name: middle[name]),
+    )
+    if low == high:
+        text = f"The {what} of the median head take {_dimension(middle[low])} dimensions"
+    else:
+        text = (
+            f"By the {what} of the median head, {low} is the layer of lowest dimension"
+            f" ({_dimension(middle[low])})"
+        )
+        text += f" and {high} that of highest ({_dimension(middle[high])})"
+    if gaps and np.median(gaps):
+        text += (
+            f"; in the median head unseen documents take {np.median(gaps):g} dimensions more than"
+            " the sample says"
+        )
+    return text + "."
+
+
+def _dimension(value: float) -> str:
+    return "beyond what was kept" if np.isinf(value) else f"{value:g}"
+
+
+def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Rows where the study has them, matrices otherwise: in words, and as the prefix of their
+    numbers.
+    """
+    rows = any(record.get("rows_centred_dimensions") for record in numbers)
+    return ("rows", "rows_centred") if rows else ("matrices", "matrices_centred")
+
+
+def head_sentences(
+    numbers: Sequence[dict[str, Any]], roles: Mapping[Place, Sequence[str]] | None = None
+) -> list[str]:
+    """One sentence a head: its dimension and place among the others, its roles, and what the plan
+    gives it.
+    """
+    what, prefix = _main(numbers)
+    known = sorted(
+        d for record in numbers if (d := record.get(f"{prefix}_held_out_dimension_90")) is not None
+    )
+    sentences = []
+    for record in numbers:
+        parts = []
+        size, found = (
+            record.get(f"{prefix}_dimensions"),
+            record.get(f"{prefix}_held_out_dimension_90"),
+        )
+        if size and found is not None:
+            fewer = sum(d < found for d in known)
+            rank = (
+                "no head needs fewer"
+                if not fewer
+                else f"{fewer} of {len(numbers)} heads need fewer"
+            )
+            among = "" if len(numbers) == 1 else f" ({rank})"
+            inside = record[f"{prefix}_dimension_90"]
+            sample = "" if inside is None else f"; in the sample {inside}"
+            valid = record.get(f"{prefix}_valid_rows_held_out_dimension_90")
+            sample += "" if valid is None else f"; over valid rows only {valid}"
+            parts.append(
+                f"Needs {found} of {size} dimensions for 90 % of the held-out variance of its"
+                f" {what}{among}{sample}."
+            )
+        elif size:
+            most = record.get(f"{prefix}_held_out_at_16")
+            share = "" if most is None else f"; 16 components hold {percent(most)}"
+            parts.append(
+                f"Does not reach 90 % of the held-out variance of its {what} within the spectrum"
+                f" that was kept{share}."
+            )
+        parts += (roles or {}).get((record["stack"], record["layer"], record["head"]), [])
+        if record.get("plan_estimator"):
+            lost = record.get("plan_total_variation")
+            loses = "" if lost is None else f", which loses {lost:.3f} in total variation"
+            parts.append(
+                f"The plan gives it {record['plan_estimator']} for {percent(record['plan_work'])}"
+                f" of the work{loses}."
+            )
+        if record.get("paths_all") is not None:
+            parts.append(
+                f"Paths through it make {percent(record['paths_all'])} of the output of the"
+                f" {record['stack']}."
+            )
+        sentences.append(" ".join(parts))
+    return sentences

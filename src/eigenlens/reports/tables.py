@@ -1,0 +1,171 @@
+"""Tables of the page: some columns to read, all of them to save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..collapses.result import Collapse
+from ..plans.evaluation import Evaluation
+from ..plans.result import Plan
+from ..plans.tables import choice_rows, curve_rows
+from ..studies.compare import Comparison
+from ..studies.depth import TITLES
+from ..studies.result import Study
+from ..studies.tables import summary_numbers
+from .figures import columns
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty;
+    `folded` if even short.
+
+    `to_read` are the same rows where the page prints words for some numbers; the numbers are what
+    it sorts by and saves.
+    """
+
+    key: str
+    title: str
+    rows: list[dict[str, Any]]
+    shown: tuple[str, ...] = ()
+    folded: bool = False
+    to_read: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def printed(self) -> list[dict[str, Any]]:
+        return self.to_read or self.rows
+
+    @cached_property
+    def names(self) -> list[str]:
+        known = list(dict.fromkeys(name for row in self.rows for name in row))
+        return [name for name in self.shown if name in known] or known
+
+    def record(self) -> dict[str, list[Any]]:
+        return columns(self.rows)
+
+
+HEADS = (
+    "stack",
+    "layer",
+    "head",
+    "rows_centred_held_out_dimension_90",
+    "rows_centred_valid_rows_held_out_dimension_90",
+    "rows_centred_dimension_90",
+    "rows_centred_effective_rank",
+    "rows_centred_held_out_at_16",
+    "matrices_centred_held_out_dimension_90",
+    "matrices_centred_effective_rank",
+    "entropy_all",
+    "gap_all",
+    "sinks_rate",
+    "induction_prefix",
+    "relevance_median",
+    "plan_estimator",
+    "plan_work",
+    "plan_total_variation",
+    "evaluation_total_variation",
+    "bounds_max_d",
+    "paths_all",
+)
+
+
+def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> list[Table]:
+    tables = [Table(f"{key}-all", "Every head (all numbers in the CSV)", list(numbers), HEADS)]
+    if len(study.spectra):
+        title = "Dimensions that hold a share of the held-out variance, median of the heads"
+        tables.append(Table(f"{key}-summary", title, summary_numbers(study)))
+    if study.has("depth"):
+        title, names = "Tokens and patterns along depth, means over inputs", list(TITLES)
+        tables.append(
+            Table(
+                f"{key}-depth",
+                title,
+                study.depth.table(names),
+                to_read=study.depth.table_in_words(names),
+            )
+        )
+    return [table for table in tables if table.rows]
+
+
+def comparison_tables(comparison: Comparison, key: str) -> list[Table]:
+    found = [
+        Table(f"{key}-pairs", "Every pair of studies", comparison.rows()),
+        Table(
+            f"{key}-changes",
+            "What changed in the diagnostics: the first study (left) and each other",
+            comparison.changes(),
+        ),
+    ]
+    return [table for table in found if table.rows]
+
+
+def plan_tables(plan: Plan, key: str) -> list[Table]:
+    tables = [Table(f"{key}-choices", "What each head gets", choice_rows(plan))]
+    if plan.facts["curve"]:
+        tables.append(
+            Table(
+                f"{key}-curve",
+                "Every estimator at every budget, mean of the heads",
+                curve_rows(plan),
+            )
+        )
+    return tables
+
+
+def evaluation_tables(evaluation: Evaluation, key: str) -> list[Table]:
+    return [
+        Table(
+            f"{key}-measures", "The model with the plan beside the model without", evaluation.rows()
+        ),
+        Table(f"{key}-heads", "Every head under the plan", evaluation.heads),
+    ]
+
+
+PATHS = (
+    "stack",
+    "part",
+    "attention_hops",
+    "mlp_hops",
+    "paths",
+    "path_share",
+    "share",
+    "size",
+    "residual",
+)
+
+
+def _residuals(
+    run: Collapse, key: str, title: str, rows: list[dict[str, Any]], shown: tuple[str, ...] = ()
+) -> Table:
+    return Table(key, title, rows, shown, to_read=run.in_words(rows))
+
+
+def collapse_tables(run: Collapse, key: str) -> list[Table]:
+    found = [
+        _residuals(
+            run, f"{key}-residual", "Relative residual behind each block, by variant", run.rows()
+        ),
+        _residuals(
+            run,
+            f"{key}-without",
+            "The same without the sink tokens",
+            run.rows(tokens="without sinks"),
+        ),
+        _residuals(run, f"{key}-lengths", "The output by path length", run.paths, PATHS),
+        _residuals(
+            run, f"{key}-single", "Products of patterns along single random paths", run.single_paths
+        ),
+        Table(
+            f"{key}-layers",
+            "Bounds, median of the heads of each layer",
+            run.bounds_by_layer() if run.bounds else [],
+        ),
+        Table(f"{key}-bounds", "Bounds of every head", run.bounds),
+        Table(
+            f"{key}-composed", "Bounds composed over depth, base-ten logarithms", run.depth_bounds
+        ),
+    ]
+    return [table for table in found if table.rows]

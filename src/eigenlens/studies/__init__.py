@@ -1,0 +1,7 @@
+"""A study of a model's attention: made, kept in a folder, read, compared."""
+
+from .compare import Comparison, compare
+from .result import Study
+from .run_study import study
+
+__all__ = ["Comparison", "Study", "compare", "study"]

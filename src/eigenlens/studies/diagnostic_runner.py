@@ -1,0 +1,195 @@
+"""A forward pass shown to the diagnostics of a study."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..captures import AttentionCall, Layer, capture
+from ..diagnostics import DIAGNOSTICS, Diagnostic, Seen, SeenLayer, Subject
+from ..run.checkpoints import unpack_states
+from ..stats import State
+
+Batch = Mapping[str, Tensor]
+DEAR = 2
+"""Of the inputs that diagnostics see, one in so many is shown to their dear parts."""
+
+
+def diagnostics_of(
+    state: State, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Diagnostic]:
+    """By name, from a state that has each under `diagnostic NAME`."""
+    parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
+    return {
+        name: DIAGNOSTICS[name].from_state(parts[f"diagnostic {name}"], **given)
+        for name, given in settings.items()
+    }
+
+
+class Diagnosing:
+    """The diagnostics of a study, and why some of them do not apply; every `every`-th input is
+    shown to them.
+
+    `calls` and `layers` see what capture sees; `shown` says which batch runs, and at which place of
+    all inputs it begins.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        diagnostics: Mapping[str, Diagnostic],
+        every: int,
+        blocks: bool = True,
+    ) -> None:
+        self.subject, self.every = subject, every
+        self.notes = {
+            name: why
+            for name, diagnostic in diagnostics.items()
+            if (why := diagnostic.begin(subject))
+        }
+        if not blocks:
+            alone = [
+                name for name, diagnostic in diagnostics.items() if diagnostic.sees == "layers"
+            ]
+            self.notes |= dict.fromkeys(
+                alone, f"{subject.model.name} has no numbered blocks around its attention"
+            )
+        self.diagnostics = {
+            name: diagnostic for name, diagnostic in diagnostics.items() if name not in self.notes
+        }
+        self._batch: Batch = {}
+        self._place = 0
+        self._seen: dict[str, Seen] = {}  # of the block that runs, by the path of the attention
+
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        settings: Mapping[str, Mapping[str, Any]],
+        every: int,
+        states: Mapping[str, State] | None = None,
+        blocks: bool = True,
+    ) -> Diagnosing:
+        """The diagnostics named in `settings`, from their states where a run goes on; `blocks` says
+        if any can be seen.
+        """
+        states = states or {}
+        made = {
+            name: DIAGNOSTICS[name].from_state(states.get(name, {}), **given)
+            for name, given in settings.items()
+        }
+        return cls(subject, made, every, blocks)
+
+    def fresh(self) -> Diagnosing:
+        """Those that see inputs of the study, ready for the model and with nothing seen."""
+        made = copy.copy(self)
+        made.diagnostics = {
+            d.name: d.fresh() for d in self.that_see("calls") + self.that_see("layers")
+        }
+        made._seen = {}
+        return made
+
+    def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add what others have seen: a state as `state` gives it, of diagnostics with these
+        settings.
+        """
+        for name, theirs in diagnostics_of(state, settings).items():
+            if name in self.diagnostics:
+                self.diagnostics[name].merge(theirs)
+
+    def state(self) -> State:
+        """The states of all, each under `diagnostic NAME`."""
+        named = self.diagnostics.items()
+        return {
+            f"diagnostic {name}:{key}": x
+            for name, diagnostic in named
+            for key, x in diagnostic.state().items()
+        }
+
+    def that_see(self, what: str) -> list[Diagnostic]:
+        return [diagnostic for diagnostic in self.diagnostics.values() if diagnostic.sees == what]
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Around a pass over the study's inputs."""
+        with ExitStack() as stack:
+            for diagnostic in self.that_see("calls") + self.that_see("layers"):
+                stack.enter_context(diagnostic.attached(self.subject))
+            yield
+
+    def shown(self, batch: Batch, place: int) -> None:
+        """From now on the pass is over this batch, whose first input is at `place` of all."""
+        self._batch, self._place = batch, place
+        self._seen.clear()
+
+    def call(self, call: AttentionCall) -> None:
+        """Show an attention call."""
+        chosen = self._chosen(len(call.q))
+        if chosen is None:
+            return
+        ids = self._ids(call.kind, call.site.stack, call.k, chosen)
+        seen = Seen(call.of_inputs(chosen), ids, self.subject.vocabulary, self._dear(len(call.q)))
+        if self.that_see("layers"):
+            self._seen[call.name] = seen
+        for diagnostic in self.that_see("calls"):
+            diagnostic.update(seen)
+
+    def layer(self, layer: Layer) -> None:
+        """Show a block."""
+        chosen = self._chosen(len(layer.inputs))
+        watching = self.that_see("layers")
+        if chosen is not None and watching:
+            own = next(
+                (self._seen.get(call.name) for call in layer.calls if call.kind == "self"), None
+            )
+            ids = self._ids("self", layer.site.stack, layer.inputs[:, None], chosen)
+            shown = SeenLayer.of(
+                layer, chosen, ids, own, self.subject.vocabulary, self._dear(len(layer.inputs))
+            )
+            for diagnostic in watching:
+                diagnostic.update(shown)
+        self._seen.clear()
+
+    def probe(self, forward: Callable[[Batch], Any], report: Callable[[int, int], None]) -> None:
+        """Show inputs of their own to the diagnostics that ask for them."""
+        probing = self.that_see("probe")
+        for number, diagnostic in enumerate(probing):
+            report(number, len(probing))
+            for batch in diagnostic.batches(self.subject.model):
+                self.shown(batch, 0)
+
+                def show(call: AttentionCall, to: Diagnostic = diagnostic) -> None:
+                    everything = slice(None)
+                    ids = self._ids(call.kind, call.site.stack, call.k, everything)
+                    to.update(Seen(call.of_inputs(everything), ids, self.subject.vocabulary))
+
+                with torch.no_grad(), capture(self.subject.module, show):
+                    forward(batch)
+
+    def _chosen(self, size: int) -> slice | None:
+        """The inputs of the batch that are shown, or None."""
+        first = -self._place % self.every
+        return None if first >= size or not self.diagnostics else slice(first, None, self.every)
+
+    def _dear(self, size: int) -> list[int]:
+        """Which of the chosen inputs of a batch the dear parts see, by their place among all
+        inputs.
+        """
+        first = -self._place % self.every
+        shown = range(self._place + first, self._place + size, self.every)
+        return [i for i, place in enumerate(shown) if place // self.every % DEAR == 0]
+
+    def _ids(self, kind: str, stack: str, keys: Tensor, chosen: slice) -> Tensor | None:
+        """The token ids of the keys (B, …, S, D), where the batch has them."""
+        decoding = (
+            kind == "self" and stack.startswith("decoder") and "decoder_input_ids" in self._batch
+        )
+        ids = self._batch.get("decoder_input_ids" if decoding else "input_ids")
+        if ids is None or ids.shape != (keys.shape[0], keys.shape[-2]):
+            return None
+        return ids[chosen]

@@ -1,0 +1,87 @@
+"""The leading eigenvectors of a study, ready to be compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..errors import EigenlensError
+from ..names import unknown
+from ..spectra.bases import Place
+from ..spectra.centring import Centring
+from ..spectra.overlap import Eigenspaces
+from ..spectra.rows import levels
+from ..spectra.spectrum import ANALYSES, LEVELS, Analysis, Level
+from .stored import KEPT_VECTORS
+
+if TYPE_CHECKING:
+    from .result import Study
+
+
+def eigenspaces_of(
+    study: Study, analysis: Analysis, level: Level, rank: int, centring: Centring
+) -> Eigenspaces:
+    """Those of every head, layer or stack; of whole matrices only what a study keeps."""
+    for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
+        if given not in known_ones:
+            raise unknown(what, given, known_ones)
+    names, vectors, layers = [], [], []
+    if analysis == "matrices":
+        if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
+            raise EigenlensError(
+                f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors"
+                " of each head"
+            )
+        for site in [site for site in study.ordered_sites if site in study.matrix_results]:
+            parts = study.matrix_results[site]
+            for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
+                names.append(f"{site}.{head}")
+                layers.append(site)
+                vectors.append(found.T.double())
+        dimensions = next(iter(study.sites.values()))["pairs"]
+        return Eigenspaces(
+            tuple(names), tuple(layers), torch.stack(same(vectors)), None, None, dimensions
+        )
+    scatters, values = [], []
+    known = levels(study.row_sums())
+    for place in dict.fromkeys(Place.of(site, level) for site in study.ordered_sites):
+        if (sums := known.get(place)) is None:  # a stack whose layers see different numbers of keys
+            continue
+        basis = study.row_basis(place, centring)
+        site = place_label(place)
+        for head in range(len(sums.second)):
+            names.append(f"{site}.{head}" if level == "head" else site)
+            layers.append(site)
+            u = basis.vectors[head]
+            vectors.append(u[:, :rank])
+            scatters.append((u * basis.eigenvalues[head]) @ u.T)
+            values.append(basis.eigenvalues[head])
+    dimensions = vectors[0].shape[0] - (centring == "row-centred")
+    if rank > vectors[0].shape[0]:
+        raise EigenlensError(
+            f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row"
+        )
+    return Eigenspaces(
+        tuple(names),
+        tuple(layers),
+        torch.stack(same(vectors)),
+        torch.stack(scatters),
+        torch.stack(values),
+        dimensions,
+    )
+
+
+def place_label(place: Place) -> str:
+    """Such as `encoder/3`, of a stack its name."""
+    return place.stack if place.layer is None else f"{place.stack}/{place.layer}"
+
+
+def same(vectors: list[Tensor]) -> list[Tensor]:
+    if len({v.shape for v in vectors}) > 1:
+        raise EigenlensError(
+            "the layers of this model see different numbers of keys; their eigenspaces cannot be"
+            " compared"
+        )
+    return vectors

@@ -1,0 +1,298 @@
+"""What a study will hold in memory, known before it starts.
+
+With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and P =
+4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with `float64`), a
+study holds at most
+
+    sums of rows       R = U without a mask, 3 U under a mask that is the same in every input
+    (causal), 4 U with padding
+    while it fits      c R,                               c = 1, 2, 3 for one shard, one trunk, more
+    (`run.shards.copies`)
+    row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in
+    every input, else 0
+    held-out inputs    R + 3 U + R + c R + F
+    matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
+                       then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns
+                       of all heads of a layer
+
+and besides these the model, the moments of queries and keys, one batch with its scores, and what
+the allocator keeps of freed memory. The greatest moment counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..data.inputs import Inputs
+from ..data.split import FIT
+from ..errors import EigenlensError
+from ..models.load import Model
+from ..run.shards import FAN, copies, cut
+from ..spectra.factor import bounded, kept, room
+from .options import Options
+from .workload import batch_of, mask_form
+
+Sites = Mapping[str, Mapping[str, Any]]
+PROGRAM = 64_000_000
+"""Libraries that a study loads on its way, and small things."""
+PROCESS = 450_000_000
+"""A process that has loaded the libraries and nothing else."""
+CLUSTER = 350_000_000
+"""Measured: what a process takes that starts workers, for their scheduler and what is on its way.
+"""
+MAPPED = 32 * 2**20
+"""Tensors of at least this size go back to the system when they are freed; smaller ones leave holes
+in the heap.
+"""
+HOLES = 0.75
+"""Measured: what the heap keeps beside the sums, as a share of them, where they are made of smaller
+tensors.
+"""
+
+SPARE = 0.08
+"""Measured: what is taken beside the sums, as a share of them, where they are made of larger
+tensors.
+"""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by name at the moment when a study holds the most, and which moment that is."""
+
+    parts: Mapping[str, int]
+    moment: str
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def needed(self) -> int:
+        """Without the model, which is loaded by the time this is known."""
+        return self.total - self.parts.get("model", 0)
+
+    def sentence(self, free: int | None = None) -> str:
+        """`the study will hold about 3.4 GB: rows 2.1, batch 1.2, model 0.1; 20.1 GB are free`."""
+        named = sorted(self.parts.items(), key=lambda part: -part[1])
+        shown = ", ".join(f"{name} {_gigabytes(size)}" for name, size in named if size >= 5e6)
+        left = "" if free is None else f"; {_gigabytes(free)} GB are free"
+        return (
+            f"the study will hold about {_gigabytes(self.total)}"
+            f" GB{': ' if shown else ''}{shown}{left}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"part": name, "bytes": size} for name, size in self.parts.items()]
+
+    def check(self, free: int, allowed: int | None = None) -> None:
+        """Refuse a study that needs more than `free` bytes beside the model, or more than it is
+        `allowed`.
+        """
+        most = max(
+            (name for name in self.parts if name != "model"), key=lambda name: self.parts[name]
+        )
+        if allowed is not None and self.total > allowed:
+            raise EigenlensError(
+                f"{self.sentence()}, over the {_gigabytes(allowed)} GB that are allowed;"
+                f" {_ADVICE[most]}"
+            )
+        if allowed is None and self.needed > free:
+            raise EigenlensError(f"{self.sentence(free)}, which is too little; {_ADVICE[most]}")
+
+
+_ADVICE = {
+    "rows": "lower --length, or leave rows out with --only",
+    "moments": "lower --length, or leave moments out with --only",
+    "matrices": "lower --matrix-memory, --rank or --length, or leave matrices out with --only",
+    "batch": "lower --batch or --length",
+    "allocator": "lower --length, or leave rows out with --only",
+    "inputs": "lower --inputs",
+    "program": "close other programs",
+    "workers": "lower --workers or --length",
+    "scheduler": "close other programs",
+}
+
+
+def study_memory(
+    model: Model,
+    inputs: Inputs,
+    sites: Sites,
+    options: Options,
+    matrix: str | None,
+    workers: int = 0,
+) -> Memory:
+    """What a study will hold: `sites` as probed, `options.only` what is really recorded, `matrix`
+    how matrix spectra are had.
+
+    With `workers` processes on this machine they are counted too.
+    """
+    size = options.shard_size(inputs.length)
+
+    def folded(bucket: int) -> int:
+        return copies(len(cut(inputs.documents[inputs.buckets == bucket], size)))
+
+    fit, held = folded(FIT), max(folded(bucket) for bucket in inputs.groups[1:])
+    item = 8 if options.float64 else 4
+    weights = sum(
+        p.numel() * p.element_size() for p in {*model.module.parameters(), *model.module.buffers()}
+    )
+    batch = batch_of(model.backbone, sites, options, inputs, matrix)
+    rows, moments = Rows.of(sites, options), _moments(sites, options)
+    matrices = Matrices.of(sites, options, matrix, inputs.number(FIT), item)
+    analysed = rows.sums + rows.finished + rows.bases + rows.passing
+    # the total, and what is being folded
+    standing, all_held = matrices.kept + matrices.bases, 1 + held
+    when = {
+        "fit inputs run": (rows.sums * fit, moments * fit, matrices.fit(fit), batch.run),
+        "bases are made": (analysed, moments, matrices.kept, 0),
+        "matrix bases are made": (rows.sums + rows.bases, moments, standing + matrices.passing, 0),
+        "held-out inputs run": (
+            rows.sums * (1 + all_held) + rows.bases,
+            moments * (1 + all_held),
+            standing,
+            batch.run,
+        ),
+        "a group is measured": (
+            rows.sums * all_held + analysed,
+            moments * (1 + all_held),
+            standing,
+            0,
+        ),
+        "the study is written": (rows.sums * 2, moments * 2, standing + matrices.written, 0),
+    }
+    found = []
+    for moment, (of_rows, of_moments, of_matrices, of_batch) in when.items():
+        parts = {
+            "model": weights,
+            "rows": of_rows,
+            "moments": of_moments,
+            "matrices": of_matrices,
+            "batch": of_batch + batch.kept,
+            "allocator": int((HOLES * rows.share_small + SPARE * (1 - rows.share_small)) * of_rows),
+            "inputs": int(
+                inputs.buckets.nbytes
+                + inputs.documents.nbytes
+                + 4 * len(inputs.buckets) * inputs.length
+            ),
+            "program": PROGRAM,
+        }
+        if workers:
+            state = rows.sums + moments + matrices.state
+            each = (
+                PROCESS
+                + weights
+                + batch.run
+                + batch.kept
+                + matrices.against
+                + int((4 + FAN / workers) * state)
+            )
+            parts["workers"] = workers * each
+            parts["scheduler"] = CLUSTER
+            parts["batch"] -= of_batch
+        found.append(Memory({name: part for name, part in parts.items() if part}, moment))
+    return max(found, key=lambda memory: memory.total)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Bytes of row moments and of their analysis; `passing` is what the site with the most takes
+    while it is analysed.
+    """
+
+    sums: int = 0
+    finished: int = 0
+    bases: int = 0
+    passing: int = 0
+    share_small: float = 0.0
+
+    @classmethod
+    def of(cls, sites: Sites, options: Options) -> Rows:
+        if "rows" not in options.only:
+            return cls()
+        sums = finished = bases = passing = small = 0
+        for site in sites.values():
+            H, T, S, form = site["heads"], site["queries"], site["keys"], mask_form(site, options)
+            square = 8 * S * S
+            if form == "full":
+                own, more, wide = H * square + 8 * H * S, 0, 1
+            elif form in {"causal", "fixed"}:
+                own, more, wide = H * (square + 16 * T * S) + T * S, (3 * H + 1) * square, 5
+            else:
+                own, more, wide = (4 * H + 1) * square, 0, 5
+            sums, finished = sums + own, finished + more
+            bases += (3 * H + 3 + wide) * square  # of heads and of the layer, and the layer's sums
+            passing = max(passing, (12 if more else 6) * H * square + 6 * square)
+            small += own if H * square < MAPPED else 0
+        widest = max(8 * site["keys"] ** 2 for site in sites.values())
+        return cls(sums, finished, bases + 8 * widest, passing, small / sums)  # and the stack
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Bytes of matrix spectra.
+
+    `state`: what a shard adds; `against`: Ω; `kept`: what the bases are made from.
+    """
+
+    state: int = 0
+    against: int = 0
+    kept: int = 0
+    bases: int = 0
+    passing: int = 0
+    written: int = 0
+
+    @classmethod
+    def of(
+        cls, sites: Sites, options: Options, matrix: str | None, fit: int, item: int
+    ) -> Matrices:
+        from .stored import KEPT_VECTORS  # here, so that the probe may ask for the figure too
+
+        if matrix is None:
+            return cls()
+        r, columns = options.rank, options.columns
+        number = fit if matrix == "gram" else columns
+        state = bases = written = passing = 0
+        for site in sites.values():
+            H, N = site["heads"], site["pairs"]
+            own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
+            state += own
+            most = max(room(N), bounded(r))
+            # columns of factors
+            of_head, of_layer = kept(N, r, number, H), kept(N, r, number * H, len(sites))
+            bases += (
+                item * (2 * r + 2) * (H + 1) * N
+                + 8 * of_layer * N
+                + 24 * (2 * r + 2) ** 2 * (H + 1)
+            )
+            written += (4 * KEPT_VECTORS + 32) * H * N
+            factors, pooled = 8 * of_head * H * N, 16 * (min(H * of_head, most) + H) * N
+            passing = max(passing, factors + pooled + 32 * number * N)
+        against = state if matrix == "sketch" else 0
+        # once more in holes of the heap
+        return cls(state, against, state + against, bases, 2 * passing, written)
+
+    def fit(self, held: int) -> int:
+        """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and
+        what it came from.
+        """
+        return self.against * 2 + self.state * held if self.against else self.state * 2
+
+    def most(self, held: int) -> int:
+        """At the greatest moment, where a fold holds the sums so many times."""
+        return max(self.fit(held), self.kept + self.bases + max(self.passing, self.written))
+
+
+def _moments(sites: Sites, options: Options) -> int:
+    if "moments" not in options.only:
+        return 0
+    each = (
+        (s["heads"], s["queries"], s["kv_heads"], s["keys"], s["head_dimension"])
+        for s in sites.values()
+    )
+    return sum(8 * ((H + G) * D * (D + 1) + (H * T + G * S) * D + T + S) for H, T, G, S, D in each)
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.2f}" if size < 1e9 else f"{size / 1e9:.1f}"

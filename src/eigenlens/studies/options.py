@@ -1,0 +1,129 @@
+"""What a study is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ..data.inputs import Request
+from ..diagnostics import DIAGNOSTICS, find
+from ..errors import EigenlensError
+from ..names import near
+
+STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
+"""What a study holds by default; each diagnostic can also be asked for by its own name."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The inputs, what is measured on them, and how."""
+
+    request: Request
+    only: tuple[str, ...] = STATISTICS
+    of: Literal["scores", "pattern"] = "scores"
+    before_rope: bool = False
+    rank: int = 64
+    oversample: int = 16
+    matrix_gigabytes: float = 4.0
+    batch: int | None = None
+    shard: int | None = None
+    depth_every: int | None = None
+    diagnostics_every: int | None = None
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    float64: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.only:
+            if name not in STATISTICS and name not in DIAGNOSTICS:
+                told = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
+                raise EigenlensError(
+                    f"{told}; there are {', '.join(STATISTICS)}, and of diagnostics"
+                    f" {', '.join(DIAGNOSTICS)}"
+                )
+        if not self.only:
+            raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
+        if self.of not in ("scores", "pattern"):
+            raise EigenlensError(f"a study is of scores or of the pattern, not of {self.of!r}")
+        sizes = [size for size in (self.rank, self.batch, self.shard) if size is not None]
+        if min(sizes) < 1 or self.oversample < 0 or self.matrix_gigabytes < 0:
+            raise EigenlensError(
+                "the rank, the batch and the shard must be at least 1, oversampling and memory not"
+                " negative"
+            )
+        if self.depth_every is not None and self.depth_every < 1:
+            raise EigenlensError(
+                "metrics along depth are of every n-th input, with n at least 1, not"
+                f" {self.depth_every}"
+            )
+        if self.diagnostics_every is not None and self.diagnostics_every < 1:
+            raise EigenlensError(
+                "diagnostics are of every n-th input, with n at least 1, not"
+                f" {self.diagnostics_every}"
+            )
+        for name, settings in self.thresholds.items():
+            if not isinstance(settings, Mapping):
+                raise EigenlensError(
+                    f'the thresholds of {name} are settings by name, such as {{"epsilon": 0.2}},'
+                    f" not {settings!r}"
+                )
+            find(name)(**settings)  # refuses what it does not know
+            if name not in self.diagnosed:
+                raise EigenlensError(
+                    f"thresholds of {name} were given, which is not among the statistics that were"
+                    " asked for"
+                )
+
+    @property
+    def columns(self) -> int:
+        """ℓ, the columns of the matrix sketch."""
+        return self.rank + self.oversample
+
+    def batch_size(self, length: int) -> int:
+        """Inputs in a batch: about 4,096 tokens."""
+        return self.batch or max(1, 4096 // length)
+
+    def shard_size(self, length: int) -> int:
+        """Inputs in a shard, but for the rest of its last document: about 16,384 tokens."""
+        return self.shard or max(1, 16384 // length)
+
+    def every(self, length: int) -> int:
+        """Metrics along depth are measured on every n-th input: on all of them they would cost more
+        than the model.
+
+        By default on one in 32, and in inputs of more than 256 tokens on one in `length / 8`, so
+        that they take about a fifth of its time; where that would leave too few to say anything, on
+        16 inputs of up to 128 tokens, on 2 of a thousand or more.
+        """
+        return self.depth_every or max(
+            1, min(max(32, length // 8), self.request.inputs // self._least(length))
+        )
+
+    @staticmethod
+    def _least(length: int) -> int:
+        """Inputs of that length without which a mean says little."""
+        return min(16, max(2, 2048 // length))
+
+    @property
+    def diagnosed(self) -> dict[str, dict[str, Any]]:
+        """The diagnostics that are asked for, with their thresholds."""
+        chosen = (
+            DIAGNOSTICS
+            if "diagnostics" in self.only
+            else [name for name in DIAGNOSTICS if name in self.only]
+        )
+        return {name: dict(self.thresholds.get(name, {})) for name in chosen}
+
+    def every_diagnosed(self, length: int) -> int:
+        """Diagnostics are measured on every n-th input: one in 32, of more than 256 tokens one in
+        `length / 8`.
+
+        Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
+        thousand or more.
+        """
+        return self.diagnostics_every or max(
+            1, min(max(32, length // 8), self.request.inputs // self._least(length))
+        )
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "diagnosed": self.diagnosed}

@@ -1,0 +1,42 @@
+"""The pictures of a study, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..run.charts import save_charts
+from ..spectra.plots import dimension_map, map_pictures, overlap_map, spectrum_curves
+from .result import Study
+
+
+def draw(study: Study, folder: Path) -> list[Path]:
+    """Draw what the study holds into `folder`, as PNG, and as SVG where that is not ten thousand
+    cells; returns the files.
+    """
+    charts = {}
+    has = {s.analysis for s in study.spectra}
+    for analysis in sorted(has):
+        charts[f"dimensions-{analysis}"] = dimension_map(study.spectra, analysis=analysis)
+        heads = study.spectra.select(analysis=analysis, level="head", centring="centred")
+        charts[f"spectra-{analysis}"] = spectrum_curves(heads)
+    if "rows" in has and len({site["keys"] for site in study.sites.values()}) == 1:
+        rank = min(16, study.length - 1)
+        charts["overlap-heads"] = overlap_map(study.overlap(rank=rank))
+        charts["overlap-layers"] = overlap_map(study.overlap(rank=rank, level="layer"))
+    if "matrices" in has:
+        heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
+        leader = max(heads, key=lambda s: s.held_out[min(15, len(s.held_out) - 1)])
+        parts = study.matrix_results[f"{leader.stack}/{leader.layer}"]
+        maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
+        titles = [
+            f"{leader.name}: mean score",
+            *(f"eigenvector {i + 1}" for i in range(len(maps) - 1)),
+        ]
+        charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
+    if study.has("depth") and study.depth.numbers:
+        charts["depth"] = study.depth.plot()
+    for finding in study.diagnostics.found:
+        charts[f"diagnostic-{finding.name}"] = finding.plot()
+    return save_charts(charts, folder, only_png={"eigenvectors-matrices"})

@@ -1,0 +1,83 @@
+"""What `study.json` holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..captures import Site
+from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, Number, Table, check_form
+from ..stats.rounding import Precision
+
+LENGTH = Number(1, 2**31, whole=True)
+SITE = {
+    "kind": str,
+    "name": str,
+    "heads": Number(1, 99_999, whole=True),
+    "kv_heads": Number(1, 99_999, whole=True),
+    "queries": LENGTH,
+    "keys": LENGTH,
+    "head_dimension": LENGTH,
+    "mask": str,
+    "pairs": COUNT,
+}
+REQUEST = {
+    "data": [str],
+    "length": (LENGTH, None),
+    "inputs": COUNT,
+    "held_out": NUMBER,
+    "seed": int,
+    "pad": bool,
+}
+RECORD = {
+    "model": {
+        "name": str,
+        "kind": str,
+        "source": str,
+        "architecture": str,
+        "parameters": COUNT,
+        "fingerprint": str,
+        "place?": str,
+        "note?": str,
+    },
+    "data": {
+        "name": str,
+        "documents": COUNT,
+        "documents_held_out": COUNT,
+        "inputs_fit": COUNT,
+        "inputs_held_out": COUNT,
+        "padded": bool,
+        "fingerprint?": (str, None),
+    },
+    "length": LENGTH,
+    "inputs": COUNT,
+    "seconds": SHARE,
+    "versions": Table(str),
+    "notes": [str],
+    "created?": str,
+    "precision?": Precision,
+    "options": {
+        "request": REQUEST,
+        "of": str,
+        "before_rope": bool,
+        "float64": bool,
+        "diagnosed": Table(Table((*PLAIN, list))),
+    },
+    "sites": Table(SITE),
+    "diagnostics": {"every?": COUNT, "notes?": Table(str), "tokens?": Table(str)},
+    "files": Table({"bytes": COUNT, "sha256": str}),
+}
+
+
+def check_record(facts: dict[str, Any], files: set[str]) -> None:
+    """Raise a `ValueError` where a study's record is not what this version writes; `files` are the
+    names it may list.
+    """
+    check_form(facts, RECORD, "it")
+    if facts["options"]["of"] not in ("scores", "pattern"):
+        raise ValueError(f"it is of {facts['options']['of'][:40]!r}")
+    if other := facts["files"].keys() - files:
+        raise ValueError(f"it lists a file {min(other)[:80]!r}")
+    for name in facts["sites"]:
+        check_form(Site.parse(name).layer, LAYER, f"the layer of {name[:80]}")
+    for number in facts["diagnostics"].get("tokens", {}):
+        int(number)

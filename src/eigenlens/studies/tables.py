@@ -1,0 +1,129 @@
+"""What a study found, as rows of numbers for tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..spectra.centring import CENTRINGS
+from ..spectra.dimension import SHARES
+from ..spectra.sentences import dimension_sentence, masked_rows
+from ..spectra.spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from .result import Study
+
+
+def summary_numbers(study: Study) -> list[dict[str, Any]]:
+    """One row an analysis, centring and stack: medians over heads.
+
+    A dimension beyond the components kept is None.
+    """
+    rows = []
+    for analysis in ("rows", "matrices"):
+        for centring in CENTRINGS:
+            chosen = study.spectra.select(analysis=analysis, level="head", centring=centring)
+            for stack in sorted({s.stack for s in chosen}):
+                heads = chosen.select(stack=stack)
+                kept, dimensions = len(heads.spectra[0].eigenvalues), heads.spectra[0].dimensions
+                row: dict[str, Any] = {"analysis": analysis, "centring": centring, "stack": stack}
+                row |= {"dimensions": dimensions, "kept": kept}
+                for share in SHARES:
+                    middle = float(
+                        np.median(
+                            [np.inf if (d := s.dimension(share)) is None else d for s in heads]
+                        )
+                    )
+                    row[f"held_out_dimension_{round(share * 100)}"] = (
+                        None if np.isinf(middle) else middle
+                    )
+                if valid := [s.valid_rows for s in heads if s.valid_rows is not None]:
+                    middle = float(
+                        np.median([np.inf if (d := v.dimension(0.9)) is None else d for v in valid])
+                    )
+                    row["valid_rows_held_out_dimension_90"] = None if np.isinf(middle) else middle
+                row["effective_rank"] = float(np.median([s.effective_rank for s in heads]))
+                row["rank"] = rank = min(16, kept)
+                for name in ("held_out", "low", "high"):
+                    middle = float(np.median([getattr(s, name)[rank - 1] for s in heads]))
+                    row[f"{name}_at_rank"] = None if np.isnan(middle) else middle
+                rows.append(row)
+    return rows
+
+
+def summary_rows(study: Study) -> list[dict[str, Any]]:
+    """The same in words that fit a terminal: `>64` beyond what was kept, intervals in brackets."""
+    rows, masked = [], masked_rows(study.spectra)
+    for numbers in summary_numbers(study):
+        row = {
+            "analysis": numbers["analysis"],
+            "centring": numbers["centring"],
+            "stack": numbers["stack"],
+        }
+        row["of"] = numbers["dimensions"]
+        for share in SHARES:
+            found = numbers[f"held_out_dimension_{round(share * 100)}"]
+            row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"
+        if masked:
+            found = numbers.get("valid_rows_held_out_dimension_90")
+            row["90%, valid rows"] = "–" if found is None else f"{found:g}"
+        row["effective rank"] = f"{numbers['effective_rank']:.1f}"
+        held, low, high = (numbers[f"{name}_at_rank"] for name in ("held_out", "low", "high"))
+        interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
+        row[f"held out at {numbers['rank']}"] = (
+            "nan" if held is None else f"{held:.2f}"
+        ) + interval
+        rows.append(row)
+    return rows
+
+
+def layer_rows(
+    study: Study,
+    analysis: str = "rows",
+    centring: str = "centred",
+    share: float = 0.9,
+    valid: bool = False,
+) -> list[dict[str, Any]]:
+    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask
+    cuts them, the `valid`.
+    """
+    heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
+    layers: dict[tuple[str, int | None], list[Spectrum]] = {}
+    for spectrum in heads:
+        layers.setdefault((spectrum.stack, spectrum.layer), []).append(spectrum)
+    rows = []
+    for (stack, layer), members in layers.items():
+        row: dict[str, Any] = {"stack": stack, "layer": layer}
+        for s in members:
+            found = (s.valid_rows or s if valid else s).dimension(share)
+            row[str(s.head)] = f">{len(s.eigenvalues)}" if found is None else str(found)
+        rows.append(row)
+    return rows
+
+
+def depth_rows(study: Study) -> list[dict[str, Any]]:
+    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind
+    it yet.
+    """
+    names = {
+        "residual": "residual",
+        "effective_rank": "effective rank",
+        "stable_rank": "stable rank",
+        "cosine": "cosine",
+        "high_frequency": "high frequencies",
+        "entropy": "entropy",
+        "singular_ratio": "σ₂/σ₁",
+    }
+    rows = study.depth.table_in_words(list(names))
+    return [
+        {"stack": row["stack"], "depth": row["depth"], **{names[m]: row[m] for m in names}}
+        for row in rows
+    ]
+
+
+def sentence(study: Study) -> str:
+    """What this study says, in one sentence made from its numbers; nothing where it has no
+    spectra.
+    """
+    return dimension_sentence(study.spectra)
