@@ -77,7 +77,7 @@ def nth(tokenizer: Any, numbers: list[int]) -> dict[int, Tensor]:
     return found
 
 
-def attending(model: Any, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> None:
+def use_attention(model: Any, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> None:
     """Let the model attend by `attend(layer, q, k, v) → (B, H, T, E)`."""
 
     def mechanism(
@@ -131,7 +131,7 @@ def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
         )
         return exact(q, k, v, scale_of(q))
 
-    attending(model, attend)
+    use_attention(model, attend)
     with torch.no_grad():
         model.model(ids)
     for budget in BUDGETS:
@@ -181,7 +181,7 @@ def speed(
             total[name] += median(measured)
         return true
 
-    attending(loaded.module.eval(), attend)
+    use_attention(loaded.module.eval(), attend)
     with torch.no_grad():
         loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
     rows = [
@@ -238,10 +238,10 @@ def frontier(
         for s in shares.split(",")
     }
     for document, ids in texts.items():
-        attending(model, lambda layer, q, k, v: exact(q, k, v, scale_of(q)))
+        use_attention(model, lambda layer, q, k, v: exact(q, k, v, scale_of(q)))
         full = loss(model, ids, length)
         for (way, share), form in forms.items():
-            attending(model, form)
+            use_attention(model, form)
             rise = math.exp(loss(model, ids, length) - full) - 1
             row = {
                 "length": length,
@@ -335,7 +335,7 @@ def far(
                 errors[name].append(float((o - true[0, h]).norm() / true[0, h].norm()))
         return true
 
-    attending(loaded.module.eval(), attend)
+    use_attention(loaded.module.eval(), attend)
     with torch.no_grad():
         loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
     table(

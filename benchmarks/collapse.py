@@ -102,7 +102,7 @@ def ablation(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, 
     plain = seconds(lambda: forward(batch))
     rows = []
     for name, switches in ABLATIONS.items():
-        with el.ablated(model, switches):
+        with el.ablate(model, switches):
             rows.append({"variant": name, "× forward": seconds(lambda: forward(batch)) / plain})
     return rows
 

@@ -23,9 +23,9 @@ import torch
 import eigenlens as el
 from eigenlens.captures import capture_layers
 from eigenlens.data.inputs import Request, prepare
-from eigenlens.diagnostics import DIAGNOSTICS, Subject
+from eigenlens.diagnostics import DIAGNOSTICS, StudiedModel
 from eigenlens.models.forward import forward_of
-from eigenlens.studies.diagnostic_runner import Diagnosing
+from eigenlens.studies.diagnostic_runner import DiagnosticRunner
 from eigenlens.studies.options import Options
 from eigenlens.studies.survey import names_of, probe
 from tables import table
@@ -91,14 +91,18 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
     options = Options(Request((data,), length, number))
     inputs = prepare(model, options.request, Path(tempfile.mkdtemp()))
     sites = probe(model, inputs, options)
-    subject, forward, size = Subject(model, sites), forward_of(model), options.batch_size(length)
+    studied, forward, size = (
+        StudiedModel(model, sites),
+        forward_of(model),
+        options.batch_size(length),
+    )
     batches = [batch for bucket in inputs.groups for _, batch in inputs.batches(bucket, size)]
     every = options.every_diagnosed(length)
     rows = []
     for label in [*DIAGNOSTICS, "all of them"]:
         chosen = {label: {}} if label in DIAGNOSTICS else {one: {} for one in DIAGNOSTICS}
         begin = time.perf_counter()
-        diagnosing = Diagnosing.of(subject, chosen, 1)
+        diagnosing = DiagnosticRunner.of(studied, chosen, 1)
         begun = time.perf_counter() - begin
         plain = shown = probed = 0.0
         for turn, batch in enumerate([batches[0], *batches]):
@@ -110,7 +114,7 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
                 with (
                     diagnosing.attached(),
                     capture_layers(
-                        subject.module, names_of(sites), diagnosing.layer, calls=diagnosing.call
+                        studied.module, names_of(sites), diagnosing.layer, calls=diagnosing.call
                     ),
                 ):
                     forward(batch)

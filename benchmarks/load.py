@@ -191,12 +191,12 @@ def run_soak(inputs: int, length: int) -> dict:
     """Resident memory by input: the line through it from a quarter of the fit inputs on."""
     seen: list[tuple[int, int]] = []
 
-    def report(what: str, done: int, _: int) -> None:
+    def progress(what: str, done: int, _: int) -> None:
         if what == "fit inputs":
             seen.append((done, resident()))
 
     begin = time.perf_counter()
-    study = el.study("minilm", "wikipedia", length=length, inputs=inputs, report=report)
+    study = el.study("minilm", "wikipedia", length=length, inputs=inputs, progress=progress)
     number, size = np.array(seen, dtype=float).T
     later = number > number[-1] / 4
     slope = np.polyfit(number[later], size[later] / MB, 1)[0]

@@ -27,9 +27,9 @@ from eigenlens.estimators.candidates import BUDGETS, ESTIMATORS
 from eigenlens.estimators.rows import RowConditional
 from eigenlens.estimators.selection import RULES
 from eigenlens.plans.make_plan import SHAPE
-from eigenlens.plans.result import Part, Plan
+from eigenlens.plans.result import Plan, PlanPart
 from eigenlens.plans.site_statistics import site_statistics
-from eigenlens.plans.trials import Bench
+from eigenlens.plans.trials import Trials
 from tables import table
 
 MODEL, DATA, INPUTS = "minilm", "python-docs", 1000
@@ -48,7 +48,8 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
     measurement.
     """
     parts = {
-        site: [Part(tuple(range(made.sites[site]["heads"])), e)] for site, e in estimators.items()
+        site: [PlanPart(tuple(range(made.sites[site]["heads"])), e)]
+        for site, e in estimators.items()
     }
     facts = {
         "model": made.facts["model"],
@@ -86,7 +87,7 @@ def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict
 
 def run_estimators(folder: Path, inputs: int) -> list[dict[str, Any]]:
     made, model = study(folder), el.load(MODEL)
-    bench = Bench(
+    bench = Trials(
         site_statistics(made), [name for name in ESTIMATORS if name != "adaptive"], None, 0
     )
     rows = []

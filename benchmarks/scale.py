@@ -28,7 +28,7 @@ import torch
 import eigenlens as el
 from eigenlens.papers.fits import exponent
 from eigenlens.run.arrays import as_arrays, as_tensors
-from eigenlens.run.shards import FAN
+from eigenlens.run.shards import SHARDS_PER_GROUP
 from tables import table
 
 DATA = "wikipedia"
@@ -153,22 +153,22 @@ def run_workers(
 
 @dataclass
 class Costs:
-    """Seconds: of a shard, of a merge by a worker, of a trunk taken by the client, and of what no
+    """Seconds: of a shard, of a merge by a worker, of a group taken by the client, and of what no
     worker does.
     """
 
     shard: float
     merge: float
-    trunk: float
+    shard_group: float
     alone: float
 
     def whole(self, shards: int, workers: int) -> float:
         """`t₀ + max(⌈S / W⌉ t_s + S (1 − 1/F) t_m / min(S, W), ⌈S / F⌉ t_c) + F t_m + t_c`."""
         working = math.ceil(shards / workers) * self.shard + shards * (
-            1 - 1 / FAN
+            1 - 1 / SHARDS_PER_GROUP
         ) * self.merge / min(shards, workers)
-        taking = math.ceil(shards / FAN) * self.trunk
-        return self.alone + max(working, taking) + FAN * self.merge + self.trunk
+        taking = math.ceil(shards / SHARDS_PER_GROUP) * self.group
+        return self.alone + max(working, taking) + SHARDS_PER_GROUP * self.merge + self.group
 
 
 def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:
@@ -219,13 +219,13 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
             cluster_wait(both)
             merge = time.perf_counter() - begin
             begin = time.perf_counter()
-            trunk = as_tensors(both.result(), own=True)
-            job.merge(one, trunk)
+            shard_group = as_tensors(both.result(), own=True)
+            job.merge(one, shard_group)
             taken = time.perf_counter() - begin
         shard = SHARD * spent["seconds"] / spent["inputs"]
         alone = study.facts["seconds"] - spent["seconds"]
         costs = Costs(shard, merge, taken, alone)
-        parts = {"shard, s": shard, "merge, s": merge, "trunk, s": taken, "alone, s": alone}
+        parts = {"shard, s": shard, "merge, s": merge, "group, s": taken, "alone, s": alone}
         row = {"statistics": label, "state, MB": size / 1e6, **parts}
         rows.append(tell(row))
         table([row])

@@ -64,7 +64,7 @@ def test_a_long_token_is_cut_and_says_how_long_it_is():
     assert visible("abcdef", most=3) == "abc… (6 characters)"
 
 
-class Seen(HTMLParser):
+class CallView(HTMLParser):
     """The elements, attributes and text that a browser would make of markup."""
 
     def __init__(self, markup):
@@ -96,20 +96,20 @@ def chart(title=HOSTILE, number=3):
 
 def test_a_table_shows_markup_as_text():
     rows = [{HOSTILE: HOSTILE, "value": 0.123456}, {HOSTILE: None, "value": 1e-9}]
-    seen = Seen(html_table(rows))
+    seen = CallView(html_table(rows))
     assert set(seen.tags) == {"table", "thead", "tbody", "tr", "th", "td"} and not seen.attributes
     assert seen.text == [HOSTILE, "value", HOSTILE, "0.123", "–", "1e-09"]
 
 
 def test_a_table_of_many_rows_says_how_many_more_there_are():
-    seen = Seen(html_table([{"i": i} for i in range(250)], most=10))
+    seen = CallView(html_table([{"i": i} for i in range(250)], most=10))
     assert seen.tags.count("tr") == 11 and seen.text[-1] == "… 240 more rows"
-    assert Seen(html_table([])).text == ["nothing"]
+    assert CallView(html_table([])).text == ["nothing"]
 
 
 def test_a_view_shows_everything_and_runs_nothing():
     view = html_view(HOSTILE, f"It is {HOSTILE}.", chart(), [{"name": HOSTILE}])
-    seen = Seen(view)
+    seen = CallView(view)
     assert "script" not in seen.tags and not [
         name for name, _ in seen.attributes if name.startswith("on")
     ]
@@ -122,7 +122,7 @@ def test_a_view_shows_everything_and_runs_nothing():
 
 
 def test_a_view_without_a_picture_or_a_sentence():
-    seen = Seen(html_view("Title", "", None, [{"a": 1}, {"a": 2}]))
+    seen = CallView(html_view("Title", "", None, [{"a": 1}, {"a": 2}]))
     assert seen.tags[:3] == ["h4", "details", "summary"] and "2 rows" in seen.text
 
 
@@ -130,7 +130,7 @@ def test_halves_of_characters_can_be_sent():
     """Names of files may hold them, and no encoding of a notebook's messages can."""
     view = html_view("a\udc80b", "c\ud83dd", chart("e\udcfff"), [{"\udc80": "\udc81"}])
     assert view.encode("utf-8")
-    assert {r"a\udc80b", r"c\ud83dd", r"\udc80", r"\udc81", "e?f"} <= set(Seen(view).text)
+    assert {r"a\udc80b", r"c\ud83dd", r"\udc80", r"\udc81", "e?f"} <= set(CallView(view).text)
 
 
 def test_names_inside_a_picture_are_its_own():
@@ -148,8 +148,8 @@ def test_names_inside_a_picture_are_its_own():
 
 def test_a_large_picture_is_a_png_of_the_same_size():
     svg, img = picture(chart(), "words"), picture(chart(), 'a "word"', most=100)
-    attributes = dict(Seen(img).attributes)
-    assert Seen(img).tags == ["img"] and attributes["alt"] == 'a "word"'
+    attributes = dict(CallView(img).attributes)
+    assert CallView(img).tags == ["img"] and attributes["alt"] == 'a "word"'
     kind, _, data = attributes["src"].partition(",")
     png = base64.b64decode(data)
     assert kind == "data:image/png;base64" and png.startswith(b"\x89PNG")

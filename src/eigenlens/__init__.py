@@ -12,12 +12,12 @@ wait_quietly()
 
 from . import attention
 from .anatomy import freeze
-from .captures import AttentionCall, AttentionNotSeen, capture, replaced
-from .collapses import Collapse, ablated, collapse, path_lengths
+from .captures import AttentionCall, AttentionNotSeen, capture, replace_attention
+from .collapses import Collapse, ablate, collapse, path_lengths
 from .errors import EigenlensError
 from .explanations import Explanation, Operator, explain, operator
 from .models.load import Model, load
-from .plans import Evaluation, Plan, attending, evaluate, plan, plan_blocks
+from .plans import Evaluation, Plan, evaluate, plan, plan_blocks, use_attention
 from .reports import report
 from .run.cluster import Dask
 from .run.engine import Local
@@ -38,8 +38,7 @@ __all__ = [
     "Plan",
     "Study",
     "__version__",
-    "ablated",
-    "attending",
+    "ablate",
     "attention",
     "capture",
     "collapse",
@@ -52,7 +51,8 @@ __all__ = [
     "path_lengths",
     "plan",
     "plan_blocks",
-    "replaced",
+    "replace_attention",
     "report",
     "study",
+    "use_attention",
 ]

@@ -97,10 +97,10 @@ def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, An
     `chart` is an altair chart, or None. The picture is static: no script runs, and nothing is
     fetched.
     """
-    said = f"<p>{_escaped(sentence)}</p>" if sentence else ""
+    message = f"<p>{_escaped(sentence)}</p>" if sentence else ""
     drawn = "" if chart is None else picture_view(chart, title)
     table = f"<details><summary>{numbered(len(rows), 'row')}</summary>{html_table(rows)}</details>"
-    return f"<h4>{_escaped(title)}</h4>{said}{drawn}{table}"
+    return f"<h4>{_escaped(title)}</h4>{message}{drawn}{table}"
 
 
 def picture_view(chart: Any, text: str) -> str:

@@ -26,7 +26,7 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
     hints = get_type_hints(kind)
     for name, value in values.items():
         if not fits(value, hints[name]):
-            raise EigenlensError(f"{name} is {told(hints[name])}, not {value!r}")
+            raise EigenlensError(f"{name} is {describe(hints[name])}, not {value!r}")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -67,17 +67,19 @@ WORDS = {
 }
 
 
-def told(hint: Any) -> str:
+def describe(hint: Any) -> str:
     """A type in words.
 
-    >>> told(int | None)
+    >>> describe(int | None)
     'a whole number'
     """
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(told(one) for one in inner if one is not type(None)))
+        return " or ".join(dict.fromkeys(describe(one) for one in inner if one is not type(None)))
     if origin is Literal:
         return " or ".join(repr(one) for one in inner)
     if origin in (tuple, list, Sequence):
-        return "a list" + (f" of {told(inner[0])} each" if inner and inner[0] is not Any else "")
+        return "a list" + (
+            f" of {describe(inner[0])} each" if inner and inner[0] is not Any else ""
+        )
     return WORDS.get(origin, str(origin))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenlens.attention import Shape, make
-from eigenlens.attention.call_terms import Given
+from eigenlens.attention.call_terms import CallTerms
 from eigenlens.attention.doubly_normalised import balanced, column_sums
 from eigenlens.errors import EigenlensError
 
@@ -171,7 +171,7 @@ def test_sums_of_columns_over_many_blocks():
     queries = torch.ones(1, 700, dtype=torch.bool)
     queries[0, 200:560] = False  # one block of 256 whole
     expected = (q[:, :, queries[0]] @ k.transpose(2, 3) / 2).logsumexp(2)
-    torch.testing.assert_close(column_sums(q, k, Given(0.5, queries=queries)), expected)
+    torch.testing.assert_close(column_sums(q, k, CallTerms(0.5, queries=queries)), expected)
     v = torch.randn(1, 2, 30, 4, dtype=torch.float64)
     for name in ("dnas", "hnas"):
         mechanism = make(name, Shape(heads=2)).double()

@@ -96,7 +96,7 @@ def test_a_known_mechanism_attends_in_a_model_with_its_settings(model):
         attend(torch.nn.Module(), q, k, v, None, softcap=3.0)
 
 
-@pytest.mark.parametrize("name", ["softmax", "local", "linear", "gapless"])
+@pytest.mark.parametrize("name", ["softmax", "local", "linear", "spectral-gap-removal"])
 @pytest.mark.parametrize("left", [False, True])
 def test_generation_with_a_cache_is_that_without_one(model, name, left):
     """Token by token, the one query is the last token, whether or not the batch is padded."""

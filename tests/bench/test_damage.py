@@ -39,7 +39,7 @@ def test_the_figures_are_those_of_two_passes(place):
     ids = torch.cat([batch["input_ids"] for batch in held.batches(4)])
     with torch.no_grad():
         plain = held.model.module(ids).last_hidden_state.mean(1)
-        with el.attending(held.model, "sinkhorn"):
+        with el.use_attention(held.model, "sinkhorn"):
             other = held.model.module(ids).last_hidden_state.mean(1)
     cosine = float(F.cosine_similarity(plain, other).mean())
     assert (

@@ -1,4 +1,4 @@
-"""The stream of tokens at every block, in every family, by both doors."""
+"""The stream of tokens at every block, in every family, by both backends."""
 
 import pytest
 import torch

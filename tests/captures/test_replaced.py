@@ -1,4 +1,4 @@
-"""Another attention in the place of the model's own, through both doors."""
+"""Another attention in the place of the model's own, through both backends."""
 
 import pytest
 import torch
@@ -29,13 +29,13 @@ def exact(call):
     return call.pattern() @ call.values
 
 
-@pytest.mark.parametrize("door", ["interface", "functional"])
-def test_the_true_pattern_gives_the_model_back(door):
-    model = el.load("minilm").module if door == "interface" else Plain().eval()
+@pytest.mark.parametrize("backend", ["transformers", "torch"])
+def test_the_true_pattern_gives_the_model_back(backend):
+    model = el.load("minilm").module if backend == "transformers" else Plain().eval()
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         before = model(ids)
-        with el.replaced(model, exact):
+        with el.replace_attention(model, exact):
             during = model(ids)
     before, during = (
         x if isinstance(x, torch.Tensor) else x.last_hidden_state for x in (before, during)
@@ -43,9 +43,9 @@ def test_the_true_pattern_gives_the_model_back(door):
     torch.testing.assert_close(during, before, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("door", ["interface", "functional"])
-def test_what_attend_returns_is_what_the_model_uses(door):
-    model = el.load("minilm").module if door == "interface" else Plain().eval()
+@pytest.mark.parametrize("backend", ["transformers", "torch"])
+def test_what_attend_returns_is_what_the_model_uses(backend):
+    model = el.load("minilm").module if backend == "transformers" else Plain().eval()
     ids = torch.arange(3, 40)[None]
     shapes = []
 
@@ -55,7 +55,7 @@ def test_what_attend_returns_is_what_the_model_uses(door):
 
     with torch.no_grad():
         before = model(ids)
-        with el.replaced(model, nothing):
+        with el.replace_attention(model, nothing):
             during = model(ids)
         after = model(ids)
     before, during, after = (
@@ -70,7 +70,7 @@ def test_none_leaves_the_attention_as_it_is():
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         before = model(ids).last_hidden_state
-        with el.replaced(model, lambda call: None):
+        with el.replace_attention(model, lambda call: None):
             assert torch.equal(model(ids).last_hidden_state, before)
 
 
@@ -79,7 +79,7 @@ def test_a_capture_inside_sees_the_calls_of_the_changed_model():
     ids = torch.arange(3, 40)[None]
     with (
         torch.no_grad(),
-        el.replaced(model, lambda call: torch.zeros_like(call.q)),
+        el.replace_attention(model, lambda call: torch.zeros_like(call.q)),
         el.capture(model) as calls,
     ):
         model(ids)
@@ -108,7 +108,7 @@ def test_a_registered_mechanism_stays_with_the_model():
 
 def test_a_model_that_no_door_reaches_is_an_error():
     model = nn.Linear(2, 2)
-    with pytest.raises(el.AttentionNotSeen), el.replaced(model, exact):
+    with pytest.raises(el.AttentionNotSeen), el.replace_attention(model, exact):
         model(torch.zeros(1, 2))
 
 
@@ -117,5 +117,5 @@ def test_other_families_come_back_too(name):
     model, given = build(name), inputs(name)
     with torch.no_grad():
         before = model(**given)[0]
-        with el.replaced(model, exact):
+        with el.replace_attention(model, exact):
             torch.testing.assert_close(model(**given)[0], before, atol=2e-5, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""The second door: modules outside the transformers library."""
+"""The torch backend: modules outside the transformers library."""
 
 import pytest
 import torch

@@ -25,7 +25,7 @@ from collapses.by_hand import (
 )
 from eigenlens.anatomy import Switches
 from eigenlens.captures.precision import stays_double
-from eigenlens.collapses.ablation import VARIANTS, ablated
+from eigenlens.collapses.ablation import VARIANTS, ablate
 from eigenlens.errors import EigenlensError
 
 ONE_OFF = [{}, *({name: False} for name in SWITCHES)]
@@ -60,7 +60,7 @@ def furthest(ours, theirs, given):
 
 
 def without(model, given, **switches):
-    with ablated(model, **switches):
+    with ablate(model, **switches):
         return run(model, given)
 
 
@@ -114,7 +114,7 @@ def test_the_variants_of_the_paper(name):
     want = forward("bert", model, given, **PAPER[name])
     assert set(VARIANTS) == set(PAPER)
     for given_as in (name, VARIANTS[name], Switches(**PAPER[name])):
-        with ablated(model, given_as):
+        with ablate(model, given_as):
             assert furthest(run(model, given), want, given) < 1e-10
 
 
@@ -133,7 +133,7 @@ def test_a_cache_that_is_written_makes_no_difference(kind):
 @torch.no_grad()
 def test_a_cache_can_be_read_token_by_token():
     model, given = model_of("llama"), batch("llama")
-    with ablated(model, mlp=False), stays_double():
+    with ablate(model, mlp=False), stays_double():
         start = model(input_ids=given["input_ids"][:, :-1], use_cache=True)
         last = model(input_ids=given["input_ids"][:, -1:], past_key_values=start.past_key_values)[0]
     assert distance(last[:, -1], forward("llama", model, given, mlp=False)[0][:, -1]) < 1e-10
@@ -144,7 +144,7 @@ def test_a_cache_can_be_read_token_by_token():
 def test_all_switches_on_is_the_plain_model_in_float32(name):
     model, given = lively(name, torch.float32), inputs(name, "right")
     plain = outputs(model(**given))
-    with ablated(model):
+    with ablate(model):
         again = outputs(model(**given))
     for one, other in zip(again, plain):
         assert distance(one, other) < 1e-5
@@ -157,7 +157,7 @@ def test_a_model_with_a_head_and_a_loaded_model_are_ablated_alike():
     body = forward("bert", head.bert, given, mlp=False)[0]
     with stays_double():
         for model in (head, types.SimpleNamespace(module=head)):
-            with ablated(model, mlp=False):
+            with ablate(model, mlp=False):
                 assert distance(head(**given).logits, head.cls(body)) < 1e-10
 
 
@@ -167,7 +167,7 @@ def test_training_goes_on_with_the_same_dropout():
     torch.manual_seed(1)
     plain = model(**given)[0]
     torch.manual_seed(1)
-    with ablated(model):
+    with ablate(model):
         again = model(**given)[0]
     assert all(part.training for part in model.modules())
     torch.testing.assert_close(again, plain)
@@ -191,7 +191,7 @@ def test_the_model_is_exactly_as_it_was(kind):
 def test_an_exception_inside_restores_the_model():
     model, given = model_of("gpt2"), batch("gpt2")
     before = run(model, given)[0]
-    with pytest.raises(KeyboardInterrupt), ablated(model, "SAN"):
+    with pytest.raises(KeyboardInterrupt), ablate(model, "SAN"):
         run(model, given)
         raise KeyboardInterrupt
     assert "forward" not in vars(model.h[0])
@@ -201,10 +201,10 @@ def test_an_exception_inside_restores_the_model():
 def test_an_inner_block_ends_before_the_outer_one():
     model, given = model_of("bert"), batch("bert")
     before = run(model, given)
-    with ablated(model, mlp=False):
+    with ablate(model, mlp=False):
         outer = run(model, given)
         assert furthest(outer, forward("bert", model, given, mlp=False), given) < 1e-10
-        with ablated(model, "full"):
+        with ablate(model, "full"):
             pass
         assert torch.equal(run(model, given)[0], outer[0])
     assert torch.equal(run(model, given)[0], before[0])
@@ -258,7 +258,7 @@ def test_a_forward_of_the_modules_own_comes_back():
     ],
 )
 def test_a_family_that_is_not_known_is_named(model, missing):
-    with pytest.raises(EigenlensError) as error, ablated(model()):
+    with pytest.raises(EigenlensError) as error, ablate(model()):
         pass
     assert missing in str(error.value) and "known are those of BERT" in str(error.value)
 
@@ -266,7 +266,7 @@ def test_a_family_that_is_not_known_is_named(model, missing):
 def test_a_variant_that_does_not_exist():
     with (
         pytest.raises(EigenlensError, match=r"'SAN-skip'.*SAN, SAN\+MLP, SAN\+skip, full"),
-        ablated(build("bert"), "SAN-skip"),
+        ablate(build("bert"), "SAN-skip"),
     ):
         pass
 
@@ -303,6 +303,6 @@ def louder_bert():
 def test_a_block_that_only_looks_like_a_known_one_is_refused(build_model, block):
     model, given = build_model(), {**inputs("bert"), "use_cache": False}
     before = model(**given)[0]
-    with pytest.raises(EigenlensError, match=f"{block}.*not built as"), ablated(model, mlp=False):
+    with pytest.raises(EigenlensError, match=f"{block}.*not built as"), ablate(model, mlp=False):
         model(**given)
     assert torch.equal(model(**given)[0], before)

@@ -24,7 +24,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    """Four inputs a shard, so that there are more shards than in a trunk."""
+    """Four inputs a shard, so that there are more shards than in a group."""
     monkeypatch.setattr(measure, "TOKENS", 64)
 
 
@@ -44,7 +44,7 @@ def found(record):
 
 def test_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, cluster, whole):
     told = []
-    made = el.collapse(*world, **ASKED, engine=cluster, report=lambda *said: told.append(said))
+    made = el.collapse(*world, **ASKED, engine=cluster, progress=lambda *said: told.append(said))
     assert found(made.record()) == found(whole)
     assert made.record()["sentence"] == whole["sentence"] and made.facts["notes"] == []
     assert {what: (done, total) for what, done, total in told} == {

@@ -13,7 +13,7 @@ from collapses.by_hand import On, distance, forward, in_dtype, lively, masks, mo
 from eigenlens import EigenlensError, capture
 from eigenlens.anatomy import freeze
 from eigenlens.captures.precision import stays_double
-from eigenlens.collapses.ablation import ablated
+from eigenlens.collapses.ablation import ablate
 from eigenlens.collapses.sampling import PathSample, rerun_paths
 
 PRE_NORM = [
@@ -69,7 +69,7 @@ def test_the_self_check_also_with_a_cache():
         residual_multiplier=0.5,
     )
     model = tf.GraniteModel(config).eval()
-    with pytest.raises(EigenlensError, match="not built as"), ablated(model):
+    with pytest.raises(EigenlensError, match="not built as"), ablate(model):
         model(**inputs("llama"))
 
 
@@ -79,9 +79,9 @@ def test_the_check_of_a_block_is_not_captured(name):
     with torch.no_grad():
         with capture(model) as plain:
             model(**given)
-        with capture(model) as first, ablated(model, mlp=False):
+        with capture(model) as first, ablate(model, mlp=False):
             model(**given)
-        with ablated(model, mlp=False), capture(model) as second:
+        with ablate(model, mlp=False), capture(model) as second:
             model(**given)
             model(**given)
     sites = [str(call.site) for call in plain]
@@ -92,7 +92,7 @@ def test_the_check_of_a_block_is_not_captured(name):
 
 def test_nested_ablations_run():
     model, given = model_of("bert"), inputs("bert")
-    with ablated(model, mlp=False), ablated(model, norm=False), stays_double(), torch.no_grad():
+    with ablate(model, mlp=False), ablate(model, norm=False), stays_double(), torch.no_grad():
         out = model(**given)[0]
     assert distance(out, forward("bert", model, given, norm=False)[0]) < 1e-10  # or a clear error
 
@@ -128,7 +128,7 @@ def test_dropout_in_training(name):
     torch.manual_seed(1)
     plain = outputs(model(**given))[-1]
     torch.manual_seed(1)
-    with ablated(model):
+    with ablate(model):
         again = outputs(model(**given))[-1]
     assert distance(again, plain) < 1e-5
 
@@ -137,5 +137,5 @@ def test_an_unknown_block_in_nested_lists_is_named():
     model = tf.FunnelModel(
         tf.FunnelConfig(vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8)
     )
-    with pytest.raises(EigenlensError, match="FunnelLayer with"), ablated(model):
+    with pytest.raises(EigenlensError, match="FunnelLayer with"), ablate(model):
         pass

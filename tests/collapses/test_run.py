@@ -68,7 +68,7 @@ def streams(model, text, tmp_path, switches):
     found = []
     for group in inputs.groups:
         for _, batch in inputs.batches(group, 1):
-            with torch.no_grad(), el.ablated(loaded, switches):
+            with torch.no_grad(), el.ablate(loaded, switches):
                 states = loaded.backbone(**batch, output_hidden_states=True).hidden_states
             found.append([state[0].double().numpy() for state in states])
     return found

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import torch
 
 from eigenlens.captures import capture, capture_layers
-from eigenlens.diagnostics import Seen, SeenLayer, Subject
+from eigenlens.diagnostics import CallView, LayerView, StudiedModel
 from eigenlens.models.forward import forward_of
 from eigenlens.models.load import load
 
@@ -28,7 +28,7 @@ def subject_of(model, batch):
 
     with torch.no_grad(), capture(model.backbone, note):
         forward_of(model)(batch)
-    return Subject(model, sites)
+    return StudiedModel(model, sites)
 
 
 def diagnosed(model, batches, *diagnostics):
@@ -40,28 +40,28 @@ def diagnosed(model, batches, *diagnostics):
     model = load(model, device=None)
     batches = list(batches)
     own = {d.name: d.batches(model) for d in diagnostics if d.sees == "probe"}
-    subject = subject_of(model, (batches or next(iter(own.values())))[0])
-    subject.notes = {d.name: d.begin(subject) for d in diagnostics}
-    chosen = [d for d in diagnostics if not subject.notes[d.name]]
-    show(subject, batches, [d for d in chosen if d.sees in ("calls", "layers")])
+    studied = subject_of(model, (batches or next(iter(own.values())))[0])
+    studied.notes = {d.name: d.begin(studied) for d in diagnostics}
+    chosen = [d for d in diagnostics if not studied.notes[d.name]]
+    show(studied, batches, [d for d in chosen if d.sees in ("calls", "layers")])
     for d in chosen:
         if d.sees == "probe":
-            show(subject, own[d.name], [d])
-    return subject
+            show(studied, own[d.name], [d])
+    return studied
 
 
-def show(subject, batches, diagnostics):
+def show(studied, batches, diagnostics):
     """Run the batches with these diagnostics attached."""
     if not diagnostics:
         return
-    names = {site["name"]: site["kind"] for site in subject.sites.values()}
+    names = {site["name"]: site["kind"] for site in studied.sites.values()}
     current, shown = {}, {}
 
     def see(call):
-        shown[str(call.site)] = seen = Seen(
+        shown[str(call.site)] = seen = CallView(
             call,
             _ids(current["batch"], call.site.stack, call.kind, call.k.shape[2]),
-            subject.vocabulary,
+            studied.vocabulary,
         )
         for d in diagnostics:
             if d.sees != "layers":
@@ -69,16 +69,16 @@ def show(subject, batches, diagnostics):
 
     def leave(layer):
         ids = _ids(current["batch"], layer.site.stack, "self", layer.inputs.shape[1])
-        seen = SeenLayer.of(layer, slice(None), ids, shown.get(str(layer.site)), subject.vocabulary)
+        seen = LayerView.of(layer, slice(None), ids, shown.get(str(layer.site)), studied.vocabulary)
         for d in diagnostics:
             if d.sees == "layers":
                 d.update(seen)
 
-    forward = forward_of(subject.model)
-    with torch.no_grad(), ExitStack() as doors:
+    forward = forward_of(studied.model)
+    with torch.no_grad(), ExitStack() as hooks:
         for d in diagnostics:
-            doors.enter_context(d.attached(subject))
-        doors.enter_context(capture_layers(subject.module, names, leave, calls=see))
+            hooks.enter_context(d.attached(studied))
+        hooks.enter_context(capture_layers(studied.module, names, leave, calls=see))
         for batch in batches:
             current["batch"] = batch
             shown.clear()

@@ -152,12 +152,12 @@ def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
 
 def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     model = of_catalogue("smollm2")
-    subject = subject_of(model, {"input_ids": torch.arange(4)[None]})
+    studied = subject_of(model, {"input_ids": torch.arange(4)[None]})
     amplifier = Amplifier()
-    sites = subject.block_sites()
+    sites = studied.block_sites()
     # where its activations step up and down
-    subject.sites = {site: subject.sites[site] for site in ("self/11", "self/28")}
-    assert amplifier.begin(subject) == ""
+    studied.sites = {site: studied.sites[site] for site in ("self/11", "self/28")}
+    assert amplifier.begin(studied) == ""
     assert {row["layer"]: row["channel"] for row in reversed(amplifier.top())} == {11: 507, 28: 507}
     branch = gated(sites["self/11"])
     G, U, W = (x.double() for x in matrices(branch))
@@ -183,17 +183,17 @@ def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_num
     with torch.no_grad():
         for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
             part.weight.mul_(1e20)
-    subject = subject_of(model, {"input_ids": torch.arange(6)[None]})
+    studied = subject_of(model, {"input_ids": torch.arange(6)[None]})
     amplifier = Amplifier()
-    assert amplifier.begin(subject) == ""
-    G, U, W = (x.double() for x in matrices(gated(subject.block_sites()["self/1"])))
+    assert amplifier.begin(studied) == ""
+    G, U, W = (x.double() for x in matrices(gated(studied.block_sites()["self/1"])))
     row = next(row for row in amplifier.top() if row["layer"] == 1)
     theta = torch.linalg.eigvalsh(dense(G, U, W, row["channel"]))
     assert abs(row["λ₁"]) == pytest.approx(float(theta.abs().max()), rel=1e-3)
     json.dumps(amplifier.result().record(), allow_nan=False)
     with torch.no_grad():
         mlp.up_proj.weight[0, 0] = torch.inf
-    assert "self/1 are too large, or no numbers" in Amplifier().begin(subject)
+    assert "self/1 are too large, or no numbers" in Amplifier().begin(studied)
 
 
 def test_two_orders_of_channels_are_never_mixed():
@@ -211,18 +211,18 @@ def test_two_orders_of_channels_are_never_mixed():
 
 
 def test_what_is_known_is_not_read_again(monkeypatch):
-    subject = subject_of(small_llama(), {"input_ids": torch.arange(6)[None]})
+    studied = subject_of(small_llama(), {"input_ids": torch.arange(6)[None]})
     amplifier = Amplifier()
-    amplifier.begin(subject)
+    amplifier.begin(studied)
     again = Amplifier.from_state(amplifier.state())
     monkeypatch.setattr("eigenlens.diagnostics.amplifier.channel_norms", None)
-    assert again.begin(subject) == "" and again.result().record() == amplifier.result().record()
+    assert again.begin(studied) == "" and again.result().record() == amplifier.result().record()
 
 
 def test_passes_that_are_merged_or_kept_are_one_pass():
-    subject = subject_of(small_llama(), {"input_ids": torch.arange(6)[None]})
+    studied = subject_of(small_llama(), {"input_ids": torch.arange(6)[None]})
     one, other = Amplifier(channels=3), Amplifier(channels=3)
-    assert one.begin(subject) == other.begin(subject) == ""
+    assert one.begin(studied) == other.begin(studied) == ""
     kept = Amplifier.from_state({name: x.clone() for name, x in one.state().items()}, channels=3)
     before = one.result().record()
     assert kept.result().record() == before and len(before["numbers"]) == 8

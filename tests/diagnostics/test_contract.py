@@ -12,11 +12,11 @@ from eigenlens import EigenlensError
 from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import (
     DIAGNOSTICS,
-    Diagnoses,
+    CallView,
     Diagnostic,
     Finding,
+    Findings,
     Number,
-    Seen,
     changes,
     changes_sentence,
 )
@@ -55,7 +55,7 @@ def calls(number, layers=2, seed=0):
 
 def shown(diagnostic, some, inputs=slice(None)):
     for call in some:
-        diagnostic.update(Seen(call.of_inputs(inputs)))
+        diagnostic.update(CallView(call.of_inputs(inputs)))
     return diagnostic
 
 
@@ -155,21 +155,21 @@ def finding(values, name="sinks"):
 
 
 def test_what_changed_between_two_models():
-    one = Diagnoses([finding({(0, 0): 0.5, (0, 1): 0.1})])
-    two = Diagnoses([finding({(0, 0): 0.1, (0, 1): 0.3})])
+    one = Findings([finding({(0, 0): 0.5, (0, 1): 0.1})])
+    two = Findings([finding({(0, 0): 0.1, (0, 1): 0.3})])
     (row,) = changes(one, two)
     assert row["left"] == pytest.approx(0.3) and row["right"] == pytest.approx(0.2)
     assert row["change"] == pytest.approx(0.3)  # the mean of |−.4| and |.2|
     assert (row["most"], row["most_left"], row["most_right"]) == ("self/0.0", 0.5, 0.1)
     assert "rate of sinks (sinks) from 0.3 to 0.2" in changes_sentence([row], "one", "two")
     assert "no diagnostic's mean moves" in changes_sentence(changes(one, one), "one", "one")
-    other = Diagnoses([finding({(0, 0): 0.5})])
+    other = Findings([finding({(0, 0): 0.5})])
     assert changes(one, other)[0]["change"] is None  # other places: only the means can be compared
-    assert changes(one, Diagnoses([])) == []
+    assert changes(one, Findings([])) == []
 
 
 def test_an_unknown_name_is_told():
-    found = Diagnoses([finding({(0, 0): 0.5})])
+    found = Findings([finding({(0, 0): 0.5})])
     with pytest.raises(EigenlensError, match="no diagnostic 'spikes'; there are sinks"):
         found["spikes"]
     with pytest.raises(EigenlensError, match="no number of sinks 'size'; there are rate"):
@@ -196,7 +196,7 @@ def test_roles_are_counted_by_the_thresholds():
         for place, v in zip(places, values)
     )
     limits = {"previous": 0.42, "prefix": 0.14, "duplicate": 0.14}
-    found = Diagnoses(
+    found = Findings(
         [
             Finding("sinks", "Sinks", "head", words, sinks),
             Finding(
@@ -217,4 +217,4 @@ def test_roles_are_counted_by_the_thresholds():
         == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"
         " induction, 0 duplicate token."
     )
-    assert roles_sentence(Diagnoses([])) == "" and roles(Diagnoses([])) == {}
+    assert roles_sentence(Findings([])) == "" and roles(Findings([])) == {}

@@ -8,7 +8,7 @@ import torch
 
 from diagnostics.passes import subject_of
 from eigenlens.captures import capture_layers
-from eigenlens.studies.diagnostic_runner import Diagnosing
+from eigenlens.studies.diagnostic_runner import DiagnosticRunner
 from tiny import small_bert
 
 
@@ -40,16 +40,16 @@ def test_relevance_balanced_keys_and_bounds_do_not_depend_on_the_batch(padded):
     # of 26 inputs every second is shown, of these every second is dear
     assert counted["relevance"]["mean"] == counted["keys"]["balanced_below"] == 7
     assert counted["keys"]["below"] == 13
-    dear = range(0, 26, 4)
-    whole = len(dear) if not padded else sum(lengths[place] == 12 for place in dear)
+    sampled = range(0, 26, 4)
+    whole = len(sampled) if not padded else sum(lengths[place] == 12 for place in sampled)
     assert counted["smoothing"].get("v", 0) == whole
 
 
 def diagnosed_in_batches(model, batches, names):
     """The diagnostics as a study shows them every second input."""
-    subject = subject_of(model, batches[0])
-    diagnosing = Diagnosing.of(subject, {name: {} for name in names}, 2)
-    paths = {site["name"]: site["kind"] for site in subject.sites.values()}
+    studied = subject_of(model, batches[0])
+    diagnosing = DiagnosticRunner.of(studied, {name: {} for name in names}, 2)
+    paths = {site["name"]: site["kind"] for site in studied.sites.values()}
     place = 0
     with (
         torch.no_grad(),

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError, load
 from eigenlens.captures import AttentionCall, Site
-from eigenlens.diagnostics import DIAGNOSTICS, Induction, Seen
+from eigenlens.diagnostics import DIAGNOSTICS, CallView, Induction
 from eigenlens.diagnostics.induction import scores
 from eigenlens.diagnostics.induction_probe import layout_of, probe_batch, uniform_scores
 from tiny import of_catalogue, small_bert, small_llama, tiny_bert
@@ -302,8 +302,8 @@ def test_the_block_shrinks_to_what_the_model_reads(tmp_path):
 def test_a_model_without_a_tokenizer_is_probed_by_its_ids():
     for module in (small_llama(), small_bert()):
         diagnostic = Induction(block=10, inputs=3)
-        subject = diagnosed(module, [], diagnostic)
-        assert subject.notes == {"induction": ""}
+        studied = diagnosed(module, [], diagnostic)
+        assert studied.notes == {"induction": ""}
         finding = diagnostic.result()
         assert len(finding.numbers) == 2 * 4 * 4 and all(
             0 <= n.mean <= 1 and n.number == 3 for n in finding.numbers
@@ -321,7 +321,7 @@ def seen_of(A, ids, special):
     """A call whose pattern is A (B, H, T, T): its scores are the logarithms."""
     B, H, T, _ = A.shape
     eye = torch.eye(T).expand(B, H, T, T)
-    return Seen(
+    return CallView(
         AttentionCall(Site("self", 0), "self", "x", A.clamp_min(1e-30).log(), eye, eye, 1.0),
         ids,
         50,

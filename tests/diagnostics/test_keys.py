@@ -12,15 +12,15 @@ from diagnostics.passes import diagnosed
 from diagnostics.test_sinks import call_of
 from eigenlens import EigenlensError
 from eigenlens.captures import Site
-from eigenlens.diagnostics import Seen
+from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.keys import BINS, Keys, balanced_weights
 from eigenlens.papers.inputs import batches_of
 from tiny import of_catalogue, small_bert
 
 
-def found(call, dear=None, **settings):
+def found(call, sampled=None, **settings):
     keys = Keys(**settings)
-    keys.update(Seen(call, dear=dear))
+    keys.update(CallView(call, sampled=sampled))
     return keys.result()
 
 
@@ -81,7 +81,7 @@ def test_padding_changes_nothing():
 
 def test_only_dear_inputs_are_normalised_twice_and_one_key_is_no_choice():
     s = 3 * torch.randn(3, 1, 4, 4, dtype=torch.float64)
-    finding = found(call_of(s), dear=[1], tau=0.3)
+    finding = found(call_of(s), sampled=[1], tau=0.3)
     expected = by_loops(s[1, 0].numpy(), 0.3)[3:]
     names = ("balanced_below", "balanced_below_uniform", "balanced_least")
     assert [finding.value(name, "self", 0, 0) for name in names] == pytest.approx(expected)
@@ -90,7 +90,7 @@ def test_only_dear_inputs_are_normalised_twice_and_one_key_is_no_choice():
         ("softmax", 1, 3),
         ("doubly normalised", 1, 1),
     ]
-    assert not found(call_of(s), dear=[]).values("balanced_below")
+    assert not found(call_of(s), sampled=[]).values("balanced_below")
     assert {n.name: n.number for n in finding.numbers} == {
         "below": 3,
         "below_uniform": 3,
@@ -174,9 +174,9 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
 def test_the_sentence_compares_the_same_heads_and_inputs():
     keys, tau = Keys(tau=0.5), 0.5
     scores = [4 * torch.randn(4, 2, 8, 8, dtype=torch.float64) for _ in range(2)]
-    keys.update(Seen(call_of(scores[0]), dear=[0, 3]))
+    keys.update(CallView(call_of(scores[0]), sampled=[0, 3]))
     causal = replace(call_of(scores[1], causal=True), site=Site("self", 1))
-    keys.update(Seen(causal, dear=[0, 3]))
+    keys.update(CallView(causal, sampled=[0, 3]))
     finding = keys.result()
     # (inputs, heads, numbers)
     rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])

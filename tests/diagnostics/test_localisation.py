@@ -12,7 +12,7 @@ from diagnostics.passes import diagnosed
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens import EigenlensError
 from eigenlens.captures import AttentionCall, Site
-from eigenlens.diagnostics import Seen
+from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.localisation import Grid, Localisation
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -60,7 +60,7 @@ def of_call(scores, **given):
     k = torch.eye(scores.shape[3]).expand(*scores.shape[:2], -1, -1)
     looks = Localisation()
     looks.update(
-        Seen(
+        CallView(
             AttentionCall(
                 Site("self", 0), given.pop("kind", "self"), "attention", scores, k, k, 1.0, **given
             )
@@ -216,7 +216,7 @@ def test_near_is_a_setting():
     looks = Localisation(near=2**31 - 1)
     k = torch.eye(5).expand(1, 1, 5, 5)
     looks.update(
-        Seen(
+        CallView(
             AttentionCall(Site("self", 0), "self", "attention", torch.randn(1, 1, 5, 5), k, k, 1.0)
         )
     )
@@ -232,7 +232,9 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
         far = torch.tensor(places(T))
         scores = (-60 * (far - away).abs()).float()[None, None]
         k = torch.eye(T)[None, None]
-        looks.update(Seen(AttentionCall(Site(stack, 0), "self", "attention", scores, k, k, 1.0)))
+        looks.update(
+            CallView(AttentionCall(Site(stack, 0), "self", "attention", scores, k, k, 1.0))
+        )
     finding = looks.result()
     relative, distance = finding.values("relative"), finding.values("distance")
     near, far = ("encoder", 0, 0), ("decoder", 0, 0)
@@ -269,7 +271,7 @@ def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():
             mask=mask,
             query_valid=valid,
         )
-        looks.update(Seen(call))
+        looks.update(CallView(call))
     entropies = [n for n in looks.result().numbers if n.name == "entropy"]
     assert [(n.layer, n.head, n.number) for n in entropies] == [
         (2, 0, 2),

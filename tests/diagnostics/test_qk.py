@@ -10,15 +10,15 @@ import transformers as tf
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens.anatomy.head_weights import HeadWeights
-from eigenlens.diagnostics import DIAGNOSTICS, Subject
+from eigenlens.diagnostics import DIAGNOSTICS, StudiedModel
 from eigenlens.diagnostics.qk import QueryKey
 from tiny import of_catalogue, small_bert, small_llama
 
 
 def found_in(model, batch):
     qk = QueryKey()
-    subject = diagnosed(model, [batch], qk)
-    return qk, qk.result(subject.notes["qk"])
+    studied = diagnosed(model, [batch], qk)
+    return qk, qk.result(studied.notes["qk"])
 
 
 def assert_dense(finding, place, W_Q, W_K):
@@ -106,8 +106,8 @@ def test_a_family_that_is_not_known_and_streams_of_two_widths_are_told_not_raise
             q, k, v = self.layers[0](x)[:, None].chunk(3, -1)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
-    subject = subject_of(Own(), {"x": torch.randn(1, 3, 8)})
-    assert "not known" in QueryKey().begin(subject)
+    studied = subject_of(Own(), {"x": torch.randn(1, 3, 8)})
+    assert "not known" in QueryKey().begin(studied)
     H, D, E = 2, 4, 4
     bias = torch.zeros(H, D)
     apart = HeadWeights(
@@ -120,8 +120,8 @@ def test_a_family_that_is_not_known_and_streams_of_two_widths_are_told_not_raise
         bias,
         torch.zeros(8),
     )
-    monkeypatch.setattr(Subject, "weights", lambda *_: apart)
-    assert "widths 8 and 6: W_QK is not square" in QueryKey().begin(subject)
+    monkeypatch.setattr(StudiedModel, "weights", lambda *_: apart)
+    assert "widths 8 and 6: W_QK is not square" in QueryKey().begin(studied)
 
 
 def test_heads_without_weights_give_no_nan():
@@ -158,9 +158,9 @@ def test_the_eigenvalues_of_two_heads_are_listed_and_drawn():
 def test_what_was_known_first_stays_and_nothing_is_mixed():
     """Of another machine, where eigenvalues come in another order."""
     one, other = QueryKey(), QueryKey()
-    subject = subject_of(small_bert(), {"input_ids": torch.arange(1, 6)[None]})
-    one.begin(subject)
-    other.begin(subject)
+    studied = subject_of(small_bert(), {"input_ids": torch.arange(1, 6)[None]})
+    one.begin(studied)
+    other.begin(studied)
     before = {name: x.clone() for name, x in one.state().items()}
     other.peaks = {name: x.flip(0) + 1 for name, x in other.peaks.items()}
     other.peaks |= {

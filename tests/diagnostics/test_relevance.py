@@ -11,7 +11,7 @@ from torch import nn
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens.captures import capture
-from eigenlens.diagnostics import Seen
+from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.relevance import Relevance
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -45,8 +45,8 @@ def given_to(projection, run):
 
 def weighed(model, *batches):
     relevance = Relevance()
-    subject = diagnosed(model, batches, relevance)
-    return relevance.result(subject.notes["relevance"])
+    studied = diagnosed(model, batches, relevance)
+    return relevance.result(studied.notes["relevance"])
 
 
 def assert_inputs(finding, stack, layer, projection, run, heads, inputs=None):
@@ -68,12 +68,15 @@ def test_an_encoders_heads_are_weighed_by_their_own_projection():
 
 def test_only_dear_inputs_are_measured_wherever_they_stand():
     model, ids = small_bert(), torch.randint(1, 50, (5, 7))
-    subject, relevance = subject_of(model, {"input_ids": ids}), Relevance()
-    relevance.begin(subject)
-    for chosen, dear in ((slice(0, 2), []), (slice(2, 5), [0, 2])):
+    studied, relevance = subject_of(model, {"input_ids": ids}), Relevance()
+    relevance.begin(studied)
+    for chosen, sampled in ((slice(0, 2), []), (slice(2, 5), [0, 2])):
         with (
             torch.no_grad(),
-            capture(model, lambda call, dear=dear: relevance.update(Seen(call, dear=dear))),
+            capture(
+                model,
+                lambda call, sampled=sampled: relevance.update(CallView(call, sampled=sampled)),
+            ),
         ):
             model(input_ids=ids[chosen])
     finding = relevance.result()
@@ -197,8 +200,8 @@ def test_the_evenness_of_a_layer_is_the_entropy_of_its_medians():
 
 def test_a_family_that_is_not_known_is_told():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
-    subject = subject_of(model, {"x": torch.randn(1, 3, 8)})
-    assert "are not known" in Relevance().begin(subject)
+    studied = subject_of(model, {"x": torch.randn(1, 3, 8)})
+    assert "are not known" in Relevance().begin(studied)
 
 
 def test_a_pass_in_parts_is_the_pass_whole():

@@ -10,7 +10,7 @@ import torch
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError
 from eigenlens.captures import AttentionCall, Site
-from eigenlens.diagnostics import DIAGNOSTICS, Seen
+from eigenlens.diagnostics import DIAGNOSTICS, CallView
 from eigenlens.diagnostics.sinks import Sinks
 from eigenlens.papers.inputs import batches_of
 from tiny import of_catalogue, small_llama
@@ -25,7 +25,7 @@ def call_of(scores, **given):
 
 def found(call, ids=None, vocabulary=None, **settings):
     sinks = Sinks(**settings)
-    sinks.update(Seen(call, ids, vocabulary))
+    sinks.update(CallView(call, ids, vocabulary))
     return sinks, sinks.result()
 
 

@@ -12,7 +12,7 @@ import torch
 from diagnostics.passes import diagnosed, show, subject_of
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens.captures import capture_layers
-from eigenlens.diagnostics import Seen, SeenLayer
+from eigenlens.diagnostics import CallView, LayerView
 from eigenlens.diagnostics.smoothing import Smoothing
 from tiny import of_catalogue, small_bert, small_llama
 
@@ -147,18 +147,18 @@ def test_the_bound_is_its_definition_and_is_kept():
 def test_only_dear_inputs_have_their_bound_computed():
     model, ids = small_bert(), torch.randint(1, 50, (4, 8))
 
-    def of(dear):
-        subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
-        smoothing.begin(subject)
+    def of(sampled):
+        studied, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+        smoothing.begin(studied)
 
         def leave(layer):
             everything = slice(None)
             smoothing.update(
-                SeenLayer.of(layer, everything, None, Seen(layer.calls[0]), None, dear)
+                LayerView.of(layer, everything, None, CallView(layer.calls[0]), None, sampled)
             )
 
-        names = {site["name"]: site["kind"] for site in subject.sites.values()}
-        with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
+        names = {site["name"]: site["kind"] for site in studied.sites.values()}
+        with torch.no_grad(), smoothing.attached(studied), capture_layers(model, names, leave):
             model(input_ids=ids)
         return smoothing.result()
 
@@ -182,27 +182,27 @@ def test_only_dear_inputs_have_their_bound_computed():
 def test_a_block_that_leaves_the_bound_is_counted():
     """With gains in the bound that the norms do not have, it is too small."""
     model, ids = small_bert(), torch.randint(1, 50, (1, 8))
-    subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
-    smoothing.begin(subject)
+    studied, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+    smoothing.begin(studied)
     for block in smoothing.blocks.values():
         block.gain = 1e-6
-    show(subject, [{"input_ids": ids}], [smoothing])
+    show(studied, [{"input_ids": ids}], [smoothing])
     assert set(smoothing.result().values("bounded").values()) == {0.0}
 
 
 def test_the_bound_of_inputs_that_are_picked_from_a_batch_is_theirs():
     model, ids = small_bert(), torch.randint(1, 50, (6, 8))
-    subject, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
-    smoothing.begin(subject)
+    studied, smoothing = subject_of(model, {"input_ids": ids}), Smoothing()
+    smoothing.begin(studied)
     chosen = slice(1, None, 3)
 
     def leave(layer):
         smoothing.update(
-            SeenLayer.of(layer, chosen, None, Seen(layer.calls[0].of_inputs(chosen)), None)
+            LayerView.of(layer, chosen, None, CallView(layer.calls[0].of_inputs(chosen)), None)
         )
 
-    names = {site["name"]: site["kind"] for site in subject.sites.values()}
-    with torch.no_grad(), smoothing.attached(subject), capture_layers(model, names, leave):
+    names = {site["name"]: site["kind"] for site in studied.sites.values()}
+    with torch.no_grad(), smoothing.attached(studied), capture_layers(model, names, leave):
         model(input_ids=ids)
     alone = found_in(model, {"input_ids": ids[chosen]})
     for name in alone.words:

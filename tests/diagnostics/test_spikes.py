@@ -8,7 +8,7 @@ import torch
 
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError
-from eigenlens.diagnostics import SeenLayer
+from eigenlens.diagnostics import LayerView
 from eigenlens.diagnostics.spikes import Spikes
 from eigenlens.papers.inputs import batches_of
 from tiny import of_catalogue, small_llama
@@ -16,7 +16,7 @@ from tiny import of_catalogue, small_llama
 
 def layer(inputs, outputs, valid=None, ids=None, site="self/0", vocabulary=None):
     valid = torch.ones(outputs.shape[:2], dtype=torch.bool) if valid is None else valid
-    return SeenLayer(site, inputs, outputs, valid, ids, None, vocabulary)
+    return LayerView(site, inputs, outputs, valid, ids, None, vocabulary)
 
 
 def test_a_planted_spike_is_found_with_its_channel_and_token():
@@ -136,7 +136,7 @@ def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
     length = None if model.kind == "vision" else 16
     batch = {key: x[:2] for key, x in batches_of(model, data, length, 3, 0, 3)[0].items()}
     spikes = Spikes()
-    subject = diagnosed(model, [batch], spikes)
+    studied = diagnosed(model, [batch], spikes)
     finding = spikes.result()
     last = next(m for path, m in model.backbone.named_modules() if path in {"norm", "layernorm"})
     kept = []
@@ -146,7 +146,7 @@ def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
         states = [*model.backbone(**batch, output_hidden_states=True).hidden_states[:-1], kept[0]]
     hook.remove()
     layers = [n.layer for n in finding.numbers if n.name == "largest"]
-    assert len(layers) == len(states) - 1 == len(subject.sites)
+    assert len(layers) == len(states) - 1 == len(studied.sites)
     stack = finding.stacks[0]
     for i in layers:
         before, after = (x.double().numpy() for x in states[i : i + 2])

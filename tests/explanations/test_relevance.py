@@ -29,7 +29,7 @@ from eigenlens.explanations.relevance import (
 from eigenlens.explanations.steps import Step, steps_of
 from eigenlens.explanations.target import Target
 from eigenlens.lab import Settings, Transformer, train
-from eigenlens.lab.tasks import IGNORED, Batch
+from eigenlens.lab.tasks import IGNORED, TaskBatch
 from eigenlens.lab.toys import Toy
 from explanations import by_loop
 from explanations.test_observe import asked, toward
@@ -389,7 +389,9 @@ class Planted(Toy):
         tokens[:, 0] = 20
         asked = torch.full((number, 13), IGNORED)
         asked[:, 0] = self.labels
-        super().__init__(Batch(tokens[:-held], asked[:-held]), Batch(tokens[-held:], asked[-held:]))
+        super().__init__(
+            TaskBatch(tokens[:-held], asked[:-held]), TaskBatch(tokens[-held:], asked[-held:])
+        )
         self.labels, self.places = self.labels[-held:], self.places[-held:]
 
 

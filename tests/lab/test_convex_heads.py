@@ -94,7 +94,7 @@ def test_the_other_blocks_too(kind):
     found = solve(problem, beta, tolerance=1e-8)
     calls = []
     trained = train_heads(
-        problem, beta, made.heads, seed=1, report=lambda *call: calls.append(call)
+        problem, beta, made.heads, seed=1, progress=lambda *call: calls.append(call)
     )
     assert abs(trained.objective / found.objective - 1) < 1e-6 and calls[0][1] == 0
 

@@ -199,7 +199,7 @@ def test_the_callback_hears_of_objective_and_gap_and_may_end_the_run():
     problem, calls = PROBLEMS[0], []
     beta, start = 0.05 * problem.beta_max(), normal(*PROBLEMS[0].block.shape)
     kept = start.clone()
-    whole = solve(problem, beta, report=lambda *call: calls.append(call))
+    whole = solve(problem, beta, progress=lambda *call: calls.append(call))
     assert [done for _, done, _ in calls] == [row["step"] for row in whole.rows()] and {
         total for *_, total in calls
     } == {20_000}
@@ -210,7 +210,7 @@ def test_the_callback_hears_of_objective_and_gap_and_may_end_the_run():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        solve(problem, beta, report=enough, start=start)
+        solve(problem, beta, progress=enough, start=start)
     assert torch.equal(start, kept) and torch.is_grad_enabled()
     assert solve(problem, beta).objective == whole.objective
 

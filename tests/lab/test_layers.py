@@ -334,14 +334,14 @@ def test_mechanisms_begin_in_their_own_way():
 
 
 def test_mechanisms_that_read_the_stream_are_given_what_the_projections_are():
-    class Seen(Softmax):
+    class CallView(Softmax):
         reads_stream = True
 
         def forward(self, q, k, v, *, causal=False, x=None):
             self.x = x
             return super().forward(q, k, v, causal=causal, x=x)
 
-    model = Transformer(Config(**SHAPE), [Seen(), Softmax()])
+    model = Transformer(Config(**SHAPE), [CallView(), Softmax()])
     model(IDS)
     torch.testing.assert_close(model.mechanisms[0].x, model.blocks[0].norm_1(model.embed(IDS)))
 

@@ -213,14 +213,14 @@ def test_a_killed_run_ends_as_if_it_had_not_been(done, tmp_path):
             raise Killed
 
     with pytest.raises(Killed):
-        run(SMALL, tmp_path / "out", report=kill, every=0.0)
+        run(SMALL, tmp_path / "out", progress=kill, every=0.0)
     assert (tmp_path / "out/seed-3/checkpoint.safetensors").is_file()
     seen = []
     again = run(
         SMALL,
         tmp_path / "out",
         resume=True,
-        report=lambda label, step, total: seen.append((label, step)),
+        progress=lambda label, step, total: seen.append((label, step)),
     )
     # seed 0 is not trained again
     assert seen[0] == ("seed 3", 27) and {label for label, _ in seen} == {"seed 3"}

@@ -25,7 +25,7 @@ def made(monkeypatch):
     """A paper that takes no time, and what it was asked."""
     asked = []
 
-    def reproduce(quick, out, seed, report, **options):
+    def reproduce(quick, out, seed, progress, **options):
         asked.append({"quick": quick, "out": out, "seed": seed, **options})
         found = tables()
         return Reproduction(

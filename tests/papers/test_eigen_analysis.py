@@ -151,7 +151,7 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     (out / "reproduction.json").unlink()
     steps = []
     again = PAPERS["eigen-analysis"](
-        True, out, report=lambda what, *_: steps.append(what), resume=True
+        True, out, progress=lambda what, *_: steps.append(what), resume=True
     )
     assert steps == []  # nothing is trained or studied again
     assert again.record() == done.record()

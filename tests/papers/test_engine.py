@@ -10,7 +10,7 @@ import torch
 
 import eigenlens as el
 from eigenlens import lab, papers
-from eigenlens.diagnostics import Seen
+from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.localisation import Localisation
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.diagnostic_pass import Diagnosed
@@ -19,7 +19,7 @@ from eigenlens.papers.multiformer.relevance import catalogue_map
 from eigenlens.papers.over_smoothing.blocks import block_steps
 from eigenlens.papers.paper import Paper
 from eigenlens.papers.qk_eigenspectrum.heads import head_rows
-from eigenlens.run.engine import choose, engaged
+from eigenlens.run.engine import choose, use_engine
 from eigenlens.run.files import locked
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
@@ -38,7 +38,7 @@ def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, b
             catalogue_map(bert, "python-docs", 16, 20, 0),
         ]
 
-    with engaged(cluster):
+    with use_engine(cluster):
         there = rows()
     assert rows() == there and len(there[0]) == len(there[1]) == 4
 
@@ -46,7 +46,7 @@ def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, b
 def test_every_block_of_every_input_comes_back_in_order(cluster, bert):
     model = el.load(bert)
     batches = [{"input_ids": torch.randint(1000, 20_000, (2, 12))} for _ in range(3)]
-    with engaged(cluster):
+    with use_engine(cluster):
         steps = block_steps(model, batches)
     assert [(step.layer, step.input) for step in steps] == [
         (layer, i) for layer in range(2) for i in range(6)
@@ -59,7 +59,7 @@ def test_a_diagnostic_sees_every_call_of_every_input(bert):
     batches = batches_of(model, "python-docs", 16, 6, 0, 4)
     found = Diagnosed(model, "localisation", batches).seen()
     expected = Localisation()
-    with torch.no_grad(), el.capture(model.backbone, lambda call: expected.update(Seen(call))):
+    with torch.no_grad(), el.capture(model.backbone, lambda call: expected.update(CallView(call))):
         for batch in batches:
             model.backbone(**batch)
     assert found.sums.keys() == expected.sums.keys() and found.sums
@@ -71,7 +71,7 @@ def test_what_was_trained_is_measured_in_this_process(cluster):
     torch.manual_seed(0)
     shape = {"vocabulary": 20, "length": 12, "width": 16, "heads": 2, "layers": 2}
     model = lab.Transformer(lab.Config(**shape, norm_position="post", activation="relu"))
-    with engaged(cluster):
+    with use_engine(cluster):
         assert len(block_steps(model, [{"input_ids": torch.randint(20, (3, 12))}])) == 2 * 3
 
 
@@ -80,7 +80,7 @@ def asked(monkeypatch):
     """A paper that notes which engine is in force while it is reproduced."""
     engines = []
 
-    def reproduce(quick, out, seed, report, **options):
+    def reproduce(quick, out, seed, progress, **options):
         engines.append(choose())
         out.mkdir(parents=True)
         return Reproduction("small", "A small paper", (), {}, ())
@@ -117,7 +117,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 
 def tables_of(module, changes, folder, on=None):
     """The tables of a paper at a small scale, made here or on a cluster."""
-    with engaged(on):
+    with use_engine(on):
         return module.measure(
             replace(module.QUICK, **changes), Parts.begin(folder, {}), 0, Here(lambda *_: None)
         )

@@ -10,7 +10,7 @@ from eigenlens.models.load import load
 from eigenlens.papers import PAPERS, mind_the_gap
 from eigenlens.papers.fits import exponent
 from eigenlens.papers.inputs import token_ids
-from eigenlens.papers.mind_the_gap.encoders import attending, encoder_rows
+from eigenlens.papers.mind_the_gap.encoders import encoder_rows, use_attention
 from eigenlens.papers.mind_the_gap.models import (
     VARIANTS,
     Variant,
@@ -151,12 +151,14 @@ def test_the_causal_uniform_matrix_averages_the_tokens_so_far():
 
 
 def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
-    """The first block's output with `gapless` is that of its own projections and the formula."""
+    """The first block's output with `spectral-gap-removal` is that of its own projections and the
+    formula.
+    """
     loaded = load("minilm")
     model, ids = loaded.backbone, torch.tensor([[101, 7592, 2088, 2003, 2307, 102]])
     with torch.no_grad():
         before = model(ids).last_hidden_state
-        with attending(model, "gapless"):
+        with use_attention(model, "spectral-gap-removal"):
             inside = model(ids, output_hidden_states=True).hidden_states
         torch.testing.assert_close(model(ids).last_hidden_state, before)
         block, X = model.encoder.layer[0], inside[0]
@@ -194,7 +196,7 @@ def test_the_tables_of_the_quick_run_are_whole(quick):
     tables = quick[1].tables
     assert len(tables["cloud"]) == 2 * (100 + 200)
     assert len(tables["depth"]) == 2 * len(VARIANTS) * 4
-    assert {row["attention"] for row in tables["encoder"]} == {"softmax", "gapless"}
+    assert {row["attention"] for row in tables["encoder"]} == {"softmax", "spectral-gap-removal"}
     first = [row for row in tables["encoder"] if row["depth"] == 0 and row["weights"] == "trained"]
     assert first[0]["stable rank"] == first[1]["stable rank"]  # nothing has attended yet
     assert all(-1 <= row["cosine with its own"] <= 1 for row in tables["embeddings"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.collapses import VARIANTS, ablated
+from eigenlens.collapses import VARIANTS, ablate
 from eigenlens.papers import rank_collapse
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.rank_collapse import models as collapse_models
@@ -55,7 +55,7 @@ def test_residuals_of_a_random_start_are_the_definition(done):
     model = collapse_models.random_model("bert", 3, 48, 32, 0)
     ids = collapse_models.texts(rank_collapse.QUICK, 0)
     for name, switches in VARIANTS.items():
-        with torch.no_grad(), ablated(model, switches):
+        with torch.no_grad(), ablate(model, switches):
             states = model(input_ids=ids, output_hidden_states=True).hidden_states
         by_hand = [np.mean([residual(x.double().numpy()) for x in state]) for state in states]
         found = [

@@ -114,7 +114,7 @@ def test_a_window_with_and_without_the_first_keys():
 def test_tokens_with_massive_activations_are_those_of_the_hidden_states():
     model = load(small_llama(), device=None)
     ids = torch.randint(0, 50, (3, 6))
-    subject = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    studied = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     spikes, medians = Spikes(size=0.05, ratio=3.0), torch.tensor([0.02, 0.02])
     kept = []
     hooks = [
@@ -128,9 +128,9 @@ def test_tokens_with_massive_activations_are_those_of_the_hidden_states():
     for hook in hooks:
         hook.remove()
     expected = torch.stack([x.abs().amax(2) for x in kept]).amax(0) >= 0.06
-    found = massive(subject, ids, medians, spikes)
+    found = massive(studied, ids, medians, spikes)
     assert torch.equal(found, expected) and 0 < int(found.sum()) < found.numel()
-    sinks, _, rates = on_texts(subject, ids)
+    sinks, _, rates = on_texts(studied, ids)
     assert np.mean(rates) == pytest.approx(np.mean(list(sinks.result().values("rate").values())))
 
 

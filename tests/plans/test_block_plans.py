@@ -71,7 +71,7 @@ def test_the_planned_model_is_the_block_attention_of_every_layer(place, blocks, 
 
     with torch.no_grad():
         plain = model(ids(768)).logits
-        with el.replaced(model.model, reference):
+        with el.replace_attention(model.model, reference):
             expected = model(ids(768)).logits
         with again.applied(model):
             planned = model(ids(768)).logits

@@ -39,7 +39,7 @@ def test_softmax_in_place_of_softmax_changes_nothing(model, side):
         mask[0, slice(0, 4) if side == "left" else slice(5, 9)] = 0
     with torch.no_grad():
         plain = model(ids, attention_mask=mask)[0]
-        with el.attending(model, "softmax"):
+        with el.use_attention(model, "softmax"):
             other = model(ids, attention_mask=mask)[0]
     torch.testing.assert_close(other[mask.bool()], plain[mask.bool()], atol=1e-5, rtol=1e-4)
 
@@ -56,7 +56,7 @@ def test_a_padded_input_is_taken_apart_for_mechanisms_that_know_no_other_mask(mo
     mask[0] = 0
     mask[0, alone] = 1
     places = {} if side == "right" else {"position_ids": (mask.cumsum(1) - 1).clamp_min(0)}
-    with torch.no_grad(), el.attending(model, "window", window=2, sinks=1):
+    with torch.no_grad(), el.use_attention(model, "window", window=2, sinks=1):
         both = model(ids, attention_mask=mask, **places)[0]
         short = model(ids[:1, alone])[0]
     torch.testing.assert_close(both[:1, alone], short, atol=1e-5, rtol=1e-4)
@@ -65,9 +65,9 @@ def test_a_padded_input_is_taken_apart_for_mechanisms_that_know_no_other_mask(mo
 def test_the_window_of_a_decoder_is_the_one_made_by_hand():
     model, ids = small_llama(), torch.randint(1, 50, (2, 12))
     with torch.no_grad():
-        with el.replaced(model, lambda call: windowed(call, 3, 1)):
+        with el.replace_attention(model, lambda call: windowed(call, 3, 1)):
             expected = model(ids).logits
-        with el.attending(model, "window", window=3, sinks=1) as mechanism:
+        with el.use_attention(model, "window", window=3, sinks=1) as mechanism:
             found = model(ids).logits
         plain = model(ids).logits
     assert mechanism.settings.window == 3
@@ -78,7 +78,7 @@ def test_the_window_of_a_decoder_is_the_one_made_by_hand():
 def test_generation_with_a_cache_is_generation_without():
     model, ids = small_llama(), torch.randint(1, 50, (1, 7))
     fixed = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    with torch.no_grad(), el.attending(model, "window", window=3, sinks=1):
+    with torch.no_grad(), el.use_attention(model, "window", window=3, sinks=1):
         cached = model.generate(ids, **fixed)
         found = ids
         for _ in range(6):
@@ -90,14 +90,14 @@ def test_a_module_outside_transformers_attends_by_it_too():
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
     x = torch.randn(2, 6, 16)
-    with torch.no_grad(), el.attending(layer, "off-by-one"):
+    with torch.no_grad(), el.use_attention(layer, "off-by-one"):
         found = layer(x)
 
     def by_hand(call):
         e = (call.q @ call.k.transpose(2, 3) * call.scale).exp()
         return e / (1 + e.sum(-1, keepdim=True)) @ call.v
 
-    with torch.no_grad(), el.replaced(layer, by_hand):
+    with torch.no_grad(), el.replace_attention(layer, by_hand):
         torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-4)
 
 
@@ -119,11 +119,11 @@ def test_a_bias_of_positions_is_honoured_or_refused():
     }
     with torch.no_grad():
         plain = model(**given).logits
-        with el.attending(model, "softmax"):
+        with el.use_attention(model, "softmax"):
             torch.testing.assert_close(model(**given).logits, plain, atol=1e-5, rtol=1e-4)
         with (
             pytest.raises(el.EigenlensError, match="window knows causality and padding"),
-            el.attending(model, "window"),
+            el.use_attention(model, "window"),
         ):
             model(**given)
 
@@ -159,7 +159,7 @@ def test_the_model_and_its_library_are_left_as_they_were():
     with torch.no_grad():
         before = model(ids).logits
         known = set(ALL_ATTENTION_FUNCTIONS.valid_keys())
-        with pytest.raises(RuntimeError, match="stop"), el.attending(model, "off-by-one"):
+        with pytest.raises(RuntimeError, match="stop"), el.use_attention(model, "off-by-one"):
             model(ids)
             raise RuntimeError("stop")
         assert torch.equal(model(ids).logits, before)
@@ -212,7 +212,7 @@ def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
             if hand is None:
                 logits = model.module(ids).logits
             else:
-                with el.replaced(model, hand):
+                with el.replace_attention(model, hand):
                     logits = model.module(ids).logits
             losses[key] = math.exp(
                 float(
@@ -268,7 +268,7 @@ def test_what_cannot_be_evaluated_is_said(place, given, told):
 def test_a_mechanism_with_weights_is_refused(place):
     with (
         pytest.raises(el.EigenlensError, match="gated has weights of its own"),
-        el.attending(small_bert(), "gated"),
+        el.use_attention(small_bert(), "gated"),
     ):
         pass
 

@@ -134,7 +134,7 @@ def test_a_merge_leaves_both_states_as_they_were():
         task = Embeddings()
         task.add(*some_outputs(task, seed, 2))
         states.append(passes.Passed(task, (1.0, 2.0)))
-    job = passes.InTurn(None, 1, None)
+    job = passes.TimedPass(None, 1, None)
     once, again = (job.merge(*states) for _ in range(2))
     assert once.task.result() == again.task.result() and once.seconds == again.seconds == (2.0, 4.0)
     assert [len(state.task.found[0]) for state in states] == [1, 1]
@@ -160,14 +160,14 @@ def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
 
 def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch):
     bert, text, _ = world
-    run = passes.Compared.run
+    run = passes.CallComparison.run
 
     def fails(self, content, tick):
         if content.first == 0:
             raise ValueError("no")
         return run(self, content, tick)
 
-    monkeypatch.setattr(passes.Compared, "run", fails)
+    monkeypatch.setattr(passes.CallComparison, "run", fails)
     asked = {"attention": "window", "inputs": 24, "length": 24}
     with pytest.raises(
         el.EigenlensError,

@@ -118,7 +118,7 @@ def test_the_model_attends_by_the_plan(quarter, bert):
     model = el.load(bert).module
     with torch.no_grad():
         plain = model(ids()).last_hidden_state
-        with el.replaced(
+        with el.replace_attention(
             model, lambda call: torch.softmax(quarter.scores(call).scores, -1) @ call.v
         ):
             expected = model(ids()).last_hidden_state

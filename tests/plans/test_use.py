@@ -71,12 +71,12 @@ def test_gradients_flow_through_estimated_scores(study, plan, llama):
             weight.sub_(step * direction)
         return found
 
-    with el.replaced(model.model, made.attend):
+    with el.replace_attention(model.model, made.attend):
         loss().backward()
         with torch.no_grad():
             slope = (loss(1e-3) - loss(-1e-3)) / 2e-3
     assert float((weight.grad * direction).sum()) == pytest.approx(float(slope), rel=0.01)
-    with el.replaced(model.model, plan.attend):
+    with el.replace_attention(model.model, plan.attend):
         loss().backward()  # a cascade, too
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from eigenlens.run.shards import Shard, trunks
+from eigenlens.run.shards import Shard, shard_groups
 from run.processes import until
 
 STEPS = 4
@@ -21,7 +21,9 @@ def some_shards(number, content=None):
     `content(number)`.
     """
     make = content or (lambda i: i)
-    return trunks([Shard(i, STEPS, (f"document {i}",), partial(make, i)) for i in range(number)])
+    return shard_groups(
+        [Shard(i, STEPS, (f"document {i}",), partial(make, i)) for i in range(number)]
+    )
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Together(Noted):
     def run(self, content, tick):
         done = super().run(content, tick)
         try:
-            until(lambda: len({process for _, process in begun(self.folder)}) > 1)
+            until(lambda: len({process for _, process in resume_from(self.folder)}) > 1)
         except AssertionError:
             # the shard is tried again, and another process may be free by then
             (Path(self.folder) / "alone").touch()
@@ -98,7 +100,7 @@ class Together(Noted):
         return done
 
 
-def begun(folder):
+def resume_from(folder):
     """The shards that have begun under `Noted`, by process, each as often as it did."""
     found = [file.name.split("-")[:2] for file in Path(folder).iterdir() if "-" in file.name]
     return sorted((int(shard), int(process)) for shard, process in found)

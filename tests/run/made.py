@@ -6,8 +6,8 @@ from eigenlens import EigenlensError
 from eigenlens.run.progress import silent
 
 
-def square(number, folder=None, report=silent):
-    report("inside", 1, 1)
+def square(number, folder=None, progress=silent):
+    progress("inside", 1, 1)
     if folder is not None:
         (folder / f"made-{number}").touch()
     return {"square": number * number, "process": os.getpid()}

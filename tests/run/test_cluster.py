@@ -12,8 +12,18 @@ import pytest
 from eigenlens import EigenlensError
 from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
-from eigenlens.run.shards import FAN
-from run.jobs import STEPS, Failing, Heavy, Late, Noted, Spelling, Together, begun, some_shards
+from eigenlens.run.shards import SHARDS_PER_GROUP
+from run.jobs import (
+    STEPS,
+    Failing,
+    Heavy,
+    Late,
+    Noted,
+    Spelling,
+    Together,
+    resume_from,
+    some_shards,
+)
 from run.made import Unread
 from run.processes import PATIENCE, Cluster, resident, until
 
@@ -50,16 +60,18 @@ def test_the_tree_is_that_of_the_local_engine_whatever_comes_first(engine):
     told = []
     found = list(engine.fold(Late(), some_shards(27), progress=told.append))
     assert whole(found) == whole(Local().fold(Spelling(), some_shards(27)))
-    assert [at.trunk for at in found] == [0, 1, 2, 3]
+    assert [at.group for at in found] == [0, 1, 2, 3]
     assert told[-1] == 27 * STEPS
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 9, 11])
 def test_it_goes_on_from_where_the_local_engine_stopped(engine, tmp_path, stop):
     steps = list(Local().fold(Spelling(), some_shards(11)))
-    rest = list(engine.fold(Noted(folder=str(tmp_path)), some_shards(11), begun=steps[stop - 1]))
+    rest = list(
+        engine.fold(Noted(folder=str(tmp_path)), some_shards(11), resume_from=steps[stop - 1])
+    )
     assert whole([*steps[:stop], *rest]) == whole(steps)
-    assert [shard for shard, _ in begun(tmp_path)] == list(range(stop, 11)), (
+    assert [shard for shard, _ in resume_from(tmp_path)] == list(range(stop, 11)), (
         "what was merged is not run again"
     )
 
@@ -68,9 +80,9 @@ def test_the_local_engine_goes_on_from_where_a_cluster_stopped(engine):
     shards = some_shards(20)
     first = next(iter(engine.fold(Spelling(), shards)))
     told = []
-    rest = list(Local().fold(Spelling(), shards, begun=first, progress=told.append))
+    rest = list(Local().fold(Spelling(), shards, resume_from=first, progress=told.append))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), shards))
-    assert told[0] == (FAN + 1) * STEPS
+    assert told[0] == (SHARDS_PER_GROUP + 1) * STEPS
 
 
 def test_progress_comes_from_inside_a_shard(engine, tmp_path):
@@ -95,7 +107,7 @@ def test_a_worker_killed_in_the_middle_of_a_shard_is_made_up_for(engine, tmp_pat
 
     def kill():
         try:
-            killed.append(until(lambda: begun(tmp_path))[0][1])
+            killed.append(until(lambda: resume_from(tmp_path))[0][1])
             os.kill(killed[0], signal.SIGKILL)
         finally:
             (tmp_path / "wait").unlink()
@@ -105,7 +117,7 @@ def test_a_worker_killed_in_the_middle_of_a_shard_is_made_up_for(engine, tmp_pat
     found = list(engine.fold(Noted(folder=str(tmp_path)), some_shards(11)))
     killer.join()
     assert whole(found) == [TREE, "((8 9) 10)"]
-    run = [shard for shard, _ in begun(tmp_path)]
+    run = [shard for shard, _ in resume_from(tmp_path)]
     assert sorted(set(run)) == list(range(11))
     assert len(run) > 11, "what the dead one had begun was begun again"
 
@@ -118,7 +130,7 @@ def test_all_workers_killed_are_made_up_for(engine, tmp_path):
 
     def kill():
         try:
-            until(lambda: begun(tmp_path))
+            until(lambda: resume_from(tmp_path))
             for process in before:
                 os.kill(process, signal.SIGKILL)
         finally:
@@ -160,7 +172,7 @@ def test_where_a_checkpoint_after_failures_is_gone_on_from_the_count_is_right(pa
     shards = some_shards(11)
     first = next(iter(partial.fold(Failing(fail=(0, 5)), shards)))
     told = []
-    list(Local().fold(Spelling(), shards, begun=first, progress=told.append))
+    list(Local().fold(Spelling(), shards, resume_from=first, progress=told.append))
     assert told == [9 * STEPS, 10 * STEPS, 11 * STEPS]
 
 
@@ -183,7 +195,7 @@ def test_the_scheduler_knows_a_bounded_number_of_tasks_and_none_afterwards(engin
         for _ in engine.fold(Spelling(), some_shards(number)):
             known.append(len(scheduler.tasks))
         most[number] = max(known)
-    assert most[160] <= max(most[40], 2 * (2 * 2 + 2 * FAN) + 2)
+    assert most[160] <= max(most[40], 2 * (2 * 2 + 2 * SHARDS_PER_GROUP) + 2)
     gc.collect()  # an error that was raised may still hold on to some
     until(lambda: not scheduler.tasks)
 
@@ -283,7 +295,7 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
 
         def replace():
             try:
-                until(lambda: begun(tmp_path))
+                until(lambda: resume_from(tmp_path))
                 joined.kill_workers()
             finally:
                 (tmp_path / "wait").unlink()
@@ -295,7 +307,7 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
         first = next(folds)
         killer.join()
         assert first.state == TREE
-        assert len({process for _, process in begun(tmp_path)}) == 2
+        assert len({process for _, process in resume_from(tmp_path)}) == 2
         (tmp_path / "wait").touch()
         joined.kill(joined.scheduler)
         with pytest.raises(EigenlensError) as told:
@@ -306,9 +318,9 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
     joined.kill_workers()  # one that has not heard of it yet would go on
     for file in tmp_path.iterdir():
         file.unlink()
-    rest = list(engine.fold(job, some_shards(40), begun=first))
+    rest = list(engine.fold(job, some_shards(40), resume_from=first))
     assert whole([first, *rest]) == whole(Local().fold(Spelling(), some_shards(40)))
-    assert [shard for shard, _ in begun(tmp_path)] == list(range(FAN, 40)), (
+    assert [shard for shard, _ in resume_from(tmp_path)] == list(range(SHARDS_PER_GROUP, 40)), (
         "the merged shards are not run again"
     )
 
@@ -327,7 +339,7 @@ def test_a_worker_that_comes_late_takes_over_shards_that_wait(tmp_path):
             started.fold(Together(folder=str(tmp_path)), some_shards(8), progress=progress)
         ) == [TREE]
     assert not (tmp_path / "alone").exists()
-    assert len({process for _, process in begun(tmp_path)}) == 2
+    assert len({process for _, process in resume_from(tmp_path)}) == 2
 
 
 def test_a_job_that_no_worker_can_read_ends_the_run_and_not_the_workers(engine):

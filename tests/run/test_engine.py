@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.run.engine import Local, choose, engaged
-from eigenlens.run.shards import Folded
+from eigenlens.run.engine import Local, choose, use_engine
+from eigenlens.run.shards import PartialFold
 from run.jobs import STEPS, Failing, Spelling, some_shards
 
 TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
@@ -21,13 +21,13 @@ def test_shards_are_merged_one_after_the_other_inside_their_trunk():
     steps = fold(Spelling(), 11)
     assert [at.state for at in steps][:3] == ["0", "(0 1)", "((0 1) 2)"]
     assert [at.state for at in steps if at.whole] == [TREE, "((8 9) 10)"]
-    assert [(at.trunk, at.shards) for at in steps][-4:] == [(0, 8), (1, 1), (1, 2), (1, 3)]
+    assert [(at.group, at.shards) for at in steps][-4:] == [(0, 8), (1, 1), (1, 2), (1, 3)]
 
 
 @pytest.mark.parametrize("stop", range(1, 12))
 def test_it_goes_on_from_every_place_where_it_may_have_stopped(stop):
     steps, told = fold(Spelling(), 11), []
-    rest = fold(Spelling(), 11, begun=steps[stop - 1], progress=told.append)
+    rest = fold(Spelling(), 11, resume_from=steps[stop - 1], progress=told.append)
     assert [at.state for at in [*steps[:stop], *rest] if at.whole] == [
         at.state for at in steps if at.whole
     ]
@@ -66,8 +66,12 @@ def test_after_failures_it_goes_on_from_every_place_too():
     for stop in range(1, 12):
         kept = steps[stop - 1]
         # failures are kept elsewhere
-        begun = Folded(kept.trunk, kept.shards, kept.whole, kept.state)
-        whole = [at for at in [*steps[:stop], *fold(job, 11, engine, begun=begun)] if at.whole]
+        resume_from = PartialFold(kept.group, kept.shards, kept.whole, kept.state)
+        whole = [
+            at
+            for at in [*steps[:stop], *fold(job, 11, engine, resume_from=resume_from)]
+            if at.whole
+        ]
         assert [at.state for at in whole] == ["(((((2 3) 4) 5) 6) 7)", "(8 10)"]
 
 
@@ -103,7 +107,7 @@ def test_the_engine_in_force_is_the_innermost_and_its_threads_hold_only_inside()
 
     mine = torch.get_num_threads()
     two, given = Two(), Local()
-    with engaged(two):
+    with use_engine(two):
         assert torch.get_num_threads() == 2
         assert choose() is two
         assert choose(given) is given

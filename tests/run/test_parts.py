@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from eigenlens import EigenlensError
-from eigenlens.run.engine import engaged
+from eigenlens.run.engine import use_engine
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
 from run.made import Unread, away, fail, refuse, square
@@ -38,9 +38,9 @@ def test_each_part_is_made_once_and_in_order(parts, tmp_path):
 def test_a_cluster_makes_those_that_are_missing(cluster, parts, tmp_path):
     parts.part("squares/2", partial(square, 2))
     told, inside = [], []
-    report = Here(lambda *said: inside.append(said))
-    with engaged(cluster):
-        makes = squares([4, 3, 2, 1], folder=tmp_path, report=report)
+    progress = Here(lambda *said: inside.append(said))
+    with use_engine(cluster):
+        makes = squares([4, 3, 2, 1], folder=tmp_path, progress=progress)
         found = parts.each(makes, lambda *said: told.append(said), "squares")
     assert [one["square"] for one in found] == [16, 9, 4, 1]
     assert [one["process"] == os.getpid() for one in found] == [False, False, True, False]
@@ -51,7 +51,7 @@ def test_a_cluster_makes_those_that_are_missing(cluster, parts, tmp_path):
 
 
 def test_what_a_cluster_refuses_is_refused_here_and_the_rest_is_kept(cluster, parts):
-    with engaged(cluster), pytest.raises(EigenlensError, match=r"^3 has no square$"):
+    with use_engine(cluster), pytest.raises(EigenlensError, match=r"^3 has no square$"):
         parts.each({**squares([1]), "odd": partial(refuse, 3), **squares([2])})
     assert parts.has("squares/1") and parts.has("squares/2") and not parts.has("odd")
 
@@ -60,7 +60,7 @@ def test_what_a_cluster_refuses_is_refused_here_and_the_rest_is_kept(cluster, pa
 def test_a_part_that_fails_on_a_cluster_is_named(cluster, parts, on_failure, monkeypatch):
     monkeypatch.setattr(cluster, "on_failure", on_failure)
     with (
-        engaged(cluster),
+        use_engine(cluster),
         pytest.raises(EigenlensError, match=r"^the part odd failed: ValueError: 3 is odd$"),
     ):
         parts.each({**squares([1]), "odd": partial(fail, 3)})
@@ -69,18 +69,18 @@ def test_a_part_that_fails_on_a_cluster_is_named(cluster, parts, on_failure, mon
 
 def test_work_that_no_worker_can_read_ends_the_run_and_not_the_workers(cluster, parts):
     with (
-        engaged(cluster),
+        use_engine(cluster),
         pytest.raises(
             EigenlensError, match=r"^the part unread failed: ModuleNotFoundError: No module"
         ),
     ):
         parts.each({"unread": Unread()})
-    with engaged(cluster):
+    with use_engine(cluster):
         assert parts.each(squares([5]))[0]["square"] == 25
 
 
 def test_trainings_keep_checkpoints_in_the_process_of_the_folder_alone(cluster, parts, tmp_path):
     assert parts.checkpoint("training/1") == tmp_path / "run" / "training" / "1.safetensors"
-    with engaged(cluster):
+    with use_engine(cluster):
         assert parts.each({"one": partial(away, parts)}) == ["None"]
     assert not parts.away

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from eigenlens import EigenlensError
-from eigenlens.run.shards import FAN, Failure, Shard, copies, cut, stopped, trunks
+from eigenlens.run.shards import (
+    SHARDS_PER_GROUP,
+    Failure,
+    Shard,
+    copies,
+    cut,
+    shard_groups,
+    stopped,
+)
 
 
 def documents_of(*lengths):
@@ -34,16 +42,18 @@ def test_a_document_longer_than_two_shards_is_cut_inside():
 
 
 def test_shards_have_their_trunk_by_their_place_alone():
-    shards = [Shard(i, 1, (), int) for i in range(2 * FAN + 3)]
-    assert [[shard.number for shard in trunk] for trunk in trunks(shards)] == [
-        list(range(FAN)),
-        list(range(FAN, 2 * FAN)),
-        [2 * FAN, 2 * FAN + 1, 2 * FAN + 2],
+    shards = [Shard(i, 1, (), int) for i in range(2 * SHARDS_PER_GROUP + 3)]
+    assert [[shard.number for shard in shard_group] for shard_group in shard_groups(shards)] == [
+        list(range(SHARDS_PER_GROUP)),
+        list(range(SHARDS_PER_GROUP, 2 * SHARDS_PER_GROUP)),
+        [2 * SHARDS_PER_GROUP, 2 * SHARDS_PER_GROUP + 1, 2 * SHARDS_PER_GROUP + 2],
     ]
 
 
 def test_a_process_holds_three_states_at_most():
-    assert [copies(number) for number in (0, 1, 2, FAN, FAN + 1, 1000)] == [0, 1, 2, 2, 3, 3]
+    assert [
+        copies(number) for number in (0, 1, 2, SHARDS_PER_GROUP, SHARDS_PER_GROUP + 1, 1000)
+    ] == [0, 1, 2, 2, 3, 3]
 
 
 def test_a_shard_is_named_by_its_documents():

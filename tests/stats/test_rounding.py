@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from eigenlens.stats.geometry import relative_residual
-from eigenlens.stats.rounding import in_words, precision_of, rounding_floor, told
+from eigenlens.stats.rounding import describe, in_words, precision_of, rounding_floor
 
 
 @pytest.mark.parametrize(("name", "kind"), [("float32", np.float32), ("float64", np.float64)])
@@ -46,7 +46,7 @@ def test_only_residuals_below_the_floor_become_words():
         {**rows[0], "residual": "below rounding"},
         rows[1],
     ]
-    assert (told(1e-7, 1e-6), told(1e-6, 1e-6), told(0.25, 1e-6)) == (
+    assert (describe(1e-7, 1e-6), describe(1e-6, 1e-6), describe(0.25, 1e-6)) == (
         "below rounding",
         "1e-06",
         "0.25",

@@ -3,7 +3,7 @@
 `python killed.py MODEL DATA FOLDER OPTIONS MOMENTS`: the model is loaded once; every attempt is a
 child that saves a checkpoint after every shard. MOMENTS is JSON. A list of numbers: shares of the
 time of a whole run, one for each attempt that is killed; what is finished before is put aside, and
-begun anew. The last checkpoint, as `held 3`, the stage and its trunk: every attempt dies before a
+begun anew. The last checkpoint, as `held 3`, the stage and its group: every attempt dies before a
 change of the folder (a file about to be opened, renamed, made or removed), three changes further on
 than the attempt before if that came to no new checkpoint; from the last checkpoint on once more
 from the first change to the very end, one by one. Prints how many attempts were killed and what
@@ -72,12 +72,12 @@ def run(model, data, folder, options, event=0, seconds=None):
 
 
 def standing_of(folder):
-    """The number of the last checkpoint, and its stage and trunk."""
+    """The number of the last checkpoint, and its stage and group."""
     marks = [
         json.loads(mark.read_text()) for mark in (folder / "unfinished").glob("checkpoint-*.json")
     ]
     last = max(marks, key=lambda mark: mark["number"], default=None)
-    return last and (last["number"], "{stage} {trunk}".format(**last["standing"]))
+    return last and (last["number"], "{stage} {group}".format(**last["standing"]))
 
 
 def put_aside(folder):

@@ -141,7 +141,7 @@ def test_a_module_comes_back_after_an_error_in_the_middle(make):
 
     for run in (el.study, el.collapse):
         with pytest.raises(Stop):
-            run(model, IDS, **SMALL, report=stop)
+            run(model, IDS, **SMALL, progress=stop)
         assert state_of(model) == before
 
     def breaks(module, args):

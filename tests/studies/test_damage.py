@@ -58,12 +58,12 @@ class Stop(Exception):
 
 
 def interrupted(make, folder, stage, number):
-    def report(what, done, _total):
+    def progress(what, done, _total):
         if what == stage and done > number:
             raise Stop
 
     with pytest.raises(Stop):
-        make(folder, report=report)
+        make(folder, progress=progress)
     return folder / "unfinished"
 
 
@@ -257,13 +257,13 @@ def test_a_disk_that_fails_in_the_middle_loses_nothing(
             spoil = spoilt(how, disk, mounts if how != "small files" else fault)
             spoilt_at = []
 
-            def report(what, done, _total):
+            def progress(what, done, _total):
                 if what == stage and done > number and not spoilt_at:
                     spoilt_at.append(done)
                     spoil()
 
             with pytest.raises(EigenlensError, match=SENTENCES[how]):
-                make(disk / "s", report=report)
+                make(disk / "s", progress=progress)
             assert spoilt_at
         kept = Checkpoints(disk / "s" / "unfinished").load()
         assert kept is not None, "the checkpoint before is whole"

@@ -10,7 +10,7 @@ import torch
 from eigenlens import EigenlensError, Study, compare, load, study
 from eigenlens.captures import capture
 from eigenlens.cli.terminal import print_study
-from eigenlens.diagnostics import DIAGNOSTICS, Seen, find
+from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
 from eigenlens.studies.plots import draw
 from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
 
@@ -67,7 +67,7 @@ def test_they_see_every_nth_input_of_all(place, llama, data, made):
     ids = torch.from_numpy(np.concatenate(list(_ids(llama, data))))
 
     def see(call):
-        alone.update(Seen(call))
+        alone.update(CallView(call))
 
     with torch.no_grad(), capture(llama.backbone, see):
         llama.backbone(input_ids=ids[::3])

@@ -19,7 +19,7 @@ from eigenlens.run.checkpoints import Checkpoints
 from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
 from eigenlens.run.folding import Fold
-from eigenlens.run.shards import Folded
+from eigenlens.run.shards import PartialFold
 from run.processes import PATIENCE, Cluster, until
 from studies.identical import assert_identical, assert_same_tensors
 from tiny import some_text, tiny_bert, tiny_llama
@@ -98,11 +98,11 @@ class Stop(Exception):
 def stop_after(number, stage="fit inputs"):
     """A report that ends the work in a stage, when so many inputs are done."""
 
-    def report(what, done, _total):
+    def progress(what, done, _total):
         if what == stage and done > number:
             raise Stop
 
-    return report
+    return progress
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_what_one_engine_left_another_goes_on_with(
     engines = {"local": Local(), "dask": of_size(2)}
     after = 44 if stage == "fit inputs" else 90
     with pytest.raises(Stop):
-        make("sketch", tmp_path / "s", engine=engines[first], report=stop_after(after, stage))
+        make("sketch", tmp_path / "s", engine=engines[first], progress=stop_after(after, stage))
     assert list((tmp_path / "s" / "unfinished").glob("checkpoint-*.json"))
     told = []
-    report = lambda what, done, _total: told.append((what, done))  # noqa: E731
-    make("sketch", tmp_path / "s", engine=engines[then], resume=True, report=report)
+    progress = lambda what, done, _total: told.append((what, done))  # noqa: E731
+    make("sketch", tmp_path / "s", engine=engines[then], resume=True, progress=progress)
     assert min(done for what, done in told if what == stage) > (
         18 if stage == "fit inputs" else 88
     ), "from the beginning"
@@ -140,14 +140,14 @@ def test_workers_killed_while_they_work_do_not_change_a_bit(make, undisturbed, o
     """One of two in the first stage, all of them in the last."""
     engine, killed = of_size(2), []
 
-    def report(what, done, _total):
+    def progress(what, done, _total):
         victims = {"fit inputs": 1, "held-out inputs": 2}.get(what, 0)
         if done and victims and what not in killed:
             killed.append(what)
             for process in sorted(engine._client.run(os.getpid).values())[:victims]:
                 os.kill(process, signal.SIGKILL)
 
-    make("sketch", tmp_path / "s", engine=engine, report=report)
+    make("sketch", tmp_path / "s", engine=engine, progress=progress)
     assert killed == ["fit inputs", "held-out inputs"]
     assert_identical(undisturbed("sketch"), tmp_path / "s")
 
@@ -205,7 +205,7 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
     with Cluster(tmp_path / "two") as cluster:
         ended = run(*command, cluster.address, "--resume")
     assert ended.code == 0
-    assert min(begun) > first[7], "the trunk that was merged is not run again"
+    assert min(begun) > first[7], "the group that was merged is not run again"
     made = study(
         place / "bert",
         place / "a.txt",
@@ -321,8 +321,8 @@ class Without:
     def running(self):
         return Local().running()
 
-    def fold(self, job, trunks, begun=None, progress=None):
-        for number, shards in enumerate(trunks):
+    def fold(self, job, shard_groups, begun=None, progress=None):
+        for number, shards in enumerate(shard_groups):
             lost = [
                 shard
                 for shard in shards
@@ -335,22 +335,22 @@ class Without:
             total = states[0] if states else None
             for state in states[1:]:
                 total = job.merge(total, state)
-            yield Folded(number, len(shards), True, total)
+            yield PartialFold(number, len(shards), True, total)
 
 
 def broken_rows(buckets, case):
     fit, held = buckets[0], buckets[1:]
     return {
-        "one of the first trunk": [fit[4]],
+        "one of the first group": [fit[4]],
         "some of all": [fit[4], fit[5], fit[40], held[0][0]],
-        "a whole trunk": fit[24:48],
+        "a whole shard group": fit[24:48],
         "a whole group": held[1],
     }[case]
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 @pytest.mark.parametrize(
-    "case", ["one of the first trunk", "some of all", "a whole trunk", "a whole group"]
+    "case", ["one of the first group", "some of all", "a whole shard group", "a whole group"]
 )
 def test_shards_that_always_fail_are_left_out_and_named(
     rows, buckets, place, of_size, tmp_path, engine, case
@@ -457,7 +457,7 @@ def test_a_second_command_in_the_folder_is_refused(
 ):
     refused = []
 
-    def report(_what, done, _total):
+    def progress(_what, done, _total):
         if done and not refused:
             command = [sys.executable, "-c", "from eigenlens import cli; cli.main()"]
             command += ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
@@ -470,7 +470,12 @@ def test_a_second_command_in_the_folder_is_refused(
                 )
             )
 
-    make("gram", tmp_path / "s", engine=Local() if engine == "local" else of_size(2), report=report)
+    make(
+        "gram",
+        tmp_path / "s",
+        engine=Local() if engine == "local" else of_size(2),
+        progress=progress,
+    )
     assert (refused[0].returncode, refused[0].stderr) == (
         2,
         f"eigenlens: another process is at work in {tmp_path / 's'}\n",

@@ -99,7 +99,7 @@ def test_killed_before_any_change_of_the_folder_it_goes_on(
     at.
     """
     request = Request((str(data),), length=SKETCH["length"], inputs=SKETCH["inputs"])
-    # a trunk for each group of held-out documents
+    # a group for each group of held-out documents
     last = f"held {len(prepare(model, request, tmp_path).groups) - 2}"
     died = die(place, data, tmp_path / "s", SKETCH, last)
     assert died["kills"] >= 30
@@ -118,12 +118,12 @@ class Stop(Exception):
 def stopped(model, data, folder, options, after=12, **changes):
     """A study that ends in the middle with checkpoints written, like one that was killed."""
 
-    def report(_what, done, _total):
+    def progress(_what, done, _total):
         if done > after:
             raise Stop
 
     with pytest.raises(Stop):
-        study(model, data, folder, **{**options, **changes}, report=report)
+        study(model, data, folder, **{**options, **changes}, progress=progress)
 
 
 @pytest.fixture
@@ -260,13 +260,13 @@ def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp
     folder = tmp_path / "s"
     begun, go_on, failed = threading.Event(), threading.Event(), []
 
-    def report(_what, done, _total):
+    def progress(_what, done, _total):
         begun.set()
         go_on.wait(PATIENCE)
 
     def first():
         try:
-            study(load(place / "tiny"), data, folder, **EXACT, report=report)
+            study(load(place / "tiny"), data, folder, **EXACT, progress=progress)
         except Exception as error:
             failed.append(error)
 

@@ -21,7 +21,7 @@ from ..captures.sites import front_of, stack_of
 from ..errors import EigenlensError
 from .switches import Switches
 
-Given = dict[str, Any]
+BlockCall = dict[str, Any]
 """The arguments of a block's forward by name; what it must hand on besides the stream is put there
 too.
 """
@@ -53,7 +53,7 @@ class Branch:
     """One way beside the skip: `run(u, given)` is its body f, without norms, scale and skip."""
 
     kind: Literal["attention", "cross", "mlp"]
-    run: Callable[[Tensor, Given], Tensor]
+    run: Callable[[Tensor, BlockCall], Tensor]
     linear: Attend | Mlp
     before: nn.Module | None = None
     within: nn.Module | None = None
@@ -87,13 +87,13 @@ class Block:
     module: nn.Module
     path: str
     stages: tuple[Stage, ...]
-    finish: Callable[[Tensor, Given], Any] = lambda x, _given: x
+    finish: Callable[[Tensor, BlockCall], Any] = lambda x, _given: x
     parameters: inspect.Signature = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", inspect.signature(type(self.module).forward))
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Given]:
+    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, BlockCall]:
         """The stream and the other arguments, by name, of a call of the block."""
         bound = self.parameters.bind(self.module, *args, **kwargs)
         values = dict(bound.arguments)
@@ -103,14 +103,14 @@ class Block:
         names = list(values)
         return values[names[1]], {name: values[name] for name in names[2:]}
 
-    def run(self, x: Tensor, given: Given, switches: Switches = Switches()) -> Any:  # noqa: B008
+    def run(self, x: Tensor, given: BlockCall, switches: Switches = Switches()) -> Any:  # noqa: B008
         """The block's forward, with some of its parts off."""
         for stage in self.stages:
             x = run_stage(stage, x, given, switches)
         return self.finish(x, given)
 
 
-def run_stage(stage: Stage, x: Tensor, given: Given, switches: Switches) -> Tensor:
+def run_stage(stage: Stage, x: Tensor, given: BlockCall, switches: Switches) -> Tensor:
     """`N_after(x + Σ branches)`, (B, T, C) → (B, T, C)."""
     parts = [x] if stage.keeps_input(switches) else []
     for branch in stage.branches:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .blocks import Block, Given
+from .blocks import Block, BlockCall
 
 UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
 
 
-def checked(block: Block, own: Any, x: Tensor, given: Given, limit: float = 1e-4) -> None:
+def checked(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 1e-4) -> None:
     """Raise unless the block as it was read gives what the module itself gave (`own`) for the same
     input.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .blocks import Attend, Block, Branch, Given, Mlp, Stage
+from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
 
 Reader = Callable[[Any, str], Block | None]
@@ -39,7 +39,7 @@ def _has(module: Any, *paths: str) -> bool:
     return True
 
 
-def _without(given: Given, *names: str) -> Given:
+def _without(given: BlockCall, *names: str) -> BlockCall:
     return {
         name: value
         for name, value in given.items()
@@ -57,8 +57,8 @@ def _bert(block: Any, path: str) -> Block | None:
     ):
         return None
 
-    def body(attention: Any, cross: bool) -> Callable[[Tensor, Given], Tensor]:
-        def run(u: Tensor, given: Given) -> Tensor:
+    def body(attention: Any, cross: bool) -> Callable[[Tensor, BlockCall], Tensor]:
+        def run(u: Tensor, given: BlockCall) -> Tensor:
             more = _without(given)
             if cross:
                 more |= {
@@ -94,7 +94,7 @@ def _bert(block: Any, path: str) -> Block | None:
             )
         )
 
-    def run_mlp(u: Tensor, _given: Given) -> Tensor:
+    def run_mlp(u: Tensor, _given: BlockCall) -> Tensor:
         return block.output.dropout(block.output.dense(block.intermediate(u)))
 
     stages.append(Stage((Branch("mlp", run_mlp, mlp),), block.output.LayerNorm))
@@ -112,7 +112,7 @@ def _albert(block: Any, path: str) -> Block | None:
     ):
         return None
 
-    def attend(u: Tensor, given: Given) -> Tensor:
+    def attend(u: Tensor, given: BlockCall) -> Tensor:
         # the module adds its input and norms: its branch is what its dropout gives
         kept: list[Tensor] = []
         hook = block.attention.output_dropout.register_forward_hook(
@@ -166,7 +166,7 @@ def _gpt2(block: Any, path: str) -> Block | None:
     if _has(block, "crossattention"):
         cross = block.crossattention
 
-        def attend(u: Tensor, given: Given) -> Tensor:
+        def attend(u: Tensor, given: BlockCall) -> Tensor:
             return first_of(cross(u, **given))
 
         stages.append(Stage((Branch("cross", attend, Attend(cross), before=block.ln_cross_attn),)))
@@ -278,7 +278,7 @@ def _t5(block: Any, path: str) -> Block | None:
     if (mlp := mlp_parts(dense)) is None:
         return None
 
-    def attend(u: Tensor, given: Given) -> Tensor:
+    def attend(u: Tensor, given: BlockCall) -> Tensor:
         more = _without(given, "attention_mask", "encoder_decoder_position_bias")
         out, given["position_bias"], *_ = attention(u, mask=given.get("attention_mask"), **more)
         return layers[0].dropout(out)
@@ -287,7 +287,7 @@ def _t5(block: Any, path: str) -> Block | None:
     if len(layers) == 3:
         cross = layers[1].EncDecAttention
 
-        def read_encoder(u: Tensor, given: Given) -> Tensor:
+        def read_encoder(u: Tensor, given: BlockCall) -> Tensor:
             out, given["encoder_decoder_position_bias"], *_ = cross(
                 u,
                 mask=given.get("encoder_attention_mask"),
@@ -303,7 +303,7 @@ def _t5(block: Any, path: str) -> Block | None:
     run_mlp = lambda u, _given: layers[-1].dropout(dense(u))  # noqa: E731
     stages.append(Stage((Branch("mlp", run_mlp, mlp, before=layers[-1].layer_norm),)))
 
-    def finish(x: Tensor, given: Given) -> Any:
+    def finish(x: Tensor, given: BlockCall) -> Any:
         if (
             given.get("position_bias") is None and attention.has_relative_attention_bias
         ):  # later blocks have no table of their own
@@ -338,7 +338,7 @@ def _bart(block: Any, path: str) -> Block | None:
     def add(branch: Callable[..., Branch], norm: nn.Module) -> None:
         stages.append(Stage((branch(before=norm),)) if pre else Stage((branch(),), norm))
 
-    def attend(u: Tensor, given: Given) -> Tensor:
+    def attend(u: Tensor, given: BlockCall) -> Tensor:
         return dropped(_attention(block.self_attn)(u, given))
 
     add(
@@ -348,7 +348,7 @@ def _bart(block: Any, path: str) -> Block | None:
     if _has(block, "encoder_attn"):
         cross = block.encoder_attn
 
-        def read_encoder(u: Tensor, given: Given) -> Tensor:
+        def read_encoder(u: Tensor, given: BlockCall) -> Tensor:
             mask, cache = given.get("encoder_attention_mask"), given.get("past_key_values")
             out = cross(
                 u,
@@ -363,7 +363,7 @@ def _bart(block: Any, path: str) -> Block | None:
             block.encoder_attn_layer_norm,
         )
 
-    def run_mlp(u: Tensor, _given: Given) -> Tensor:
+    def run_mlp(u: Tensor, _given: BlockCall) -> Tensor:
         inner = F.dropout(
             block.activation_fn(block.fc1(u)),
             getattr(block, "activation_dropout", 0.0),
@@ -413,11 +413,11 @@ READERS: tuple[Reader, ...] = (
 )
 
 
-def _attention(module: Any) -> Callable[[Tensor, Given], Tensor]:
+def _attention(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
     return lambda u, given: first_of(module(u, **_without(given)))
 
 
-def _plain(module: Any) -> Callable[[Tensor, Given], Tensor]:
+def _plain(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
     return lambda u, _given: module(u)
 
 

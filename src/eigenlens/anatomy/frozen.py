@@ -26,7 +26,7 @@ from ..captures import AttentionCall, capture
 from ..errors import EigenlensError
 from .blocks import Attend, Block, Branch, Mlp, anatomy
 from .check import first_of, never_drops, same_output
-from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenSource, Part, Scaled
+from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenPart, FrozenSource, Scaled
 from .head_weights import head_weights
 
 
@@ -35,7 +35,7 @@ class FrozenBranch:
     """A chain of affine parts beside the skip."""
 
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[FrozenPart, ...]
     bias: Tensor  # (B, T, C), what the branch gives for a zero stream
 
     @property
@@ -59,7 +59,7 @@ class FrozenBranch:
             g = part.adjoint(g)
         return g
 
-    def around_attention(self) -> tuple[list[Part], FrozenAttention, list[Part]]:
+    def around_attention(self) -> tuple[list[FrozenPart], FrozenAttention, list[FrozenPart]]:
         """The parts before the attention, the attention, and those behind it."""
         place = self.parts.index(self.attention)
         return list(self.parts[:place]), self.attention, list(self.parts[place + 1 :])
@@ -266,9 +266,9 @@ def _freeze_branch(
     branch: Branch, x: Tensor, given: dict[str, Any], waiting: list[AttentionCall]
 ) -> tuple[FrozenBranch, Tensor]:
     """The branch frozen along x, and what it gives for it."""
-    parts: list[Part] = []
+    parts: list[FrozenPart] = []
 
-    def add(part: Part, u: Tensor) -> Tensor:
+    def add(part: FrozenPart, u: Tensor) -> Tensor:
         parts.append(part)
         return part(u)
 
@@ -291,7 +291,7 @@ def _freeze_branch(
 
 def _freeze_attention(
     attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor
-) -> Part:
+) -> FrozenPart:
     weights = head_weights(attend.module, call.heads, call.k.shape[1], attend.output)
     reads = given["encoder_hidden_states"] if kind == "cross" else u
     attention = FrozenAttention(call.pattern(), weights, call, reads)

@@ -18,7 +18,7 @@ from .blocks import Mlp
 from .head_weights import HeadWeights, linear_map
 
 
-class Part(ABC):
+class FrozenPart(ABC):
     """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go
     through side by side.
     """
@@ -37,7 +37,7 @@ class Part(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenNorm(Part):
+class FrozenNorm(FrozenPart):
     """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen
     stream.
     """
@@ -96,7 +96,7 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenAttention(Part):
+class FrozenAttention(FrozenPart):
     """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream
     `reads` (B, S, C).
     """
@@ -168,7 +168,7 @@ class FrozenAttention(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenSource(Part):
+class FrozenSource(FrozenPart):
     """What does not depend on the stream at all: a cross-attention, which reads another stack's
     output.
     """
@@ -183,7 +183,7 @@ class FrozenSource(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenMlp(Part):
+class FrozenMlp(FrozenPart):
     """`(r ⊙ (y W_1)) W_2` with the gate r (B, T, M) of the frozen stream."""
 
     wide: Tensor  # (C, M)
@@ -220,7 +220,7 @@ class FrozenMlp(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Part):
+class Scaled(FrozenPart):
     """A gain for each channel."""
 
     gain: Tensor  # (C,)

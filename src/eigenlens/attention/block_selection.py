@@ -80,7 +80,7 @@ class BlockSettings:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BlockBatch:
     """Query blocks that keep equally many far key blocks: unit `(b·G + g)·N + I`, and the blocks it
     keeps, ascending.
     """
@@ -129,7 +129,7 @@ def block_mass(
     return mass.masked_fill_(blocks >= starts[:, None], -1.0)
 
 
-def select(mass: Tensor, settings: BlockSettings) -> list[Batch]:
+def select(mass: Tensor, settings: BlockSettings) -> list[BlockBatch]:
     """The past key blocks with a mass per pair of at least `τ_g`, in batches of equal counts."""
     B, G, N, M = mass.shape
     bar = mass.new_tensor(settings.thresholds).view(1, G, 1, 1)
@@ -146,13 +146,13 @@ def select(mass: Tensor, settings: BlockSettings) -> list[Batch]:
         units = (counts == count).nonzero()[:, 0]
         if count:
             batches.append(
-                Batch(units, flat[units].topk(count, sorted=False).indices.sort().values)
+                BlockBatch(units, flat[units].topk(count, sorted=False).indices.sort().values)
             )
     return batches
 
 
 def kept_pairs(
-    batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings
+    batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
     """Past pairs that are attended by each query head of key-value head `g`, summed over inputs,
     `(G,)`.
@@ -166,7 +166,7 @@ def kept_pairs(
 
 
 def attended_pairs(
-    batches: list[Batch], shape: tuple[int, int, int], settings: BlockSettings
+    batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
     """What each query head of key-value head `g` works on, in pairs, summed over inputs, `(G,)`:
     the kept past, the block's own keys up to each query, `T · query_block / 2`, and the sampled
@@ -182,7 +182,7 @@ def attended_pairs(
 
 
 def dense_mask(
-    batches: list[Batch], shape: tuple[int, int, int, int], settings: BlockSettings
+    batches: list[BlockBatch], shape: tuple[int, int, int, int], settings: BlockSettings
 ) -> Tensor:
     """The pairs that are attended, `(B, G, T, T)` bool: kept past blocks, and the query block's own
     keys causally.

@@ -24,7 +24,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..errors import EigenlensError
 from .block_selection import (
-    Batch,
+    BlockBatch,
     BlockSettings,
     attended_pairs,
     block_mass,
@@ -34,7 +34,7 @@ from .block_selection import (
 )
 
 __all__ = [
-    "Batch",
+    "BlockBatch",
     "BlockSettings",
     "block_attention",
     "choose",
@@ -124,7 +124,7 @@ def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     )
 
 
-def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[Batch]:
+def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[BlockBatch]:
     """The selection for whole blocks of queries, `T` a multiple of the query block."""
     return select(block_mass(q, k, settings, scale), settings)
 
@@ -145,7 +145,12 @@ def _filled(settings: BlockSettings, *given: Tensor) -> tuple[Tensor, ...]:
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    batches: list[BlockBatch],
+    settings: BlockSettings,
+    scale: float,
 ) -> Tensor:
     """The dense masked formula, for comparison."""
     (B, H, T, _), G = q.shape, k.shape[1]
@@ -156,7 +161,12 @@ def reference(
 
 
 def plain(
-    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    batches: list[BlockBatch],
+    settings: BlockSettings,
+    scale: float,
 ) -> Tensor:
     """Kept keys gathered; every query block of a batch meets its own keys in one call."""
     (B, H, T, D), G, E, s = q.shape, k.shape[1], v.shape[3], settings
@@ -227,7 +237,12 @@ def _compiled() -> Any:
 
 
 def flex(
-    q: Tensor, k: Tensor, v: Tensor, batches: list[Batch], settings: BlockSettings, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    batches: list[BlockBatch],
+    settings: BlockSettings,
+    scale: float,
 ) -> Tensor:
     """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile
     masked one by one.

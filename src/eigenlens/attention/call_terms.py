@@ -18,7 +18,7 @@ least of their kind.
 
 
 @dataclass(frozen=True)
-class Given:
+class CallTerms:
     """The terms of one call, for T queries of S keys.
 
     `causal`: a query sees no later key; where there are fewer queries than keys they are the last

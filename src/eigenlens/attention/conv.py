@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import attend
@@ -59,7 +59,7 @@ class Conv(Mechanism):
         start = torch.full((self.shape.heads, self.settings.kernel), 1 / self.settings.kernel)
         self.keys, self.values = nn.Parameter(start.clone()), nn.Parameter(start.clone())
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         w, S = self.settings.kernel, k.shape[2]
         tokens, centres = torch.arange(S, device=k.device), self._centres(k)
         # which number of the kernel token t meets: (n, S)
@@ -82,7 +82,7 @@ class Conv(Mechanism):
             scores = scores.masked_fill(centres > queries[:, None], -torch.inf)
         return probabilities(scores) @ C_v
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         S, T, keys = k.shape[2], q.shape[2], None
         if given.keys is not None:
             stands = given.keys[:, None, :, None]
@@ -97,7 +97,7 @@ class Conv(Mechanism):
         if given.causal:
             centres = torch.arange(k.shape[2], device=k.device) * self.settings.stride
             pairs = (centres <= torch.arange(S - T, S, device=k.device)[:, None])[None, None]
-        return attend(q, k, v, Given(given.scale, keys=keys, pairs=pairs))
+        return attend(q, k, v, CallTerms(given.scale, keys=keys, pairs=pairs))
 
     def _shortened(self, x: Tensor, kernel: Tensor, causal: bool) -> Tensor:
         """`C x`: (B, H, S, d) → (B, H, n, d), a strided slice of the tokens for each number of the

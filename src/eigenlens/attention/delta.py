@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .delta_rule import chunked, recurrent
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
@@ -92,7 +92,7 @@ class Recurrence(Mechanism):
             )
         return alpha, beta
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`: the recurrence itself, with
         unit vectors for values.
         """
@@ -100,7 +100,7 @@ class Recurrence(Mechanism):
         one = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
         return recurrent(q, k, one.expand(*k.shape[:2], -1, -1), alpha, beta, self.erasing)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         q, k, alpha, beta = self._read(q, k, given)
         return chunked(q, k, v, alpha, beta, self.erasing, self.settings.chunk)
 
@@ -120,7 +120,7 @@ class Recurrence(Mechanism):
         return n * (a_token + (self.gated + self.erasing) * (self.shape.width or 0))
 
     def _read(
-        self, q: Tensor, k: Tensor, given: Given
+        self, q: Tensor, k: Tensor, given: CallTerms
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Queries and keys of length one, α and β."""
         if q.shape[2] != k.shape[2]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 
@@ -38,10 +38,10 @@ class DoublyNormalised(Mechanism):
 
     directions = ("both ways",)
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         return balanced(scores_of_tokens(q, k, given))
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         bias = -column_sums(q, k, given)[:, :, None]  # (B, H, 1, S)
         if given.keys is not None:
             bias = bias.masked_fill(~given.keys[:, None, None], -torch.inf)
@@ -75,11 +75,11 @@ class HybridNormalised(Mechanism):
         """The share of softmax, (H, 1, 1)."""
         return self.w.sigmoid()
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         s = scores_of_tokens(q, k, given)
         return self.u * probabilities(s) + (1 - self.u) * balanced(s)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         g, outs = column_sums(q, k, given)[:, :, None], []
         for rows in q.split(BLOCK, 2):
             s = given.scores(rows, k)  # (B, H, block, S)
@@ -119,10 +119,10 @@ class Sinkhorn(Mechanism):
     Settings = SinkhornSettings
     directions = ("both ways",)
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         return balanced(scores_of_tokens(q, k, given), self.settings.iterations)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         s = scores_of_tokens(q, k, given)  # (B, H, T, S)
         g = _log_sum(s, 2)
         for _ in range(self.settings.iterations - 1):
@@ -135,7 +135,7 @@ class Sinkhorn(Mechanism):
         return 2 * n * n * d + 2 * self.settings.iterations * n * n
 
 
-def scores_of_tokens(q: Tensor, k: Tensor, given: Given) -> Tensor:
+def scores_of_tokens(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
     """The scores, −∞ where the query or the key is padding: (B, H, T, S)."""
     s = given.scores(q, k)
     return (
@@ -156,7 +156,7 @@ def balanced(s: Tensor, iterations: int = 1) -> Tensor:
     return probabilities(s - _log_sum(s, -2), -1)
 
 
-def column_sums(q: Tensor, k: Tensor, given: Given) -> Tensor:
+def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
     """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries; 0
     where there is none.
     """
@@ -178,6 +178,6 @@ def _log_sum(s: Tensor, dim: int, nothing: float = 0.0) -> Tensor:
     return s.masked_fill(empty, 0.0).logsumexp(dim, keepdim=True).masked_fill(empty, nothing)
 
 
-def _at_tokens(out: Tensor, given: Given) -> Tensor:
+def _at_tokens(out: Tensor, given: CallTerms) -> Tensor:
     """Zero at queries of padding."""
     return out if given.queries is None else out.masked_fill(~given.queries[:, None, :, None], 0.0)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism
 from .prefix import causal_product, ratio, whole_product, wide, with_ones
 from .registry import mechanism
@@ -80,7 +80,7 @@ class Fastmax(Mechanism):
     linear = True
     settings: FastmaxSettings
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         q, k = self.normalised(q, k, given)
         weights = self.kernel(q @ k.transpose(2, 3))
         allowed = given.allowed(q, k)
@@ -88,7 +88,7 @@ class Fastmax(Mechanism):
             weights = weights.masked_fill(~allowed, 0.0)
         return ratio(weights, weights.sum(3, keepdim=True))
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         dtype, v = v.dtype, wide(v)
         q, k = self.normalised(wide(q), wide(k), given)
         if self.settings.p == 1:
@@ -110,7 +110,7 @@ class Fastmax(Mechanism):
         ).transpose(2, 3)
         return ratio(out[..., :-1], out[..., -1:]).to(dtype)
 
-    def normalised(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def normalised(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
         """`q̂` and `k̂`, of the shapes of q and k."""
         how = self.settings.normalise
         if how == "none":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import attend
@@ -93,11 +93,11 @@ class FeatureRank(Mechanism):
             setattr(made, name, nn.Parameter(x.float().clone(), requires_grad=learned))
         return made
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         between = self.queries @ self.keys.transpose(1, 2)  # A Bᵀ: (H, d, d)
         return probabilities(given.scores(q @ between, k))
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return attend(q @ self.queries, k @ self.keys, v, given)
 
     def cost(self, n: int, d: int) -> int:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 from .softmax import Softmax
@@ -155,15 +155,15 @@ class Gated(Mechanism):
             {flag: getattr(self.inner, flag) for flag in ("directions", "takes_pairs", "linear")}
         )
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         if self.settings.position in ("G3", "G4"):
             q, k, _ = self._gated(q, k, k, given)
         return self.inner.pattern(q, k, given)
 
-    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return self._out(self.inner.dense(*self._gated(q, k, v, given), given), given)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return self._out(self.inner.fast(*self._gated(q, k, v, given), given), given)
 
     def cost(self, n: int, d: int) -> int:
@@ -180,7 +180,7 @@ class Gated(Mechanism):
         )
 
     def _gated(
-        self, q: Tensor, k: Tensor, v: Tensor, given: Given
+        self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys or values through the gate, wherever it sits."""
         x, at = _stream(given), self.settings.position
@@ -192,11 +192,11 @@ class Gated(Mechanism):
             q = self.gate(x, q)
         return q, k, v
 
-    def _out(self, y: Tensor, given: Given) -> Tensor:
+    def _out(self, y: Tensor, given: CallTerms) -> Tensor:
         return self.gate(_stream(given), y) if self.settings.position == "G1" else y
 
 
-def _stream(given: Given) -> Tensor:
+def _stream(given: CallTerms) -> Tensor:
     if given.x is None:
         raise EigenlensError("gated reads the stream: give x (B, T, C)")
     return given.x

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism, Shape
 
 
@@ -45,11 +45,11 @@ class HeadMix(Mechanism):
             if all(way in member.directions for member in members)
         )
         if not directions:
-            told = ", ".join(
+            message = ", ".join(
                 f"{member.name} ({' or '.join(member.directions)})" for member in members
             )
             raise EigenlensError(
-                f"these mechanisms share no direction and cannot be heads of one layer: {told}"
+                f"these mechanisms share no direction and cannot be heads of one layer: {message}"
             )
         self.__dict__.update(
             directions=directions,
@@ -59,7 +59,7 @@ class HeadMix(Mechanism):
             linear=all(member.linear for member in members),
         )
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         return torch.cat(
             [
                 member.pattern(q[:, at], k[:, at], terms)
@@ -68,7 +68,7 @@ class HeadMix(Mechanism):
             1,
         )
 
-    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return torch.cat(
             [
                 m.dense(q[:, at], k[:, at], v[:, at], terms)
@@ -77,7 +77,7 @@ class HeadMix(Mechanism):
             1,
         )
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return torch.cat(
             [m.fast(q[:, at], k[:, at], v[:, at], terms) for m, at, terms in self._parts(q, given)],
             1,
@@ -94,7 +94,7 @@ class HeadMix(Mechanism):
     def _members(self) -> list[Any]:
         return list(self.members)
 
-    def _parts(self, q: Tensor, given: Given) -> Iterator[tuple[Any, slice, Given]]:
+    def _parts(self, q: Tensor, given: CallTerms) -> Iterator[tuple[Any, slice, CallTerms]]:
         """Each member, its heads, and the terms of the call for them."""
         if q.shape[1] != self.shape.heads:
             raise EigenlensError(

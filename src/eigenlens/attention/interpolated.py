@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism, Shape
 
 RIDGE = 1e-4
@@ -115,7 +115,7 @@ class InterpolatedKeys(Mechanism):
     def length(self) -> int:
         return self.keys.shape[1] + self.rest.shape[1]
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         """All scores are formed, and those of the keys that count as not computed are
         overwritten.
         """
@@ -128,7 +128,7 @@ class InterpolatedKeys(Mechanism):
             filled.append(row.index_copy(2, rest, estimate))
         return torch.stack(filled, 1).softmax(3)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         """By the association of the three factors that costs least: scores `(Q K_Sᵀ) Wᵀ`, or keys
         `W K_S` and then Q.
 
@@ -148,7 +148,7 @@ class InterpolatedKeys(Mechanism):
         mixed = torch.cat([chosen, self.mixture @ chosen], 2)  # (B, H, n, d)
         return F.scaled_dot_product_attention(q, mixed, v, attn_mask=bias[None], scale=given.scale)
 
-    def _fits(self, k: Tensor, given: Given) -> None:
+    def _fits(self, k: Tensor, given: CallTerms) -> None:
         if k.shape[2] != self.length:
             raise EigenlensError(
                 f"W and b were fitted for {self.length} keys, and there are {k.shape[2]}"

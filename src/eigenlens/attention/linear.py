@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism
 from .prefix import causal_product, ratio, whole_product, wide
 from .registry import mechanism
@@ -52,13 +52,13 @@ class Linear(Mechanism):
     Settings = LinearSettings
     linear = True
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         products = features(q) @ features(k).mT  # (B, H, T, S)
         allowed = given.allowed(q, k)
         products = products if allowed is None else products.masked_fill(~allowed, 0.0)
         return ratio(products, products.sum(3, keepdim=True))
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         phi_q, phi_k = features(wide(q)), features(wide(k))
         if given.keys is not None:
             phi_k = phi_k * given.keys[:, None, :, None]

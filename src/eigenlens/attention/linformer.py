@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism, Shape
 from .registry import mechanism
 
@@ -68,19 +68,19 @@ class Linformer(Mechanism):
     def of(cls, heads: int, length: int, size: int) -> Linformer:
         return cls(LinformerSettings(size), Shape(heads, length=length))
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         # (B or 1, H, m, S)
         E, F = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))
         # all of them, in the order in which the formula is written
         scores = q @ k.transpose(2, 3) * given.scale
         return (scores @ E.transpose(2, 3)).softmax(3) @ F
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         E, V = (self._standing(x, k.shape[2], given) for x in (self.keys, self.values))
         # (B, H, m, S) × (B, H, S, d)
         return F.scaled_dot_product_attention(q, E @ k, V @ v, scale=given.scale)
 
-    def _standing(self, x: Tensor, S: int, given: Given) -> Tensor:
+    def _standing(self, x: Tensor, S: int, given: CallTerms) -> Tensor:
         """The columns of a projection for S keys, zero at padding: (B or 1, H, m, S)."""
         if x.shape[2] < S:
             raise EigenlensError(

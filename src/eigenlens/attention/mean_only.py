@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism, Shape
 
 
@@ -25,7 +25,7 @@ class MeanOnly(Mechanism):
         super().__init__(shape=Shape(mean.shape[0], length=mean.shape[-1]))
         self.register_buffer("mean", (mean[:, None] if mean.ndim == 2 else mean).float())
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         self._fits(q, k, given)
         scores = torch.zeros_like(q @ k.transpose(2, 3)) + self.mean  # formed and overwritten
         allowed = given.allowed(q, k)
@@ -33,14 +33,14 @@ class MeanOnly(Mechanism):
             scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
         )
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         self._fits(q, k, given)
         allowed = given.allowed(q, k)
         # (B or 1, H, 1 or T, n)
         scores = self.mean if allowed is None else self.mean.masked_fill(~allowed, -torch.inf)
         return (probabilities(scores).to(v.dtype) @ v).expand(-1, -1, q.shape[2], -1)
 
-    def _fits(self, q: Tensor, k: Tensor, given: Given) -> None:
+    def _fits(self, q: Tensor, k: Tensor, given: CallTerms) -> None:
         rows, n = self.mean.shape[1:]
         if given.causal and rows == 1:
             raise EigenlensError("one mean row for all queries cannot be causal")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import NEVER, Given
+from .call_terms import NEVER, CallTerms
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Mechanism(nn.Module):
         scale: float | None = None,
         x: Tensor | None = None,
     ) -> Tensor:
-        """The output (B, H, T, E) by the fast form; the terms of the call as in `Given`."""
+        """The output (B, H, T, E) by the fast form; the terms of the call as in `CallTerms`."""
         terms = self.checked(q, k, v, causal, keys, queries, pairs, scale, x)
         # nothing asks, or nothing is there to be looked at
         if 0 in (q.shape[0], q.shape[2], k.shape[2]):
@@ -127,18 +127,18 @@ class Mechanism(nn.Module):
         q, k, _, given = self.checked(q, k, k, causal, keys, queries, pairs, scale, x)
         return self.pattern(q, k, given)
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         """The dense reference: A (B, H, T, S) for k (B, H, S, D).
 
         Rows of queries that see no key are zero.
         """
         raise NotImplementedError
 
-    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def dense(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         """`A V`; a mechanism whose output is more than that says so here."""
         return self.pattern(q, k, given) @ v
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         """The same as `dense`, faster or in less memory."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Mechanism(nn.Module):
         pairs: Tensor | None,
         scale: float | None,
         x: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Given]:
+    ) -> tuple[Tensor, Tensor, Tensor, CallTerms]:
         """The tensors of a call, one key-value head for every head, and its terms; or why the
         mechanism cannot.
         """
@@ -191,9 +191,9 @@ class Mechanism(nn.Module):
         if self.reads_stream and (
             x is None or x.ndim != 3 or len(x) != B or x.shape[1] not in (T, S)
         ):
-            told = "none" if x is None else f"one of shape {tuple(x.shape)}"
+            message = "none" if x is None else f"one of shape {tuple(x.shape)}"
             raise EigenlensError(
-                f"{self.name} reads the stream: give x (B, T, C) of {B} × {T} tokens, not {told}"
+                f"{self.name} reads the stream: give x (B, T, C) of {B} × {T} tokens, not {message}"
             )
         if self.reads_stream and x is not None and self.shape.width not in (None, x.shape[2]):
             raise EigenlensError(
@@ -212,7 +212,12 @@ class Mechanism(nn.Module):
             k, v = (t.repeat_interleave(H // G, 1) for t in (k, v))
         if queries is None and T == S:
             queries = keys  # tokens that attend to themselves: padding is the same on both sides
-        return q, k, v, Given(D**-0.5 if scale is None else scale, causal, keys, queries, pairs, x)
+        return (
+            q,
+            k,
+            v,
+            CallTerms(D**-0.5 if scale is None else scale, causal, keys, queries, pairs, x),
+        )
 
 
 def _of_pairs(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 
@@ -67,7 +67,7 @@ class Nystrom(Mechanism):
     def of(cls, landmarks: int, iterations: int = ITERATIONS) -> Nystrom:
         return cls(NystromSettings(landmarks, iterations))
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         which_q, which_k, m = self._stretches(q, k, given)
         places = torch.arange(m, device=q.device)[:, None]
         # (B, m, T), (B, m, S)
@@ -78,14 +78,14 @@ class Nystrom(Mechanism):
         left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
         return left @ inverse(middle, self.settings.iterations) @ right  # (B, H, T, S)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         which_q, which_k, m = self._stretches(q, k, given)
         (few_q, some_q), (few_k, some_k) = _means(q, which_q, m), _means(k, which_k, m)
         left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
         # (B, H, T, m) × (B, H, m, d)
         return left @ (inverse(middle, self.settings.iterations) @ (right @ v))
 
-    def _stretches(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor, int]:
+    def _stretches(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor, int]:
         """Which stretch every query (B, T) and key (B, S) is in, m at padding; and m.
 
         An input with fewer tokens than landmarks has a stretch for each of them, whatever its
@@ -112,7 +112,7 @@ class Nystrom(Mechanism):
         few_k: Tensor,
         some_q: Tensor,
         some_k: Tensor,
-        given: Given,
+        given: CallTerms,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The three patterns, with nothing for landmarks of no token: (B, H, T, m), (B, H, m, m),
         (B, H, m, S).

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given
+from .call_terms import CallTerms
 from .mechanism import Mechanism
 from .prefix import causal_product, whole_product, wide
 from .registry import mechanism
@@ -62,7 +62,7 @@ class Performer(Mechanism):
     linear = True
     settings: PerformerSettings
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         phi_q, phi_k = self.features(q, k, given)
         weights = phi_q @ phi_k.transpose(2, 3)
         allowed = given.allowed(q, k)
@@ -70,7 +70,7 @@ class Performer(Mechanism):
             weights = weights.masked_fill(~allowed, 0.0)
         return (weights / weights.sum(3, keepdim=True).clamp_min(1e-30)).to(q.dtype)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         phi_q, phi_k = self.features(q, k, given)
         if given.keys is not None:
             phi_k = phi_k.masked_fill(~given.keys[:, None, :, None], 0.0)
@@ -80,7 +80,7 @@ class Performer(Mechanism):
             above, below = whole_product(phi_q, phi_k, wide(v))
         return (above / below.clamp_min(1e-30)).to(v.dtype)
 
-    def features(self, q: Tensor, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
         """`φ(q)` (B, H, T, F), each row over its largest entry, and `φ(k)` (B, H, S, F)."""
         if given.scale < 0:
             raise EigenlensError(f"performer takes the root of the scale, which is {given.scale}")

@@ -26,7 +26,7 @@ from typing import Any, TypeVar, get_type_hints
 from torch import Tensor
 
 from ..errors import EigenlensError
-from ..hints import fits, told
+from ..hints import describe, fits
 from ..names import unknown
 from .call_terms import read_mask, with_bias
 from .mechanism import Mechanism, Shape
@@ -95,7 +95,7 @@ def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
             raise EigenlensError(f"no setting {key!r} of {kind.name}; it {has}")
         if not fits(value, hints[key]):
             raise EigenlensError(
-                f"the setting {key} of {kind.name} is {told(hints[key])}, not {value!r}"
+                f"the setting {key} of {kind.name} is {describe(hints[key])}, not {value!r}"
             )
     return kind.Settings(**given)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
     """Softmax attention under the terms of a call through torch's own kernel; nothing for a query
     that sees no key.
     """
@@ -44,10 +44,10 @@ class Softmax(Mechanism):
 
     takes_pairs = True
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         return probabilities(given.scores(q, k))
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return attend(q, k, v, given)
 
     def cost(self, n: int, d: int) -> int:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 from .softmax import attend
 
 
-@mechanism("gapless")
-class Gapless(Mechanism):
+@mechanism("spectral-gap-removal")
+class SpectralGapRemoval(Mechanism):
     """`A⊥ = softmax(QKᵀ/√d) − 11ᵀ/S`, for a query that sees only n keys minus `1/n` at these.
 
     Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query
@@ -30,12 +30,12 @@ class Gapless(Mechanism):
 
     takes_pairs = True
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         scores = given.scores(q, k)
         seen = (scores != -torch.inf).to(scores.dtype)
         return probabilities(scores) - seen / seen.sum(3, keepdim=True).clamp_min(1)
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         return attend(q, k, v, given) - mean_seen(q, k, v, given)
 
     def cost(self, n: int, d: int) -> int:
@@ -43,7 +43,7 @@ class Gapless(Mechanism):
         return 2 * n * n * d + n * d
 
 
-def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
     """The mean of the values that each query sees, (B, H, T or 1, E); nothing where it sees
     none.
     """
@@ -53,7 +53,7 @@ def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
             open_ = given.bias != -torch.inf
             seen = open_ if seen is None else seen & open_
         # equal scores: the mean
-        return attend(torch.zeros_like(q), torch.zeros_like(k), v, Given(1.0, pairs=seen))
+        return attend(torch.zeros_like(q), torch.zeros_like(k), v, CallTerms(1.0, pairs=seen))
     T, S = q.shape[2], k.shape[2]
     count = torch.ones(1, 1, S, 1, dtype=v.dtype, device=v.device)
     if given.keys is not None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 from .softmax import attend
@@ -60,7 +60,7 @@ class UniformKeys(Mechanism):
     def of(cls, keys: int) -> UniformKeys:
         return cls(UniformSettings(keys))
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         places, real = self._chosen(k, given)
         # (B or 1, m, S)
         chosen = (torch.arange(k.shape[2], device=k.device) == places[..., None]) & real[..., None]
@@ -68,16 +68,16 @@ class UniformKeys(Mechanism):
             given.scores(q, k).masked_fill(~chosen.any(1)[:, None, None, :], -torch.inf)
         )
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         places, real = self._chosen(k, given)
         if given.keys is None:
-            return attend(q, k[:, :, places[0]], v[:, :, places[0]], Given(given.scale))
+            return attend(q, k[:, :, places[0]], v[:, :, places[0]], CallTerms(given.scale))
         index = places[:, None, :, None]
         # (B, H, m, d)
         k, v = (x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))
-        return attend(q, k, v, Given(given.scale, keys=real))
+        return attend(q, k, v, CallTerms(given.scale, keys=real))
 
-    def _chosen(self, k: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def _chosen(self, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
         """The places of the keys (B or 1, m) and which of them there are: an input may have fewer
         tokens than m.
         """

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .call_terms import Given, probabilities
+from .call_terms import CallTerms, probabilities
 from .mechanism import Mechanism
 from .registry import mechanism
 from .softmax import attend
@@ -56,10 +56,10 @@ class Window(Mechanism):
     Settings: ClassVar[type] = WindowSettings
     linear = True
 
-    def pattern(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         return probabilities(given.scores(q, k).masked_fill(~self.seen(q, k, given), -torch.inf))
 
-    def seen(self, q: Tensor, k: Tensor, given: Given) -> Tensor:
+    def seen(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         """Where windows and sinks are, (B or 1, 1, T, S) bool, whether or not a call lets a query
         look there.
         """
@@ -74,7 +74,7 @@ class Window(Mechanism):
         sink = stands & (stands.cumsum(1) <= self.settings.sinks)  # (B or 1, S)
         return (after.abs() < self.settings.window) | sink[:, None, None]
 
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
         (B, H, T, _), S, w = q.shape, k.shape[2], self.settings.window
         c = min(T, max(w, LEAST))  # queries of a chunk
         N = -(-T // c)
@@ -147,7 +147,7 @@ class Local(Window):
     Settings = LocalSettings
 
 
-def _offset(T: int, S: int, given: Given) -> int:
+def _offset(T: int, S: int, given: CallTerms) -> int:
     """The place of the first query among the keys."""
     if not given.causal and T != S:
         raise EigenlensError(

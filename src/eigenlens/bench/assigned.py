@@ -16,7 +16,7 @@ from typing import Any
 from ..display import numbered
 from ..lab import Settings, Transformer, evaluate, train
 from ..run.parts import Parts
-from ..run.progress import Report
+from ..run.progress import Progress
 from .choose import Chosen, choose, uniform
 from .entrants import FULL, SMALL, settings_for
 from .result import Bench
@@ -50,7 +50,7 @@ CHOICE_QUICK = ChoiceScale(
 )
 
 
-def choices(scale: ChoiceScale, parts: Parts, report: Report, store: Path) -> Bench:
+def choices(scale: ChoiceScale, parts: Parts, progress: Progress, store: Path) -> Bench:
     """Every way of giving mechanisms to heads, before and after fine-tuning, at every budget and
     seed.
     """
@@ -58,7 +58,7 @@ def choices(scale: ChoiceScale, parts: Parts, report: Report, store: Path) -> Be
     heads: list[Row] = []
     for at, seed, budget in itertools.product(scale.lab.tasks, scale.lab.seeds, scale.budgets):
         name = f"{at.replace(' ', '-')}/budget-{budget}-seed-{seed}"
-        found = parts.part(name, functools.partial(_one, at, budget, seed, scale, store, report))
+        found = parts.part(name, functools.partial(_one, at, budget, seed, scale, store, progress))
         each += found["rows"]
         heads += [{"task": at, "seed": seed, "budget": budget, **row} for row in found["heads"]]
     rows = _summary(each)
@@ -82,7 +82,7 @@ def choices(scale: ChoiceScale, parts: Parts, report: Report, store: Path) -> Be
 
 
 def _one(
-    at: str, budget: float, seed: int, scale: ChoiceScale, store: Path, report: Report
+    at: str, budget: float, seed: int, scale: ChoiceScale, store: Path, progress: Progress
 ) -> dict[str, Any]:
     lab = scale.lab
     task = task_named(at, lab)
@@ -92,7 +92,7 @@ def _one(
         seed,
         lab,
         store,
-        report,
+        progress,
         f"{at}, full attention, seed {seed}",
     )
     chosen = choose(model, task, budget, scale.candidates, SETTINGS)
@@ -124,7 +124,7 @@ def _one(
             other,
             task,
             settings,
-            report=report,
+            progress=progress,
             label=f"{at}, {way}, budget {budget:g}, seed {seed}",
         )
         shown = None if way.startswith("all") else budget
@@ -174,7 +174,7 @@ def _summary(each: Sequence[Row]) -> list[Row]:
 
 def sentence(rows: Sequence[Row]) -> str:
     """What the choice loses beside full attention, and what chance would lose, in words."""
-    told: list[str] = []
+    message: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
         full = next(row for row in mine if row["way"] == "all full")
@@ -187,9 +187,9 @@ def sentence(rows: Sequence[Row]) -> str:
             f"at {c['share']:.0%} of the cost {c['after']:.3f} (shuffled {r['after']:.3f})"
             for c, r in pairs
         )
-        begin = "On" if not told else "on"
-        told.append(
+        begin = "On" if not message else "on"
+        message.append(
             f"{begin} {task} full attention comes to a loss of {full['after']:.3f}, mechanisms"
             f" chosen by head {ways}"
         )
-    return f"{'; '.join(told)}."
+    return f"{'; '.join(message)}."

@@ -20,11 +20,11 @@ from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
 from ..passes.data_names import data_names
-from ..plans.drop_in import attending, heads_of
+from ..plans.drop_in import heads_of, use_attention
 from ..plans.held_out import HeldOut
 from ..plans.tasks import Task, task_of
 from ..run.parts import Parts
-from ..run.progress import Report
+from ..run.progress import Progress
 from .entrants import FULL, MIDDLE, settings_for
 from .result import Bench
 
@@ -66,7 +66,7 @@ DAMAGE_QUICK = DamageScale(("minilm", "stories15m"), 4, 64, (8,))
 
 
 def damage(
-    scale: DamageScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu"
+    scale: DamageScale, parts: Parts, names: Sequence[str], progress: Progress, device: str = "cpu"
 ) -> Bench:
     """Every mechanism in every model; what is refused is a row with the reason.
 
@@ -74,28 +74,30 @@ def damage(
     """
     rows: list[Row] = []
     for done, name in enumerate(scale.models):
-        report("models", done, len(scale.models))
-        rows += parts.part(name, functools.partial(_model, name, scale, names, report, device))
-    report("models", len(scale.models), len(scale.models))
+        progress("models", done, len(scale.models))
+        rows += parts.part(name, functools.partial(_model, name, scale, names, progress, device))
+    progress("models", len(scale.models), len(scale.models))
     refused = [row for row in rows if row["refused"]]
     reasons = dict.fromkeys(
         f"{row['model']}, {row['mechanism']}: {row['refused']}" for row in refused
     )
     kept = [row for row in rows if not row["refused"]]
-    told = [f"{name} reads text that it wrote itself" for name in scale.models if name in scale.own]
+    message = [
+        f"{name} reads text that it wrote itself" for name in scale.models if name in scale.own
+    ]
     return Bench(
         "damage",
         f"Put into trained models without training, {scale.inputs} inputs of {scale.length} tokens",
         sentence(kept),
         {"damage": kept, "refused": refused},
-        (*told, *reasons),
+        (*message, *reasons),
         {},
         (("What the models lose", "damage"),),
     )
 
 
 def _model(
-    name: str, scale: DamageScale, names: Sequence[str], report: Report, device: str
+    name: str, scale: DamageScale, names: Sequence[str], progress: Progress, device: str
 ) -> list[Row]:
     try:
         model = load(name, device=device)
@@ -110,7 +112,7 @@ def _model(
         )
         inputs = prepare(model, request, Path(scratch))
         held = HeldOut(model, inputs, inputs.groups, heads_of(model), list(request.data))
-        return measured(held, scale.inputs, changes, report)
+        return measured(held, scale.inputs, changes, progress)
 
 
 @torch.no_grad()
@@ -148,8 +150,8 @@ def changes_of(
     for name in names:
         settings = settings_for(name, MIDDLE)
         if name != FULL and not find(name).own_weights:
-            told = ", ".join(f"{key} {value}" for key, value in settings.items())
-            found[name, told] = functools.partial(attending, model, name, **settings)
+            message = ", ".join(f"{key} {value}" for key, value in settings.items())
+            found[name, message] = functools.partial(use_attention, model, name, **settings)
     for rank in ranks:
         found["query-key rank", f"rank {rank}"] = functools.partial(truncated, model.module, rank)
     return found
@@ -157,7 +159,7 @@ def changes_of(
 
 @torch.no_grad()
 def measured(
-    held: HeldOut, number: int, changes: dict[tuple[str, str], Change], report: Report
+    held: HeldOut, number: int, changes: dict[tuple[str, str], Change], progress: Progress
 ) -> list[Row]:
     """The rows of one model: the plain pass of a batch is made once for all changes."""
     model, forward = held.model, forward_of(held.model, whole=True)
@@ -165,7 +167,7 @@ def measured(
     refused: dict[tuple[str, str], str] = {}
     batches = held.batches(number)
     for done, batch in enumerate(batches):
-        report(model.name, done, len(batches))
+        progress(model.name, done, len(batches))
         plain = forward(batch)
         for key, change in changes.items():
             if key in refused:
@@ -177,7 +179,7 @@ def measured(
                 refused[key] = str(error)
                 continue
             tasks.setdefault(key, task_of(model, plain)).add(batch, plain, other)
-    report(model.name, len(batches), len(batches))
+    progress(model.name, len(batches), len(batches))
     rows = []
     for mechanism, settings in changes:
         key = mechanism, settings
@@ -228,19 +230,19 @@ def _row(
 
 def sentence(rows: Sequence[Row]) -> str:
     """The mechanism that each model bears best, in words; cuts of the rank aside."""
-    told = []
+    message = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [
             row for row in rows if row["model"] == model and row["mechanism"] != "query-key rank"
         ]
         if mine:
             best = max(mine, key=lambda row: row["kept"])
-            told.append(
+            message.append(
                 f"{model} {best['mechanism']} ({best['measure']} {best['plain']:.4g} →"
                 f" {best['changed']:.4g})"
             )
     return (
-        f"Without training, the models bear best: {'; '.join(told)}."
-        if told
+        f"Without training, the models bear best: {'; '.join(message)}."
+        if message
         else "No mechanism fits a model."
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..display import numbered
 from ..run.parts import Parts
-from ..run.progress import Report
+from ..run.progress import Progress
 from .entrants import FULL, fits
 from .result import Bench
 from .training import TASKS, LabScale, config_of, spread, task_named, trained, weights_of
@@ -23,7 +23,7 @@ QUALITY_QUICK = LabScale(
 
 
 def quality(
-    scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path
+    scale: LabScale, parts: Parts, names: Sequence[str], progress: Progress, store: Path
 ) -> Bench:
     """Train every mechanism on every task in its direction, from every seed; one model is one
     part.
@@ -31,16 +31,16 @@ def quality(
     rows: list[Row] = []
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     for done, (at, name) in enumerate(runs):
-        report("models", done * len(scale.seeds), len(runs) * len(scale.seeds))
+        progress("models", done * len(scale.seeds), len(runs) * len(scale.seeds))
         each = [
             parts.part(
                 f"{at.replace(' ', '-')}/{name}-{seed}",
-                functools.partial(_one, at, name, seed, scale, store, report),
+                functools.partial(_one, at, name, seed, scale, store, progress),
             )
             for seed in scale.seeds
         ]
         rows.append(_summary(at, name, each))
-    report("models", len(runs) * len(scale.seeds), len(runs) * len(scale.seeds))
+    progress("models", len(runs) * len(scale.seeds), len(runs) * len(scale.seeds))
     rows = [_beside(row, rows) for row in rows]
     weights = {
         task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks
@@ -67,11 +67,11 @@ def quality(
     )
 
 
-def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, report: Report) -> Row:
+def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, progress: Progress) -> Row:
     task = task_named(at, scale)
     config = config_of(task, name, scale)
     kept = store if seed == scale.seeds[0] else None  # the spectra look at the first seed's
-    model, found = trained(task, config, seed, scale, kept, report, f"{at}, {name}, seed {seed}")
+    model, found = trained(task, config, seed, scale, kept, progress, f"{at}, {name}, seed {seed}")
     return {
         "loss": found.loss,
         "accuracy": found.accuracy,
@@ -117,12 +117,12 @@ def _beside(row: Row, rows: Sequence[Row]) -> Row:
 
 def sentence(rows: Sequence[Row]) -> str:
     """The best of each task, and what full attention comes to beside it, in words."""
-    told: list[str] = []
+    message: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = sorted((row for row in rows if row["task"] == task), key=lambda row: row["loss"])
         best, full = mine[0], next((row for row in mine if row["mechanism"] == FULL), None)
         text = (
-            f"{'O' if not told else 'o'}n {task} {best['mechanism']} ends lowest with a loss of"
+            f"{'O' if not message else 'o'}n {task} {best['mechanism']} ends lowest with a loss of"
             f" {best['loss']:.3f}"
         )
         if full is not None and full is not best:
@@ -131,5 +131,5 @@ def sentence(rows: Sequence[Row]) -> str:
                 " (full attention"
                 f" {full['loss']:.3f}{', within the spread of the seeds' if within else ''})"
             )
-        told.append(text)
-    return f"{'; '.join(told)}." if told else "No mechanism fits a task."
+        message.append(text)
+    return f"{'; '.join(message)}." if message else "No mechanism fits a task."

@@ -13,7 +13,7 @@ from ..errors import EigenlensError
 from ..lab.training_run import check_device
 from ..names import unknown
 from ..run.parts import Parts
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
 from .damage import DAMAGE_QUICK, DamageScale, damage
 from .entrants import FULL, entrants, fits, ours
@@ -46,7 +46,7 @@ def bench(
     device: str = "cpu",
     resume: bool = False,
     force: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Bench:
     """Run a bench by name; it is kept in a folder of its name inside `out`, with the trained models
     beside it.
@@ -78,15 +78,15 @@ def bench(
     parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
     store = out / "models"
     if name == "speed":
-        found = speed(scale, parts, chosen, report, device)
+        found = speed(scale, parts, chosen, progress, device)
     elif name == "quality":
-        found = quality(scale, parts, chosen, report, store)
+        found = quality(scale, parts, chosen, progress, store)
     elif name == "damage":
-        found = damage(scale, parts, chosen, report, device)
+        found = damage(scale, parts, chosen, progress, device)
     elif name == "spectra":
-        found = spectra(scale, parts, chosen, report, store)
+        found = spectra(scale, parts, chosen, progress, store)
     else:
-        found = choices(scale, parts, report, store)
+        found = choices(scale, parts, progress, store)
     found = replace(found, settings={**parts.request, **found.settings})
     parts.write("bench", found.record())
     return found

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..captures import AttentionCall, Site
 from ..lab import Transformer
 from ..run.parts import Parts
-from ..run.progress import Report
+from ..run.progress import Progress
 from ..spectra.rows import RowAnalysis
 from ..stats import RowMoments
 from .entrants import FULL, fits
@@ -38,7 +38,7 @@ MEASURES = {
 
 
 def spectra(
-    scale: LabScale, parts: Parts, names: Sequence[str], report: Report, store: Path
+    scale: LabScale, parts: Parts, names: Sequence[str], progress: Progress, store: Path
 ) -> Bench:
     """The patterns of every trained mechanism; models that the quality bench has trained are not
     trained again.
@@ -46,12 +46,12 @@ def spectra(
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []
     for done, (at, name) in enumerate(runs):
-        report("models", done, len(runs))
+        progress("models", done, len(runs))
         heads += parts.part(
             f"{at.replace(' ', '-')}/{name}",
-            functools.partial(_one, at, name, scale, store, report),
+            functools.partial(_one, at, name, scale, store, progress),
         )
-    report("models", len(runs), len(runs))
+    progress("models", len(runs), len(runs))
     rows = [
         {
             "task": at,
@@ -76,10 +76,10 @@ def spectra(
     )
 
 
-def _one(at: str, name: str, scale: LabScale, store: Path, report: Report) -> list[Row]:
+def _one(at: str, name: str, scale: LabScale, store: Path, progress: Progress) -> list[Row]:
     task = task_named(at, scale)
     config = config_of(task, name, scale)
-    model, _ = trained(task, config, scale.seeds[0], scale, store, report, f"{at}, {name}")
+    model, _ = trained(task, config, scale.seeds[0], scale, store, progress, f"{at}, {name}")
     inputs = torch.cat([batch.inputs for batch in task.held_out()])[:INPUTS]
     return [{"task": at, "mechanism": name, **row} for row in head_rows(model, inputs)]
 
@@ -167,17 +167,17 @@ def measures_of(A: Tensor) -> Row:
 
 def sentence(rows: Sequence[Row]) -> str:
     """Who has the largest and the least rank, and the largest sink, in words."""
-    told: list[str] = []
+    message: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
         full = next((row for row in mine if row["mechanism"] == FULL), mine[0])
         high, low = (f(mine, key=lambda row: row["effective_rank"]) for f in (max, min))
         sink = max(mine, key=lambda row: row["largest_column"])
-        told.append(
-            f"{'O' if not told else 'o'}n {task} the patterns of {high['mechanism']} have the"
+        message.append(
+            f"{'O' if not message else 'o'}n {task} the patterns of {high['mechanism']} have the"
             f" largest effective rank ({high['effective_rank']:.1f}), those of {low['mechanism']}"
             f" the least ({low['effective_rank']:.1f}), {full['mechanism']}"
             f" {full['effective_rank']:.1f}; {sink['mechanism']} puts most on one key"
             f" ({sink['largest_column']:.0%})"
         )
-    return f"{'; '.join(told)}." if told else "No mechanism fits a task."
+    return f"{'; '.join(message)}." if message else "No mechanism fits a task."

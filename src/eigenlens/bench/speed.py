@@ -16,7 +16,7 @@ from torch import Tensor
 from ..attention import Mechanism, Shape, find, make
 from ..display import numbered
 from ..run.parts import Parts
-from ..run.progress import Report
+from ..run.progress import Progress
 from .entrants import fits
 from .fit import crossover, exponent
 from .result import Bench
@@ -56,16 +56,16 @@ SPEED_QUICK = SpeedScale(lengths=(64, 128, 256), recurrence=256, seconds=0.01, r
 
 
 def speed(
-    scale: SpeedScale, parts: Parts, names: Sequence[str], report: Report, device: str = "cpu"
+    scale: SpeedScale, parts: Parts, names: Sequence[str], progress: Progress, device: str = "cpu"
 ) -> Bench:
     """Forward time (median of rounds) and peak memory at every length; one length is one part."""
     rows: list[Row] = []
     for done, n in enumerate(sorted(scale.lengths)):
-        report("lengths", done, len(scale.lengths))
+        progress("lengths", done, len(scale.lengths))
         rows += parts.part(
             f"length-{n}", functools.partial(_length, n, scale, names, rows, torch.device(device))
         )
-    report("lengths", len(scale.lengths), len(scale.lengths))
+    progress("lengths", len(scale.lengths), len(scale.lengths))
     race = parts.part("recurrence", lambda: recurrence_race(scale, torch.device(device)))
     threads = parts.part("threads", torch.get_num_threads)
     summary = summarised(rows)
@@ -313,12 +313,12 @@ def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
     below = sorted(
         (row for row in others if row["crossover"] is not None), key=lambda row: row["crossover"]
     )
-    told = [f"{row['mechanism']} from {_rounded(row['crossover'])} tokens on" for row in below]
+    message = [f"{row['mechanism']} from {_rounded(row['crossover'])} tokens on" for row in below]
     which = (
-        f" (the earliest: {told[0]}; the latest: {told[-1]})"
-        if len(told) > 1
-        else f" ({told[0]})"
-        if told
+        f" (the earliest: {message[0]}; the latest: {message[-1]})"
+        if len(message) > 1
+        else f" ({message[0]})"
+        if message
         else ""
     )
     least, most = (pick(row["times_faster"] for row in race) for pick in (min, max))

@@ -19,7 +19,7 @@ from ..errors import EigenlensError
 from ..lab import Config, Digits, NextBytes, Settings, Trained, Transformer, train
 from ..lab.train import Point
 from ..run.files import disk_errors, read_json, read_tensors, write_json, write_tensors
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from .entrants import FULL, SMALL, ours, settings_for
 
 TASKS: dict[str, bool] = {"next bytes": True, "digits": False}
@@ -104,7 +104,7 @@ def trained(
     seed: int,
     scale: LabScale,
     store: Path | None,
-    report: Report = silent,
+    progress: Progress = silent,
     label: str = "training",
 ) -> tuple[Transformer, Trained]:
     """A model trained from a seed; with a `store` it is kept there, and the same one is not trained
@@ -137,7 +137,7 @@ def trained(
             raise EigenlensError(
                 f"{place.with_suffix('.json')} is damaged: {error!r}; delete it to train anew"
             ) from error
-    found = train(model, task, settings, report=report, label=label)
+    found = train(model, task, settings, progress=progress, label=label)
     if place is not None:
         with disk_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""One door to every attention call of a model, and to the blocks they are made in."""
+"""Capture: every attention call of a model, and to the blocks they are made in."""
 
 from .call import AttentionCall, MaskShape, MaskShapes, Site
 from .layers import Layer, attention_names, block_paths, capture_layers
-from .session import AttentionNotSeen, capture, replaced
+from .session import AttentionNotSeen, capture, replace_attention
 
 __all__ = [
     "AttentionCall",
@@ -15,5 +15,5 @@ __all__ = [
     "block_paths",
     "capture",
     "capture_layers",
-    "replaced",
+    "replace_attention",
 ]

@@ -1,4 +1,4 @@
-"""One attention call, as every door of capture hands it on."""
+"""One attention call, as every backend of capture hands it on."""
 
 from __future__ import annotations
 

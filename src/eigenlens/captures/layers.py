@@ -199,7 +199,7 @@ def capture_layers(
     sink: Callable[[Layer], Any] | None = None,
     *,
     calls: Callable[[AttentionCall], Any] | None = None,
-    door: Literal["auto", "interface", "functional"] = "auto",
+    backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[list[Layer]]:
     """Capture every block of `model` while this one runs: `names` are its attention modules, from a
     pass before.
@@ -229,7 +229,7 @@ def capture_layers(
         if calls is not None:
             calls(call)
 
-    with contextlib.ExitStack() as hooks, capture(module, see, door=door):
+    with contextlib.ExitStack() as hooks, capture(module, see, backend=backend):
         hooks.callback(module.register_forward_pre_hook(watch.start_pass).remove)
         for path in dict.fromkeys(blocks.values()):
             block = module.get_submodule(path)

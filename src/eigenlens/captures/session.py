@@ -1,4 +1,4 @@
-"""The one door to the attention of a model, whichever way it attends."""
+"""Capture the attention of a model, whichever way it attends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sites import SiteNames
 
 
 class AttentionNotSeen(EigenlensError):
-    """The model attends in a way that neither door can see."""
+    """The model attends in a way that neither backend can see."""
 
 
 class _Hidden(threading.local):
@@ -29,7 +29,7 @@ _hidden = _Hidden()
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[None]:
+def capture_disabled() -> Iterator[None]:
     """No session sees the attention calls of this block: for what runs a part of a model a second
     time, to check it.
     """
@@ -55,7 +55,7 @@ class _Pass(threading.local):
 
 
 class Session:
-    """The attention calls of one model while a door is open; `sink` gets each as it happens.
+    """The attention calls of one model while it is captured; `sink` gets each as it happens.
 
     With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
     own attention; None lets the model attend as before. Only calls of the thread that opened it are
@@ -112,7 +112,7 @@ class Session:
             **extras,
         )
         if hidden:
-            # it shows that the door is the right one, but is nobody's result
+            # it shows that the backend is the right one, but is nobody's result
             self.seen += self.replaces
             return call, None
         call.query_valid = self._query_valid(call)
@@ -163,7 +163,7 @@ def capture(
     sink: Callable[[AttentionCall], None] | None = None,
     *,
     before_rope: bool = False,
-    door: Literal["auto", "interface", "functional"] = "auto",
+    backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[list[AttentionCall]]:
     """Capture every attention call of `model` while the block runs.
 
@@ -172,52 +172,57 @@ def capture(
     >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
 
     With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list
-    stays empty). `before_rope` turns queries and keys back to before the rotary embedding. `door`
+    stays empty). `before_rope` turns queries and keys back to before the rotary embedding. `backend`
     is chosen by the model: transformers' attention interface where the model uses it, else torch's
     `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises `AttentionNotSeen` when the
     block ends without a single call.
     """
     calls: list[AttentionCall] = []
-    with _opened(Session(module_of(model), sink or calls.append, before_rope), door):
+    with _installed(Session(module_of(model), sink or calls.append, before_rope), backend):
         yield calls
 
 
 @contextlib.contextmanager
-def replaced(
+def replace_attention(
     model: Any,
     attend: Callable[[AttentionCall], Tensor | None],
     *,
-    door: Literal["auto", "interface", "functional"] = "auto",
+    backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[None]:
     """Let `attend` do the attention of `model` while the block runs.
 
     `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as
     before.
 
-    >>> with replaced(model, lambda call: call.pattern() @ call.values):
+    >>> with replace_attention(model, lambda call: call.pattern() @ call.values):
     ...     model(**inputs)                                          # as without, to rounding
     """
-    with _opened(Session(module_of(model), attend, replaces=True), door):
+    with _installed(Session(module_of(model), attend, replaces=True), backend):
         yield
 
 
 @contextlib.contextmanager
-def _opened(session: Session, door: Literal["auto", "interface", "functional"]) -> Iterator[None]:
-    from . import torch_backend as functional
-    from . import transformers_backend as interface
+def _installed(
+    session: Session, backend: Literal["auto", "transformers", "torch"]
+) -> Iterator[None]:
+    from . import torch_backend, transformers_backend
 
-    if door == "auto":
-        door = "interface" if interface.reaches(session.model) else "functional"
-    if session.before_rope and door == "functional":
+    if backend == "auto":
+        backend = "transformers" if transformers_backend.supports(session.model) else "torch"
+    if session.before_rope and backend == "torch":
         raise EigenlensError(
             "scores before the rotary embedding can only be had from models of the transformers"
             " library"
         )
-    opened = interface.opened(session) if door == "interface" else functional.opened(session)
+    install = (
+        transformers_backend.install(session)
+        if backend == "transformers"
+        else torch_backend.install(session)
+    )
     with in_one_thread(session.model), uncompiled.on():
         hook = session.model.register_forward_pre_hook(session.start_pass)
         try:
-            with opened:
+            with install:
                 yield
         finally:
             hook.remove()

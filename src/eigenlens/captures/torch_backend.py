@@ -1,4 +1,4 @@
-"""Second door: torch's own attention functions, for models outside the transformers library."""
+"""The torch backend: torch's own attention functions, for models outside the transformers library."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _four(x: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def opened(session: Session) -> Iterator[None]:
+def install(session: Session) -> Iterator[None]:
     """Watch torch's attention functions, with a stack of the modules that are running."""
     stack: list[nn.Module] = []
 

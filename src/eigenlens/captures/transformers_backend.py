@@ -1,4 +1,4 @@
-"""First door: the attention interface of the transformers library."""
+"""The transformers backend: the attention interface of the transformers library."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TOLERANCE = 1e-2
 `√ε` of its dtype.
 """
 
-_open: list[_Door] = []
+_open: list[_Watching] = []
 _exchanging = threading.Lock()
-# of every config that is on our implementation: its own, and how many doors
+# of every config that is on our implementation: its own, and how many captures
 _before: dict[int, tuple[Any, int]] = {}
 # compared with their family's own formula, once
 _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
-def reaches(model: nn.Module) -> bool:
+def supports(model: nn.Module) -> bool:
     """Whether `model` is a transformers model whose attention can be exchanged through the
     interface.
     """
@@ -49,7 +49,7 @@ def reaches(model: nn.Module) -> bool:
     )
 
 
-class _Door:
+class _Watching:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
@@ -89,10 +89,10 @@ def _attention(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    doors: list[_Door] | None = None,
+    watches: list[_Watching] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model calls while a door is open: shows the call to the doors it belongs to, and
+    """What a model calls while it is captured: shows the call to the captures it belongs to, and
     attends as `sdpa` would unless one of them gives the output.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -106,15 +106,15 @@ def _attention(
         "sinks": s_aux,
     }
     output = None
-    for door in list(_open) if doors is None else doors:
-        if module in door.session.names and door.session.here:
-            given = door.see(module, query, key, value, scale, kwargs, extras)
+    for watching in list(_open) if watches is None else watches:
+        if module in watching.session.names and watching.session.here:
+            given = watching.see(module, query, key, value, scale, kwargs, extras)
             output = given if given is not None else output
     if output is not None:
         return output.to(query.dtype).transpose(1, 2).contiguous(), None
     own = (
         next((d.own for d in _open if d.own is not None and module in d.session.names), None)
-        if doors is None
+        if watches is None
         else None
     )
     if own is not None:
@@ -242,7 +242,7 @@ def mechanism(
     model.register_forward_pre_hook(session.start_pass)
     known = weakref.WeakSet((whole or model).modules())
     attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(
-        _attention, doors=[_Door(session)]
+        _attention, watches=[_Watching(session)]
     )
 
     def attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -258,11 +258,11 @@ def mechanism(
 
 
 @contextlib.contextmanager
-def opened(session: Session) -> Iterator[None]:
+def install(session: Session) -> Iterator[None]:
     """Put the model's configs on our implementation, and back on exit.
 
     Two models built from one config object share its setting; the other one simply attends as
-    before, since a door shows only the modules of its own model, and the last door of any thread
+    before, since a capture shows only the modules of its own model, and the last capture of any thread
     sets it back.
     """
     from transformers import AttentionInterface, PreTrainedModel
@@ -275,18 +275,18 @@ def opened(session: Session) -> Iterator[None]:
     model = session.model
     assert isinstance(model, PreTrainedModel)
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
-    door = _Door(session)
+    watching = _Watching(session)
     own = ALL_ATTENTION_FUNCTIONS.get(getattr(model.config, "_attn_implementation", None), None)
-    door.own = own if getattr(own, "__wrapped__", None) is _attention else None
+    watching.own = own if getattr(own, "__wrapped__", None) is _attention else None
     try:
         with _exchanging:
             for key, config in configs.items():
-                before, doors = _before.get(
+                before, watches = _before.get(
                     key, (getattr(config, "_attn_implementation_internal", None), 0)
                 )
-                _before[key] = before, doors + 1
+                _before[key] = before, watches + 1
             model.set_attn_implementation(NAME)
-        _open.append(door)
+        _open.append(watching)
         yield
     except KeyError as error:
         if NAME not in error.args:
@@ -295,14 +295,14 @@ def opened(session: Session) -> Iterator[None]:
             f"{type(model).__name__} does not accept another attention: {error}"
         ) from error
     finally:
-        if door in _open:
-            _open.remove(door)
-        if door.rotary is not None:
-            door.rotary.close()
+        if watching in _open:
+            _open.remove(watching)
+        if watching.rotary is not None:
+            watching.rotary.close()
         with _exchanging:
             for key, config in configs.items():
-                before, doors = _before.pop(key)
-                if doors > 1:
-                    _before[key] = before, doors - 1
+                before, watches = _before.pop(key)
+                if watches > 1:
+                    _before[key] = before, watches - 1
                 elif hasattr(config, "_attn_implementation_internal"):
                     config._attn_implementation_internal = before

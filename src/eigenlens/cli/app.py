@@ -119,7 +119,7 @@ def engine_of(name: str, workers: int | None, scheduler: str | None, on_failure:
     return Dask(workers, scheduler, _given["threads"] or 1, checked(on_failure))
 
 
-def _told(
+def _describe(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -147,7 +147,7 @@ _SHOW = warnings.showwarning
 def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    warnings.showwarning = _told
+    warnings.showwarning = _describe
     sys.stdout, sys.stderr = written(sys.stdout), written(sys.stderr)
     log = logging.getLogger("eigenlens")
     log.setLevel(logging.INFO)

@@ -90,7 +90,7 @@ def bench(
         if benches and name not in benches:
             continue
         try:
-            with bar() as report:
+            with bar() as progress:
                 found = run(
                     name,
                     out,
@@ -100,7 +100,7 @@ def bench(
                     device=device,
                     resume=resume,
                     force=force,
-                    report=report,
+                    progress=progress,
                 )
         except KeyboardInterrupt:
             raise EigenlensError(

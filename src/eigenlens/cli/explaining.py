@@ -26,15 +26,15 @@ class TextLast(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            told: Any = error
+            message: Any = error
             kind, hint = (
                 type(error).__name__,
                 f"a text that begins with - comes last, behind --: {HOW}",
             )
             if kind == "NoSuchOption":
-                told.message = f"{told.message}; {hint}."
+                message.message = f"{message.message}; {hint}."
             elif kind == "MissingParameter" and any(x.startswith("-") and " " in x for x in given):
-                told.message = f"{hint.capitalize()}."
+                message.message = f"{hint.capitalize()}."
             raise
 
 
@@ -111,7 +111,7 @@ def explain(
 
     out = place_for(out, "explanation", ["explanation.json"], force=force)
     given = _standard_input() if text == "-" else text
-    with bar() as report:
+    with bar() as progress:
         made = make(
             model,
             given,
@@ -123,9 +123,9 @@ def explain(
             force=force,
             gigabytes=gigabytes,
             device=device,
-            report=report,
+            progress=progress,
         )
-        page = write(made, out=out / "explanation.html", force=force, progress=report)
+        page = write(made, out=out / "explanation.html", force=force, progress=progress)
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))
         return

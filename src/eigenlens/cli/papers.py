@@ -70,7 +70,7 @@ def collapse(
 
     out = place_for(out, "collapse", ["collapse.json"], resume=resume, force=force)
     try:
-        with bar() as report:
+        with bar() as progress:
             made = make(
                 model,
                 data or None,
@@ -87,7 +87,7 @@ def collapse(
                 device=device,
                 resume=resume,
                 force=force,
-                report=report,
+                progress=progress,
                 engine=engine_of(engine, workers, scheduler, on_failure),
             )
     except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def reproduce(
     """Print the claims of papers: what was published, what is measured here, and the verdict."""
     from ..papers import PAPERS, check_papers, paper
     from ..papers.pictures import draw
-    from ..run.engine import engaged
+    from ..run.engine import use_engine
     from ..run.progress import bar
 
     chosen = {name: paper(name) for name in papers or PAPERS}
@@ -150,11 +150,11 @@ def reproduce(
     )
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
-    with engaged(working):  # one cluster for all papers
+    with use_engine(working):  # one cluster for all papers
         for name, run in chosen.items():
             try:
-                with bar() as report:
-                    done = run(quick, out / name, seed, report, resume=resume, force=force)
+                with bar() as progress:
+                    done = run(quick, out / name, seed, progress, resume=resume, force=force)
             except KeyboardInterrupt:
                 raise EigenlensError(
                     "interrupted; the same command with --resume goes on after the last finished"

@@ -84,14 +84,14 @@ def plan(
         raise EigenlensError(
             "the length of a plan is that of its study; only a plan of --blocks has its own"
         )
-    with bar() as report:
+    with bar() as progress:
         if blocks and budget is not None:
             made = plan_blocks(
                 folder,
                 budget=budget,
                 length=length or 4096,
                 inputs=inputs or 1,
-                report=report,
+                progress=progress,
                 **shared,
             )
         else:
@@ -102,7 +102,7 @@ def plan(
                 estimators=estimators,
                 inputs=inputs or 16,
                 seed=seed,
-                report=report,
+                progress=progress,
                 **shared,
             )
     drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
@@ -166,7 +166,7 @@ def evaluate(
 
     if plan is None and attention is None:
         plan = latest("plan", "plan.json")
-    with bar() as report:
+    with bar() as progress:
         found = measure(
             model,
             data or None,
@@ -179,7 +179,7 @@ def evaluate(
             out=out,
             force=force,
             device=device,
-            report=report,
+            progress=progress,
             engine=engine_of(engine, workers, scheduler, on_failure),
         )
     if as_json:

@@ -55,13 +55,15 @@ def demo(
 
     out = place_for(out, "demo", ["report.html"], force=force)
     made = _study("minilm", None, out / "study", inputs=inputs, force=force)
-    with bar() as report:
-        planned = make(made, budget=0.25, out=out / "plan", force=force, report=report)
-        found = measure("minilm", plan=planned, out=out / "evaluation", force=force, report=report)
-        run = ablate(
-            "minilm", None, out / "collapse", inputs=8, paths=4, force=force, report=report
+    with bar() as progress:
+        planned = make(made, budget=0.25, out=out / "plan", force=force, progress=progress)
+        found = measure(
+            "minilm", plan=planned, out=out / "evaluation", force=force, progress=progress
         )
-        page = write(made, planned, found, run, out=out / "report.html", progress=report)
+        run = ablate(
+            "minilm", None, out / "collapse", inputs=8, paths=4, force=force, progress=progress
+        )
+        page = write(made, planned, found, run, out=out / "report.html", progress=progress)
     pictures = [
         *draw(made, out / "pictures"),
         *save_charts({"budgets": planned.plot()}, out / "pictures"),
@@ -342,8 +344,8 @@ def _study(*args: Any, **options: Any) -> Any:
     from ..studies import study as make
 
     try:
-        with bar() as report:
-            return make(*args, **options, report=report)
+        with bar() as progress:
+            return make(*args, **options, progress=progress)
     except KeyboardInterrupt:
         raise EigenlensError(
             "interrupted; the same command with --resume goes on from the last checkpoint"

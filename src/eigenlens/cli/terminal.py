@@ -83,9 +83,9 @@ def print_study(made: Any) -> None:
             "Diagnostics, the first number of each, mean of a layer's heads",
             made.diagnostics.rows(),
         )
-    for said in (roles_sentence(made.diagnostics), *made.diagnostics.sentences()):
-        if said:
-            print(f"- {said}")
+    for message in (roles_sentence(made.diagnostics), *made.diagnostics.sentences()):
+        if message:
+            print(f"- {message}")
     print(sentence(made))
 
 

@@ -58,8 +58,8 @@ def train(
     asked = Run.read(file).with_steps(steps)
     out = place_for(out, "run", ["run.json"], resume=resume, force=force)
     try:
-        with bar() as report:
-            done = make(asked, out, resume, force, report)
+        with bar() as progress:
+            done = make(asked, out, resume, force, progress)
     except KeyboardInterrupt:
         raise EigenlensError(
             "interrupted; the same command with --resume goes on after the last checkpoint"

@@ -1,6 +1,6 @@
 """Why attention does not collapse: residual and rank along depth, ablations, paths, bounds."""
 
-from .ablation import VARIANTS, ablated
+from .ablation import VARIANTS, ablate
 from .enumeration import enumerate_paths
 from .marginals import head_marginals
 from .paths import PathLengths, path_lengths
@@ -13,7 +13,7 @@ __all__ = [
     "VARIANTS",
     "Collapse",
     "PathLengths",
-    "ablated",
+    "ablate",
     "collapse",
     "draw_paths",
     "enumerate_paths",

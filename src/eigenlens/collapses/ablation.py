@@ -12,7 +12,7 @@ from ..anatomy.blocks import Block, anatomy
 from ..anatomy.check import checked
 from ..anatomy.switches import Switches
 from ..captures.borrowed import module_of
-from ..captures.session import unseen
+from ..captures.session import capture_disabled
 from ..errors import EigenlensError
 from ..names import unknown
 
@@ -28,7 +28,7 @@ itself.
 
 
 @contextlib.contextmanager
-def ablated(
+def ablate(
     model: Any,
     switches: Switches | str | None = None,
     *,
@@ -42,7 +42,7 @@ def ablated(
     as it was.
 
     `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or
-    a `Switches`; else the five keywords are taken; inside another `ablated` the inner one holds. A
+    a `Switches`; else the five keywords are taken; inside another `ablate` the inner one holds. A
     sublayer is then
 
         y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
@@ -52,7 +52,7 @@ def ablated(
     one of the branches that run has its own on. The norms of the embeddings and behind the last
     block stay. Cross-attention goes with attention.
 
-    >>> with ablated(model, attention_skip=False, mlp_skip=False, mlp=False):
+    >>> with ablate(model, attention_skip=False, mlp_skip=False, mlp=False):
     ...     model(**inputs)                                      # nothing but attention and norms
     """
     apart = Switches(attention_skip, mlp_skip, mlp, norm, attention)
@@ -104,7 +104,7 @@ def _forward(
         if not seen and all(_empty(given.get(name)) for name in CACHES):
             # a cache would be written to twice
             bare = {**given, **{name: None for name in CACHES if name in given}}
-            with unseen(), _without_dropout(block.module):
+            with capture_disabled(), _without_dropout(block.module):
                 checked(block, own(x, **bare), x, bare)
             seen = True
         return run(x, given)

@@ -16,11 +16,11 @@ from ..captures import attention_names, capture
 from ..captures.layers import Kind
 from ..data.inputs import Inputs
 from ..models.forward import forward_of
-from ..passes.model_ref import Placed
-from ..passes.shards import all_of, singles, stretches, there
+from ..passes.model_ref import ModelRef
+from ..passes.shards import all_of, make_shards, singles, there
 from ..run.engine import Engine
-from ..run.progress import Report
-from ..run.run_all import Whole, folded
+from ..run.progress import Progress
+from ..run.run_all import AllShards, folded
 from ..run.shards import Job, Shard
 from ..stats import DepthMetrics
 from ..stats.depth import mean_interval
@@ -34,41 +34,41 @@ TOKENS = 1024
 
 
 @dataclass
-class Bench:
+class CollapseRun:
     """A model with its inputs, ready to be measured.
 
     What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every
     shard that is missing.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     inputs: Inputs
     sinks: tuple[int, int]
     engine: Engine
-    report: Report
+    progress: Progress
 
-    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> Whole[S]:
+    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> AllShards[S]:
         total = sum(shard.size for shard in shards)
-        return folded(self.engine, job, shards, lambda done: self.report(what, done, total))
+        return folded(self.engine, job, shards, lambda done: self.progress(what, done, total))
 
     def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
         """Every metric along depth with some parts off; None leaves the model alone."""
         size = max(1, TOKENS // self.inputs.length)
-        job = CurvePass(self.placed, self.engine.threads, switches, self.names, self.sinks)
-        whole = self._folded(name, job, stretches(self.inputs, all_of(self.inputs), size, size))
+        job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
+        whole = self._folded(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
         numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
         return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
 
     @cached_property
     def names(self) -> dict[str, Kind]:
         """The modules that attend, as one input shows them."""
-        with torch.no_grad(), self.placed.running() as model, capture(model.backbone) as calls:
+        with torch.no_grad(), self.model_ref.running() as model, capture(model.backbone) as calls:
             forward_of(model)(there(self.inputs.make(all_of(self.inputs)[:1]), model))
         return attention_names(calls)
 
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
-        job = PathPass(self.placed, self.engine.threads, by)
+        job = PathPass(self.model_ref, self.engine.threads, by)
         whole = self._folded("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackPaths]] = {}
         for one in (stack for stacks_ in whole.state for stack in stacks_):
@@ -77,7 +77,7 @@ class Bench:
 
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
-        job = BoundPass(self.placed, self.engine.threads)
+        job = BoundPass(self.model_ref, self.engine.threads)
         whole = self._folded("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackBounds]] = {}
         for one in whole.state:

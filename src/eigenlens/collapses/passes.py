@@ -14,11 +14,11 @@ from ..anatomy.switches import Switches
 from ..captures import Layer, capture_layers
 from ..captures.layers import Kind
 from ..models.forward import forward_of
-from ..passes.model_ref import Placed
-from ..passes.shards import Stretch, there
+from ..passes.model_ref import ModelRef
+from ..passes.shards import ShardBatches, there
 from ..run.shards import Tick
 from ..stats import DepthMetrics, State
-from .ablation import ablated
+from .ablation import ablate
 from .bounds_layers import LayerBound
 from .bounds_model import depth_rows, model_bounds
 from .marginals import head_marginals
@@ -36,14 +36,14 @@ class CurvePass:
     The state is that of `DepthMetrics`.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
     switches: Switches | None
     names: dict[str, Kind]  # the modules that attend
     sinks: tuple[int, int]
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> State:
+    def run(self, content: ShardBatches, tick: Tick) -> State:
         statistic, done = DepthMetrics(sinks=self.sinks), 0
 
         def see(layer: Layer) -> None:
@@ -52,9 +52,9 @@ class CurvePass:
             """
             statistic.update(layer if self.switches is None else replace(layer, calls=()))
 
-        with self.placed.running() as model:
+        with self.model_ref.running() as model:
             backbone, forward = model.backbone, forward_of(model)
-            off = nullcontext() if self.switches is None else ablated(backbone, self.switches)
+            off = nullcontext() if self.switches is None else ablate(backbone, self.switches)
             with off, capture_layers(backbone, self.names, see):
                 for batch in content.batches:
                     forward(there(batch, model))
@@ -85,14 +85,14 @@ class StackPaths:
 class PathPass:
     """The output by path length; the state has a list of stacks for every input."""
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
     by: By
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> list[list[StackPaths]]:
+    def run(self, content: ShardBatches, tick: Tick) -> list[list[StackPaths]]:
         found = []
-        for place, stacks in _frozen(self.placed, content, tick):
+        for place, stacks in _frozen(self.model_ref, content, tick):
             found.append([self._of(frozen, place + 1) for frozen in stacks if frozen.heads])
         return found
 
@@ -125,13 +125,13 @@ class StackBounds:
 class BoundPass:
     """The bounds of every head; the state has the stacks of all inputs in order."""
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> list[StackBounds]:
+    def run(self, content: ShardBatches, tick: Tick) -> list[StackBounds]:
         found = []
-        for place, stacks in _frozen(self.placed, content, tick):
+        for place, stacks in _frozen(self.model_ref, content, tick):
             for frozen in stacks:
                 bounds = list(model_bounds(frozen))
                 depth = depth_rows(frozen, bounds) if place == 0 else []
@@ -147,10 +147,10 @@ class BoundPass:
 
 
 def _frozen(
-    placed: Placed, content: Stretch, tick: Tick
+    model_ref: ModelRef, content: ShardBatches, tick: Tick
 ) -> Iterator[tuple[int, tuple[FrozenStack, ...]]]:
     """The place of every input among all, and the model frozen at it."""
-    with placed.running() as model:
+    with model_ref.running() as model:
         for done, batch in enumerate(content.batches):
             yield (
                 content.first + done,

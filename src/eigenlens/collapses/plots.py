@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ..spectra.plots import labelled_map, whole_axis
-from ..stats.rounding import told
+from ..stats.rounding import describe
 
 if TYPE_CHECKING:
     from .result import Collapse
@@ -30,7 +30,7 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
             "mean": max(point["mean"], LEAST),
             "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
             "high": max(_or(point["high"], point["mean"]), LEAST),
-            "shown": told(point["mean"], run.floor, ".3g"),
+            "shown": describe(point["mean"], run.floor, ".3g"),
         }
         for name, depth in run.curves.items()
         for stack in depth.stacks
@@ -169,7 +169,7 @@ def path_residuals(run: Collapse) -> Any:
             "hops": row["attention_hops"],
             "what": what,
             "value": max(row["residual"], LEAST),
-            "shown": told(row["residual"], run.floor, ".3g"),
+            "shown": describe(row["residual"], run.floor, ".3g"),
         }
         for what, found in (
             ("sum of the paths", terms),

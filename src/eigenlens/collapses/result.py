@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..display import few_names, numbered
 from ..errors import EigenlensError
 from ..names import Named
-from ..run.result_folder import damage_told, read_result
+from ..run.result_folder import read_result, report_damage
 from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
 from ..shell import command
 from ..stats import DepthNumber
@@ -113,7 +113,7 @@ class Collapse:
                 f"{command('collapse', 'MODEL', 'DATA', '-o', Path(folder))}"
             )
         content = read_result(folder, "collapse", None, ("collapse", "MODEL", "DATA"))
-        with damage_told(folder, "collapse"):
+        with report_damage(folder, "collapse"):
             for name in ("paths", "bounds"):
                 if (
                     isinstance(content.get(name), dict)

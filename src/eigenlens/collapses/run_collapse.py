@@ -24,16 +24,16 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several, unknown
 from ..passes.data_names import Data, data_names
-from ..passes.model_ref import Placed
+from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
 from ..passes.versions import versions
-from ..run.engine import Engine, choose, engaged
+from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from ..run.run_all import Refused, lost
 from ..stats.rounding import precision_of
 from .ablation import VARIANTS
-from .measure import Bench
+from .measure import CollapseRun
 from .paths import By
 from .result import Collapse
 
@@ -67,7 +67,7 @@ def collapse(
     engine: Engine | None = None,
     resume: bool = False,
     force: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Collapse:
     """Where a model's tokens would collapse, and what keeps them apart.
 
@@ -98,7 +98,7 @@ def collapse(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            Placed.of(loaded).check_place()
+            ModelRef.of(loaded).check_place()
         names = data_names(data, loaded, scratch)
         request = Request(names, length, inputs, 0.2, seed, pad)
         ready = prepare(loaded, request, scratch)
@@ -122,12 +122,12 @@ def collapse(
         }
         folder = scratch / "parts" if out is None else Path(out)
         Parts.check(folder, settings, resume, force, "collapse run")
-        stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
+        stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         parts = stack.enter_context(
             Parts.held(folder, settings, resume=resume, force=force, what="collapse run")
         )
-        bench = Bench(
-            Placed.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, report
+        bench = CollapseRun(
+            ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
         )
         found = _measured(bench, parts, chosen, paths, bounds, by, notes)
         facts = {
@@ -146,7 +146,7 @@ def collapse(
 
 
 def _measured(
-    bench: Bench,
+    bench: CollapseRun,
     parts: Parts,
     variants: Sequence[str],
     paths: int,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..anatomy.blocks import Block, Stack, anatomy, run_stage
 from ..anatomy.frozen import FrozenStack
 from ..anatomy.switches import Switches
-from ..captures import AttentionCall, replaced
+from ..captures import AttentionCall, replace_attention
 from ..errors import EigenlensError
 from ..names import unknown
 from ..stats.geometry import relative_residual
@@ -179,7 +179,7 @@ def rerun_paths(
     if not chosen:
         raise unknown("stack", stack, (s.name for s in anatomy(model)), guess=False)
     rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
-    with running(model, rerun.run_of), replaced(model, rerun.attend):
+    with running(model, rerun.run_of), replace_attention(model, rerun.attend):
         paths = zip(sample.layers.tolist(), sample.heads.tolist())
         return torch.stack(
             [rerun.output(dict(zip(layers, heads)), lambda: run(batch)) for layers, heads in paths]

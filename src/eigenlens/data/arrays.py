@@ -61,9 +61,9 @@ def width_of(names: Sequence[str]) -> int | None:
     """Tokens in a row of the tables; None where all arrays are flat, and so can be cut anywhere."""
     widths = {name: ids.shape[1] for name in names if (ids := _opened(name)).ndim == 2}
     if len(set(widths.values())) > 1:
-        told = ", ".join(f"{name} has {width}" for name, width in widths.items())
+        message = ", ".join(f"{name} has {width}" for name, width in widths.items())
         raise EigenlensError(
-            f"the rows of these arrays have different lengths: {told}; study them one by one"
+            f"the rows of these arrays have different lengths: {message}; study them one by one"
         )
     return next(iter(widths.values()), None)
 
@@ -116,8 +116,8 @@ def _opened(name: str) -> np.ndarray:
         RecursionError,
         TokenError,
     ) as error:
-        said = " ".join(str(error).split())[:200]
-        raise EigenlensError(f"{name} is no array of token ids: {said}") from error
+        message = " ".join(str(error).split())[:200]
+        raise EigenlensError(f"{name} is no array of token ids: {message}") from error
     if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
         raise EigenlensError(
             f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two"

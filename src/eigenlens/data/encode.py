@@ -49,8 +49,8 @@ def encode(
     else:
         batch = _padded(model, [_ids(model, item) for item in texts])
     if model.kind in {"encoder-decoder", "audio"} and not _classifies(model):
-        said = torch.tensor([*_start(model), *_said(model, decoder)], device=model.device)
-        batch["decoder_input_ids"] = said.expand(len(texts), -1).contiguous()
+        spoken = torch.tensor([*_start(model), *_decoder_ids(model, decoder)], device=model.device)
+        batch["decoder_input_ids"] = spoken.expand(len(texts), -1).contiguous()
     elif decoder is not None:
         raise EigenlensError(
             f"{model.name} has no decoder beside an encoder, so there is nothing to put behind its"
@@ -128,7 +128,7 @@ def _start(model: Model) -> list[int]:
     return [int(start or 0), *([] if silent is None or model.kind != "audio" else [int(silent)])]
 
 
-def _said(model: Model, decoder: str | Sequence[int] | None) -> list[int]:
+def _decoder_ids(model: Model, decoder: str | Sequence[int] | None) -> list[int]:
     if decoder is None:
         return []
     if not isinstance(decoder, str):

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..names import unknown
 from .amplifier import Amplifier
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, Number
-from .findings import Diagnoses, changes, changes_sentence
+from .findings import Findings, changes, changes_sentence
 from .induction import Induction
 from .keys import Keys
 from .localisation import Localisation
@@ -19,7 +19,7 @@ from .relevance import Relevance
 from .sinks import Sinks
 from .smoothing import Smoothing
 from .spikes import Spikes
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 _KINDS: tuple[type[Diagnostic], ...] = (
     Sinks,
@@ -54,13 +54,13 @@ def chart_of(finding: Finding) -> Any:
 
 __all__ = [
     "DIAGNOSTICS",
-    "Diagnoses",
+    "CallView",
     "Diagnostic",
     "Finding",
+    "Findings",
+    "LayerView",
     "Number",
-    "Seen",
-    "SeenLayer",
-    "Subject",
+    "StudiedModel",
     "changes",
     "changes_sentence",
     "find",

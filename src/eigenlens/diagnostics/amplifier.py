@@ -19,7 +19,7 @@ from ..captures.precision import wide
 from ..errors import EigenlensError
 from .constants import Constants
 from .finding import Finding, Number, place_name
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 MOST = 1e6
 """A dominance above this is given as this: λ₂ of a matrix of rank one is rounding."""
@@ -73,9 +73,9 @@ class Amplifier(Constants):
     Settings = AmplifierSettings
 
     @torch.no_grad()
-    def begin(self, subject: Subject) -> str:
+    def begin(self, studied: StudiedModel) -> str:
         try:
-            blocks = subject.block_sites()
+            blocks = studied.block_sites()
             found = {
                 site: branch
                 for site, block in blocks.items()

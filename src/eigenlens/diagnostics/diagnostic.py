@@ -20,30 +20,30 @@ from ..hints import check_values
 from ..stats.depth import mean_interval
 from ..stats.statistic import State, same_shape
 from .finding import Finding, Number
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 if TYPE_CHECKING:
     from ..models.load import Model
 
 
 @dataclass(eq=False)
-class Seen:
+class CallView:
     """One attention call of some inputs; the pattern is made once for all diagnostics.
 
-    What costs much is measured on the inputs `dear` alone: places in this batch, chosen by their
-    place among all inputs, so that it does not matter how these were cut into batches. None is all
-    of them.
+    What costs much is measured on the inputs `expensive` alone: places in this batch, chosen by
+    their place among all inputs, so that it does not matter how these were cut into batches. None
+    is all of them.
     """
 
     call: AttentionCall
     ids: Tensor | None = None  # (B, S) the token ids of the keys, where they are tokens
     vocabulary: int | None = None
-    dear: Sequence[int] | None = None
+    sampled: Sequence[int] | None = None
 
     @cached_property
-    def dear_inputs(self) -> Tensor:
-        """The inputs that dear parts are measured on, (b,), possibly none."""
-        return _places(self.dear, self.call.q)
+    def sampled_inputs(self) -> Tensor:
+        """The inputs that expensive parts are measured on, (b,), possibly none."""
+        return _places(self.sampled, self.call.q)
 
     @property
     def site(self) -> str:
@@ -84,7 +84,7 @@ class Seen:
 
 
 @dataclass(eq=False)
-class SeenLayer:
+class LayerView:
     """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention
     where it was seen.
     """
@@ -94,14 +94,14 @@ class SeenLayer:
     outputs: Tensor
     valid: Tensor  # (B, T) bool: False marks padding
     ids: Tensor | None = None  # (B, T)
-    seen: Seen | None = None
+    seen: CallView | None = None
     vocabulary: int | None = None
-    dear: Sequence[int] | None = None
+    sampled: Sequence[int] | None = None
 
     @cached_property
-    def dear_inputs(self) -> Tensor:
-        """The inputs that dear parts are measured on, (b,), possibly none."""
-        return _places(self.dear, self.inputs)
+    def sampled_inputs(self) -> Tensor:
+        """The inputs that expensive parts are measured on, (b,), possibly none."""
+        return _places(self.sampled, self.inputs)
 
     @classmethod
     def of(
@@ -109,24 +109,24 @@ class SeenLayer:
         layer: Layer,
         chosen: slice,
         ids: Tensor | None,
-        seen: Seen | None,
+        seen: CallView | None,
         vocabulary: int | None,
-        dear: Sequence[int] | None = None,
-    ) -> SeenLayer:
+        sampled: Sequence[int] | None = None,
+    ) -> LayerView:
         """The inputs `chosen` of a captured layer, in float32 at least."""
         X, Y = (wide(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
         there = (
             torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
         )
-        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, dear)
+        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, sampled)
 
 
-def _places(dear: Sequence[int] | None, x: Tensor) -> Tensor:
+def _places(sampled: Sequence[int] | None, x: Tensor) -> Tensor:
     return (
         torch.arange(len(x), device=x.device)
-        if dear is None
-        else torch.tensor(dear, dtype=torch.long, device=x.device)
+        if sampled is None
+        else torch.tensor(sampled, dtype=torch.long, device=x.device)
     )
 
 
@@ -171,14 +171,14 @@ class Diagnostic(ABC):
         self.sums: dict[str, Tensor] = {}
         self.peaks: dict[str, Tensor] = {}
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, studied: StudiedModel) -> str:
         """Get ready for a model, and measure what its weights alone say; gives why the diagnostic
         does not apply, or "".
         """
         return ""
 
     @contextmanager
-    def attached(self, subject: Subject) -> Iterator[None]:
+    def attached(self, studied: StudiedModel) -> Iterator[None]:
         """Around a forward pass: the place for hooks on the model's modules."""
         yield
 
@@ -193,7 +193,7 @@ class Diagnostic(ABC):
         raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
+    def update(self, seen: CallView | LayerView) -> None:
         """Count one call or layer in."""
         values = self.measure(seen)
         if values is not None:
@@ -269,7 +269,7 @@ class Diagnostic(ABC):
         )
         if note or not numbers:
             return finding
-        return finding.told(self.sentence(finding), self.tables(finding, tokens or {}))
+        return finding.with_sentence(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
         """Every number of every place, in the order of the layers; by default the means of what

@@ -68,7 +68,7 @@ class Finding:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sentence: str = ""
 
-    def told(self, sentence: str, tables: Mapping[str, list[dict[str, Any]]]) -> Finding:
+    def with_sentence(self, sentence: str, tables: Mapping[str, list[dict[str, Any]]]) -> Finding:
         return replace(self, sentence=sentence, tables=tables)
 
     @property
@@ -170,5 +170,5 @@ class Finding:
         return f"<{self.title}: {self.sentence or self.note or 'nothing was measured'}>"
 
     def _repr_html_(self) -> str:
-        said = self.sentence or self.note or "Nothing was measured."
-        return html_view(self.title, said, self.plot() if self.applies else None, self.rows())
+        message = self.sentence or self.note or "Nothing was measured."
+        return html_view(self.title, message, self.plot() if self.applies else None, self.rows())

@@ -10,7 +10,7 @@ from ..names import unknown
 from .finding import Finding, Place, place_label
 
 
-class Diagnoses(Mapping[str, Finding]):
+class Findings(Mapping[str, Finding]):
     """The findings of all diagnostics of a study, by name.
 
     >>> study.diagnostics["sinks"].sentence
@@ -74,8 +74,10 @@ class Diagnoses(Mapping[str, Finding]):
         for finding in self.values():
             if finding.note:
                 notes.setdefault(finding.note, []).append(finding.title)
-        told = [f"Not applicable: {', '.join(titles)} ({note})." for note, titles in notes.items()]
-        return [finding.sentence for finding in self.values() if finding.sentence] + told
+        message = [
+            f"Not applicable: {', '.join(titles)} ({note})." for note, titles in notes.items()
+        ]
+        return [finding.sentence for finding in self.values() if finding.sentence] + message
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a layer: the first number of every diagnostic, of heads the mean."""
@@ -105,7 +107,7 @@ class Diagnoses(Mapping[str, Finding]):
         )
 
 
-def changes(left: Diagnoses, right: Diagnoses) -> list[dict[str, Any]]:
+def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
     """What changed between two models, or before and after a fine-tune: one record a number.
 
     Each has the mean over all places on both sides; where both have the same places also the mean
@@ -161,8 +163,8 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
             )
     if not rows:
         return ""
-    told = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
-    return f"From {left} to {right}: {told}."
+    message = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
+    return f"From {left} to {right}: {message}."
 
 
 def _other_settings(left: Finding, right: Finding) -> str | None:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..display import numbered
 from ..errors import EigenlensError
-from .diagnostic import Diagnostic, Seen
+from .diagnostic import CallView, Diagnostic
 from .finding import Finding, Place, place_label
 from .induction_probe import LEAST, Layout, layout_of, probe_batch
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 if TYPE_CHECKING:
     from ..models.load import Model
@@ -102,8 +102,8 @@ class Induction(Diagnostic):
     def _layout(self, model: Model) -> Layout | str:
         return layout_of(model, self.settings.block, self.settings.repeats)
 
-    def begin(self, subject: Subject) -> str:
-        found = self._layout(subject.model)
+    def begin(self, studied: StudiedModel) -> str:
+        found = self._layout(studied.model)
         if isinstance(found, str):
             return found
         self.layout = found
@@ -120,7 +120,7 @@ class Induction(Diagnostic):
         )
         return ({name: ids.to(model.device) for name, ids in batch.items()},)
 
-    def measure(self, seen: Seen) -> Tensor | None:
+    def measure(self, seen: CallView) -> Tensor | None:
         """(B, 4, H) of self-attention over the probe's tokens."""
         if self.layout is None:
             raise EigenlensError(
@@ -146,26 +146,26 @@ class Induction(Diagnostic):
         best = max(prefix, key=lambda place: prefix[place])
         heads = numbered(len(prefix), "head")
         if found:
-            told = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
-            told += (
+            message = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
+            message += (
                 "looking at what followed when the current token came before"
                 f" ({_listed(found, prefix)})"
             )
         else:
-            told = (
+            message = (
                 f"None of {heads} does induction: what followed earlier occurrences of a token gets"
                 " at most "
             )
-            told += (
+            message += (
                 f"{prefix[best]:.3f} of the attention ({place_label(best)}), where"
                 f" {self.settings.prefix:g} would count"
             )
         if not self.settings.repeated:
-            told = f"Tokens that come only once, a control: {told[0].lower()}{told[1:]}"
+            message = f"Tokens that come only once, a control: {message[0].lower()}{message[1:]}"
         if not others:
-            return f"{told}; no head looks mostly at the token before."
+            return f"{message}; no head looks mostly at the token before."
         look = "looks" if len(others) == 1 else "look"
-        return f"{told}; {len(others)} {look} at the token before ({_listed(others, previous)})."
+        return f"{message}; {len(others)} {look} at the token before ({_listed(others, previous)})."
 
     def above(self, finding: Finding, name: str) -> list[Place]:
         """The heads that reach the threshold of a score, the largest first."""
@@ -236,5 +236,5 @@ def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
 
 
 def _listed(places: Sequence[Place], values: Mapping[Place, float], most: int = 3) -> str:
-    told = ", ".join(f"{place_label(place)} {values[place]:.2f}" for place in places[:most])
-    return told + (f" and {len(places) - most} more" if len(places) > most else "")
+    message = ", ".join(f"{place_label(place)} {values[place]:.2f}" for place in places[:most])
+    return message + (f" and {len(places) - most} more" if len(places) > most else "")

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..attention.doubly_normalised import balanced
 from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, place_name
 
 BINS = (-30.0, 2.0, 128)
@@ -46,7 +46,7 @@ class Keys(Diagnostic):
     Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are
     seen by more queries than late ones: hence S times the mean. Normalised over queries before
     keys, every column sums to at least 1/S, which is a weight of 1/T; that pattern is made of the
-    same scores where no mask is causal, of the dear inputs of a call only.
+    same scores where no mask is causal, of the expensive inputs of a call only.
 
     Kept besides: the least weight over all inputs, for each stack a histogram of log₁₀ w, (2,
     bins), and the share below tau under softmax of those inputs that are normalised twice, (H, 2),
@@ -68,8 +68,8 @@ class Keys(Diagnostic):
     Settings = KeySettings
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
-        assert isinstance(seen, Seen)
+    def update(self, seen: CallView | LayerView) -> None:
+        assert isinstance(seen, CallView)
         weights = key_weights(seen.received, seen.seen_by)
         real = (seen.seen_by > 0).expand_as(weights)
         values = weights.new_full((len(weights), 6, weights.shape[1]), torch.nan)
@@ -80,14 +80,16 @@ class Keys(Diagnostic):
             [_least(weights, real).amin(0), weights.new_full(weights.shape[1:2], torch.inf)]
         )
         spread = torch.stack([histogram(weights[real]), weights.new_zeros(BINS[2])])
-        dear = seen.dear_inputs
-        allowed = seen.allowed if len(seen.allowed) == 1 else seen.allowed[dear]
-        dear = dear[_rectangular(allowed).expand(len(dear))]
-        if len(dear) and seen.call.sinks is None:
-            weights, real = balanced_weights(seen.call.of_inputs(dear))
-            values[dear, 3:] = self._shares(weights, real, queries.expand(len(values), -1)[dear])
+        sampled = seen.sampled_inputs
+        allowed = seen.allowed if len(seen.allowed) == 1 else seen.allowed[sampled]
+        sampled = sampled[_rectangular(allowed).expand(len(sampled))]
+        if len(sampled) and seen.call.sinks is None:
+            weights, real = balanced_weights(seen.call.of_inputs(sampled))
+            values[sampled, 3:] = self._shares(
+                weights, real, queries.expand(len(values), -1)[sampled]
+            )
             least[1], spread[1] = _least(weights, real).amin(0), histogram(weights[real])
-            beside = values[dear, 0]  # (b, H)
+            beside = values[sampled, 0]  # (b, H)
             there = ~beside.isnan()
             self.add(
                 f"{seen.site}/beside", torch.stack([there.sum(0), beside.nan_to_num().sum(0)], 1)

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from ..captures import Site
 from ..errors import EigenlensError
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, Number, place_name
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 FARTHEST = 2**31
 """No two tokens are as far apart."""
@@ -142,20 +142,20 @@ class Localisation(Diagnostic):
         super().__init__(**settings)
         self._vision, self._patches = False, (0, 0)
 
-    def begin(self, subject: Subject) -> str:
-        self._vision = subject.model.kind == "vision"
+    def begin(self, studied: StudiedModel) -> str:
+        self._vision = studied.model.kind == "vision"
         return (
             ""
-            if any(site["kind"] == "self" for site in subject.sites.values())
+            if any(site["kind"] == "self" for site in studied.sites.values())
             else "the model has no self-attention"
         )
 
     @contextmanager
-    def attached(self, subject: Subject) -> Iterator[None]:
+    def attached(self, studied: StudiedModel) -> Iterator[None]:
         """Pictures may be of any size: their grid of patches is read from what the model is
         given.
         """
-        config = subject.model.config
+        config = studied.model.config
         side = getattr(getattr(config, "vision_config", config), "patch_size", None)
         if not isinstance(side, int):
             yield
@@ -170,7 +170,7 @@ class Localisation(Diagnostic):
                 (0, 0) if given is None else (given.shape[2] // side, given.shape[3] // side)
             )
 
-        hook = subject.module.register_forward_pre_hook(look, with_kwargs=True)
+        hook = studied.module.register_forward_pre_hook(look, with_kwargs=True)
         try:
             yield
         finally:
@@ -187,18 +187,18 @@ class Localisation(Diagnostic):
             Grid(rows, columns, tokens - rows * columns) if 0 < rows * columns <= tokens else None
         )
 
-    def measure(self, seen: Seen) -> Tensor | None:
+    def measure(self, seen: CallView) -> Tensor | None:
         found = self._look(seen)
         return None if found is None else found[0]
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
-        assert isinstance(seen, Seen)
+    def update(self, seen: CallView | LayerView) -> None:
+        assert isinstance(seen, CallView)
         if (found := self._look(seen)) is not None:
             self.count(seen.site, found[0])
             self.add(f"{seen.site}/profile", found[1])
 
-    def _look(self, seen: Seen) -> tuple[Tensor, Tensor] | None:
+    def _look(self, seen: CallView) -> tuple[Tensor, Tensor] | None:
         """Values (B, numbers, H), entropy not among them, and the profiles (2, H, bins) summed over
         inputs.
         """

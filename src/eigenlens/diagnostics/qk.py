@@ -22,7 +22,7 @@ from ..errors import EigenlensError
 from .constants import Constants
 from .finding import Finding, Number, Place, place_name
 from .pictures import head_map
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 MOST, LEAST = "most concentrated", "least concentrated"
 _KEPT = ("mean", "variance", "trace", "trace_of_square", "square", "complex", "penalty")
@@ -56,25 +56,25 @@ class QueryKey(Constants):
     }
 
     @torch.no_grad()
-    def begin(self, subject: Subject) -> str:
+    def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in subject.sites:
+        for site in studied.sites:
             try:
                 if not self.known(site):
-                    self._read(site, subject)
+                    self._read(site, studied)
             except EigenlensError as error:
                 reasons.append(str(error))
         return "" if self.peaks else (reasons or ["no attention was seen"])[0]
 
-    def _read(self, site: str, subject: Subject) -> None:
-        path = subject.sites[site]["name"]
-        module = subject.module.get_submodule(path)
+    def _read(self, site: str, studied: StudiedModel) -> None:
+        path = studied.sites[site]["name"]
+        module = studied.module.get_submodule(path)
         if norm := projection_norm(module):
             raise EigenlensError(
                 f"{path} has a norm behind its projections ({norm}), so its heads have no query-key"
                 " matrix"
             )
-        weights = subject.weights(site)
+        weights = studied.weights(site)
         w_q = weights.query.double()  # (H, C, D)
         w_k = weights.key.double().repeat_interleave(weights.group, 0)
         if w_q.shape != w_k.shape:
@@ -141,32 +141,31 @@ class QueryKey(Constants):
     def sentence(self, finding: Finding) -> str:
         means, of = finding.values("mean"), finding.values("concentration")
         above = sum(value > 0 for value in means.values())
-        told = (
+        message = (
             f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean"
             " above 0"
         )
         if len(means) == 1:
-            told = (
+            message = (
                 "The eigenvalues of the only head's query-key matrix have a mean"
                 f" {'' if above else 'not '}above 0"
             )
         if ends := _extremes(finding):
             (most, least), spread = ends.values(), "of their deviation"
             if most == least:
-                told += (
+                message += (
                     f"; beside their spread the mean of {place_name(most)} is {of[most]:.3g}"
                     f" {spread}"
                 )
             else:
-                told += (
+                message += (
                     f"; the mean is largest beside their spread in {place_name(most)}, at"
                     f" {of[most]:.3g} {spread}, and "
                 )
-                told += f"smallest in {place_name(least)}, at {of[least]:.2g}"
+                message += f"smallest in {place_name(least)}, at {of[least]:.2g}"
         turned = any(bool(x.any()) for _, x in self.of("rotary"))
-        return (
-            f"{told}{' (of the weights before the rotary positions turn them)' if turned else ''}."
-        )
+        where = " (of the weights before the rotary positions turn them)" if turned else ""
+        return f"{message}{where}."
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:

@@ -18,9 +18,9 @@ from ..attention.relevance import evenness, over_tokens, shares
 from ..captures import Site
 from ..errors import EigenlensError
 from ..stats.depth import mean_interval
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, Number, place_name
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 BINS = 1000
 """Of the histogram of medians on [0, 1]: the median over inputs is right to half a bin, 0.0005."""
@@ -31,11 +31,11 @@ class Relevance(Diagnostic):
     """Median and mean over inputs of the median of c over tokens; heads that all count alike have
     1/H.
 
-    The terms of all heads are as large as H outputs: only the dear inputs of a call are measured.
-    Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median is the
-    median over inputs to 0.0005. Self- and cross-attention, where the output projection is known.
-    The evenness of a layer is the entropy of its heads' medians over log H: 1 where they count
-    alike.
+    The terms of all heads are as large as H outputs: only the expensive inputs of a call are
+    measured. Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median
+    is the median over inputs to 0.0005. Self- and cross-attention, where the output projection is
+    known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they
+    count alike.
     """
 
     name = "relevance"
@@ -51,34 +51,34 @@ class Relevance(Diagnostic):
         super().__init__(**settings)
         self._outputs: dict[str, Tensor] = {}
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in subject.sites:
+        for site in studied.sites:
             try:
-                self._outputs[site] = subject.weights(site).output  # (H, E, C)
+                self._outputs[site] = studied.weights(site).output  # (H, E, C)
             except EigenlensError as error:
                 reasons.append(str(error))
         return "" if self._outputs else (reasons or ["no attention was seen"])[0]
 
-    def measure(self, seen: Seen) -> Tensor | None:
-        """The median of c over the tokens of the dear inputs, (b, 1, H); None of none."""
-        call, dear = seen.call, seen.dear_inputs
-        if seen.site not in self._outputs or not len(dear):
+    def measure(self, seen: CallView) -> Tensor | None:
+        """The median of c over the tokens of the expensive inputs, (b, 1, H); None of none."""
+        call, sampled = seen.call, seen.sampled_inputs
+        if seen.site not in self._outputs or not len(sampled):
             return None
         # (b, H, S, E)
-        v = call.v[dear].repeat_interleave(call.group, 1) if call.group > 1 else call.v[dear]
-        z = seen.pattern[dear] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
+        v = call.v[sampled].repeat_interleave(call.group, 1) if call.group > 1 else call.v[sampled]
+        z = seen.pattern[sampled] @ v.to(seen.pattern.dtype)  # (b, H, T, E)
         w_o = self._outputs[seen.site].to(z)
         several = max(1, _NUMBERS // max(len(z) * z.shape[2] * w_o.shape[2], 1))
         sizes = [
             (z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3)
             for h in range(0, z.shape[1], several)
         ]
-        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[dear])[:, None]
+        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[sampled])[:, None]
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
-        assert isinstance(seen, Seen)
+    def update(self, seen: CallView | LayerView) -> None:
+        assert isinstance(seen, CallView)
         values = self.measure(seen)
         if values is None:
             return
@@ -158,16 +158,16 @@ class Relevance(Diagnostic):
         known = [row for row in rows if row["evenness"] is not None]
         of = finding.values("median")
         most = max(of, key=lambda place: of[place])
-        told = (
+        message = (
             f"The head that counts most is {place_name(most)}, with {of[most]:.0%} of what its"
             " layer gives"
         )
         if not known:
-            return f"{told}."
+            return f"{message}."
         mean = sum(row["evenness"] for row in known) / len(known)
         least = min(known, key=lambda row: row["evenness"])
         where = place_name((least["stack"], least["layer"], None))
         return (
-            f"{told}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean of"
-            f" all layers {mean:.2f})."
+            f"{message}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean"
+            f" of all layers {mean:.2f})."
         )

@@ -18,7 +18,7 @@ class Role:
     name: str
     diagnostic: str
     number: str
-    told: str  # of one head; {value} is `shown`
+    sentence: str  # of one head; {value} is `shown`
     shown: str = ""
     least: float | None = None
 
@@ -71,11 +71,11 @@ ROLES = (
 
 def roles(found: Mapping[str, Finding]) -> dict[Place, list[str]]:
     """What each head with a role is, in sentences; a head may have several."""
-    said: dict[Place, list[str]] = {}
+    message: dict[Place, list[str]] = {}
     for role in ROLES:
         for place, value in role.heads(found).items():
-            said.setdefault(place, []).append(role.told.format(value=value))
-    return said
+            message.setdefault(place, []).append(role.sentence.format(value=value))
+    return message
 
 
 def roles_sentence(found: Mapping[str, Finding]) -> str:
@@ -84,5 +84,5 @@ def roles_sentence(found: Mapping[str, Finding]) -> str:
     if not asked:
         return ""
     most = max(len(found[role.diagnostic].by_place()) for role in asked)
-    told = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
-    return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {told}."
+    message = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
+    return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {message}."

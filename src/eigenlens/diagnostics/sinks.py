@@ -12,7 +12,7 @@ from torch import Tensor
 from ..captures import Site
 from ..display import numbered
 from ..errors import EigenlensError
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, place_name
 from .token_counts import TokenCounts
 
@@ -57,7 +57,7 @@ class Sinks(TokenCounts, Diagnostic):
     }
     Settings = SinkSettings
 
-    def measure(self, seen: Seen) -> Tensor:
+    def measure(self, seen: CallView) -> Tensor:
         alpha, counted = seen.received, self._counted(seen)
         real = seen.seen_by > 0  # (B or 1, H or 1, S)
         first = alpha.gather(2, _first(real).expand(*alpha.shape[:2], 1))[..., 0]  # (B, H)
@@ -71,8 +71,8 @@ class Sinks(TokenCounts, Diagnostic):
         return values.masked_fill(alone, torch.nan)
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
-        assert isinstance(seen, Seen)
+    def update(self, seen: CallView | LayerView) -> None:
+        assert isinstance(seen, CallView)
         super().update(seen)
         several = (seen.seen_by > 0).sum(2, keepdim=True) > 1
         sink = (seen.received > self.settings.epsilon) & self._counted(seen) & several  # (B, H, S)
@@ -88,7 +88,7 @@ class Sinks(TokenCounts, Diagnostic):
             self.add(f"{seen.call.site.stack}/tokens", counts)
 
     @staticmethod
-    def _counted(seen: Seen) -> Tensor:
+    def _counted(seen: CallView) -> Tensor:
         """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under
         a window that is fewer.
         """

@@ -14,11 +14,11 @@ from torch import Tensor
 from ..captures import Site
 from ..errors import EigenlensError
 from ..stats.geometry import mean_cosine, residual
-from .diagnostic import Diagnostic, SeenLayer
+from .diagnostic import Diagnostic, LayerView
 from .finding import Finding
 from .pictures import layer_curves
 from .smoothing_bound import PostNorm, Tape
-from .studied_model import Subject
+from .studied_model import StudiedModel
 
 ROUNDING = 1e-6
 EQUAL = 8
@@ -44,10 +44,10 @@ class Smoothing(Diagnostic):
 
     `maps` is the cosine of the block's attention map, mean over heads, with that of the block
     before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
-    other and none is padding (`smoothing_bound.py`); at n³ a head it is computed of the dear inputs
-    of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only tokens
-    that are no padding count; an input of one token has no pairs, one whose tokens are equal but
-    for rounding no ratio.
+    other and none is padding (`smoothing_bound.py`); at n³ a head it is computed of the expensive
+    inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only
+    tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal
+    but for rounding no ratio.
     """
 
     name = "smoothing"
@@ -77,14 +77,14 @@ class Smoothing(Diagnostic):
         self._map: tuple[Site, Tensor] | None = None
         self._tokens: tuple[Tensor, Likeness] | None = None  # what a block gave
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, studied: StudiedModel) -> str:
         try:
-            known = subject.block_sites()
+            known = studied.block_sites()
         except EigenlensError as error:
             known, why = {}, str(error)
-            self.refused = dict.fromkeys(subject.sites, why)
+            self.refused = dict.fromkeys(studied.sites, why)
         for site, block in known.items():
-            entry = subject.sites[site]
+            entry = studied.sites[site]
             try:
                 self.blocks[site] = PostNorm(block, entry["heads"], entry["kv_heads"])
                 self.peak(f"{site}/post", torch.ones(1))
@@ -93,7 +93,7 @@ class Smoothing(Diagnostic):
         return ""
 
     @contextmanager
-    def attached(self, subject: Subject) -> Iterator[None]:
+    def attached(self, studied: StudiedModel) -> Iterator[None]:
         with ExitStack() as hooks:
             # ALBERT has one block at all sites
             norms = {id(block.norms[0]): block for block in self.blocks.values()}
@@ -103,7 +103,7 @@ class Smoothing(Diagnostic):
         self._tape.clear()
         self._map = self._tokens = None
 
-    def measure(self, seen: SeenLayer) -> Tensor:
+    def measure(self, seen: LayerView) -> Tensor:
         X, Y = seen.inputs, seen.outputs
         valid = seen.valid
         alike, apart, size = self._of_tokens(X, valid)
@@ -120,7 +120,7 @@ class Smoothing(Diagnostic):
         )
         bounds = torch.full((4, len(X)), torch.nan, dtype=torch.float64, device=X.device)
         if (found := self._bounds(seen)) is not None:
-            bounds[:, seen.dear_inputs] = found
+            bounds[:, seen.sampled_inputs] = found
         there = ~(ratio.isnan() | bounds[3].isnan())
         bounded = torch.where(there, (ratio <= bounds[3] * (1 + ROUNDING)).double(), torch.nan)
         numbers = (
@@ -149,7 +149,7 @@ class Smoothing(Diagnostic):
                 return self._tokens[1]
         return _likeness(X, valid)
 
-    def _maps(self, seen: SeenLayer) -> Tensor:
+    def _maps(self, seen: LayerView) -> Tensor:
         """The cosine (B,) with the map of the block before; nan of the first block."""
         site, before = Site.parse(seen.site), self._map
         nothing = torch.full(
@@ -168,30 +168,30 @@ class Smoothing(Diagnostic):
             return nothing
         return map_cosine(before[1], p)
 
-    def _bounds(self, seen: SeenLayer) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the dear inputs, (4, b); None where there are
+    def _bounds(self, seen: LayerView) -> Tensor | None:
+        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b); None where there are
         none.
         """
-        block, call, dear = self.blocks.get(seen.site), seen.seen, seen.dear_inputs.tolist()
-        if block is None or call is None or len(self._tape) < 2 or not dear:
+        block, call, sampled = self.blocks.get(seen.site), seen.seen, seen.sampled_inputs.tolist()
+        if block is None or call is None or len(self._tape) < 2 or not sampled:
             return None
         T = seen.inputs.shape[1]
         # (batch, T, C): the study may show only some inputs of it
         given = self._tape[1][1].to(seen.outputs.dtype)
         full = call.allowed.all(3).all(2).all(1).expand(len(seen.inputs)) & seen.valid.all(1)
         full &= call.pattern.shape[2:] == (T, T)
-        self.add(f"{seen.site}/masked", (~full[dear]).sum()[None])
+        self.add(f"{seen.site}/masked", (~full[sampled]).sum()[None])
         bounds = torch.full(
-            (4, len(dear)), torch.nan, dtype=torch.float64, device=seen.inputs.device
+            (4, len(sampled)), torch.nan, dtype=torch.float64, device=seen.inputs.device
         )
         rows, places = [], []
-        for place, i in enumerate(dear):
+        for place, i in enumerate(sampled):
             same = (r for r in range(len(given)) if torch.equal(given[r], seen.outputs[i]))
             if bool(full[i]) and (row := next(same, None)) is not None:
                 rows.append(row)
                 places.append(place)
         if rows:
-            some = call.pattern[[dear[place] for place in places]]
+            some = call.pattern[[sampled[place] for place in places]]
             bounds[:, places] = torch.stack(block.of(some, rows, self._tape))
         return bounds
 
@@ -201,9 +201,9 @@ class Smoothing(Diagnostic):
         rows = []
         v, sharp, bounded = (finding.values(name) for name in ("v", "sharp", "bounded"))
         for place, ratio in finding.values("ratio").items():
-            told = self._without([str(Site(*place[:2]))])
+            message = self._without([str(Site(*place[:2]))])
             if place in v:
-                told = (
+                message = (
                     "says nothing, being above 1"
                     if sharp[place] >= 1
                     else "tokens must come together"
@@ -216,7 +216,7 @@ class Smoothing(Diagnostic):
                     "v": v.get(place),
                     "sharper": sharp.get(place),
                     "kept": bounded.get(place),
-                    "bound": told,
+                    "bound": message,
                 }
             )
         return {"What the bound says of each block": rows} if rows else {}
@@ -244,19 +244,19 @@ class Smoothing(Diagnostic):
                 )
         if not parts:
             return "No input has two tokens that could be compared."
-        told = (
+        message = (
             "From the first block to the last the mean cosine of two tokens goes"
             f" {', '.join(parts)}"
         )
         if not v:
-            return f"{told}; {self._without(str(Site(*place[:2])) for place in behind)}."
+            return f"{message}; {self._without(str(Site(*place[:2])) for place in behind)}."
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[place] < 1 for place in v)
         bound = (
             f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in"
             f" {says} of {len(v)} blocks"
         )
-        return f"{told}; {bound}."
+        return f"{message}; {bound}."
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..captures import Site
 from ..display import numbered
 from ..errors import EigenlensError
-from .diagnostic import Diagnostic, Seen, SeenLayer
+from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, place_name
 from .token_counts import TOP, TokenCounts
 
@@ -73,8 +73,8 @@ class Spikes(TokenCounts, Diagnostic):
     Settings = SpikeSettings
 
     @torch.no_grad()
-    def update(self, seen: Seen | SeenLayer) -> None:
-        assert isinstance(seen, SeenLayer)
+    def update(self, seen: CallView | LayerView) -> None:
+        assert isinstance(seen, LayerView)
         X, Y = seen.inputs, seen.outputs.abs()
         kept = (
             seen.valid
@@ -216,10 +216,10 @@ class Spikes(TokenCounts, Diagnostic):
             way: [str(row["layer"]) for row in steps if row["steps"] == way]
             for way in ("up", "down")
         }
-        told = " and ".join(
+        message = " and ".join(
             f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers
         )
-        moves = f"; they step {told}" if told else ""
+        moves = f"; they step {message}" if message else ""
         return (
             f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive"
             f" activations, on average up to {largest[top]:,.0f}{ratio}, most often in channel"

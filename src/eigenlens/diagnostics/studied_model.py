@@ -17,7 +17,7 @@ from ..models.load import Model
 
 
 @dataclass(eq=False)
-class Subject:
+class StudiedModel:
     """A loaded model and the sites that attend in it.
 
     `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in

@@ -90,8 +90,8 @@ def html(found: Explanation) -> str:
     table = (
         f"<details><summary>{numbered(len(rows), 'token')}</summary>{html_table(rows)}</details>"
     )
-    said = f"<h4>{_escaped(found.name)}</h4><p>{_escaped(found.sentence)}</p>"
-    return f"{said}{body}{curves}{table}"
+    message = f"<h4>{_escaped(found.name)}</h4><p>{_escaped(found.sentence)}</p>"
+    return f"{message}{body}{curves}{table}"
 
 
 def _line(line: Line) -> str:

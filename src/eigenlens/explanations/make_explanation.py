@@ -29,7 +29,7 @@ from ..extras import needs
 from ..models.load import Model, load
 from ..names import several, unknown
 from ..run.files import disk_errors
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from .deletion import Deletion, deletion_curves
 from .memory import check_memory, memory_of
@@ -60,7 +60,7 @@ def explain(
     gigabytes: float = ...,
     tokenizer: Any = ...,
     device: str = ...,
-    report: Report = ...,
+    progress: Progress = ...,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -76,7 +76,7 @@ def explain(
     gigabytes: float = ...,
     tokenizer: Any = ...,
     device: str = ...,
-    report: Report = ...,
+    progress: Progress = ...,
 ) -> tuple[Explanation, ...]: ...
 def explain(
     model: str | Path | nn.Module | Model,
@@ -91,7 +91,7 @@ def explain(
     gigabytes: float = 8.0,
     tokenizer: Any = None,
     device: str | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Explanation | tuple[Explanation, ...]:
     """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
     (default: all).
@@ -123,7 +123,7 @@ def explain(
     found: list[Explanation] = []
     with borrowed(loaded.module, device):
         for begin in range(0, max(len(texts), 1), TOGETHER):
-            report("texts", begin, len(texts))
+            progress("texts", begin, len(texts))
             some = slice(begin, begin + TOGETHER)
             found += _explained(
                 loaded,
@@ -134,7 +134,7 @@ def explain(
                 deletion,
                 gigabytes,
             )
-    report("texts", len(texts), len(texts))
+    progress("texts", len(texts), len(texts))
     if folder is not None:
         _clear(folder)
         for number, one in enumerate(found, 1):

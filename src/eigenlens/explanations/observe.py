@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..anatomy.check import never_drops
-from ..captures import AttentionCall, Site, attention_names, block_paths, replaced
+from ..captures import AttentionCall, Site, attention_names, block_paths, replace_attention
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..names import unknown
@@ -111,7 +111,7 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     def attend(call: AttentionCall) -> Tensor:
         return watch.attended(call) @ call.values
 
-    with torch.enable_grad(), replaced(model.module, attend), watch.watching(model.module):
+    with torch.enable_grad(), replace_attention(model.module, attend), watch.watching(model.module):
         score = target.score(run(model, batch), batch)  # (B,)
         total = score.sum()
     if score.ndim != 1:

@@ -140,10 +140,10 @@ class Removal:
                 if self.block is not None
                 else ""
             )
-            said = next(iter(str(error).splitlines()), "") or type(error).__name__
+            message = next(iter(str(error).splitlines()), "") or type(error).__name__
             left = numbered(len(chosen[0][1]), "token")
             raise EigenlensError(
-                f"{self.model.name} cannot run on an input with {left} left{positions} ({said})"
+                f"{self.model.name} cannot run on an input with {left} left{positions} ({message})"
             ) from error
 
     def _run(self, chosen: Sequence[Kept]) -> Tensor:

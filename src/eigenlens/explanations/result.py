@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import EigenlensError
 from ..names import unknown
 from ..run.files import disk_errors, write_json
-from ..run.result_folder import damage_told, read_result
+from ..run.result_folder import read_result, report_damage
 from .verdict import in_words, sentence, strongest
 
 FORMAT = 1
@@ -225,7 +225,7 @@ class Explanation:
     def open(cls, folder: str | Path) -> Explanation:
         """Open an explanation; a damaged or foreign folder is refused with the reason."""
         content = read_result(folder, "explanation", FORMAT, ("explain", "MODEL", "TEXT"))
-        with damage_told(folder, "explanation"):
+        with report_damage(folder, "explanation"):
             found = cls(
                 content["facts"],
                 content["tokens"],
@@ -278,8 +278,8 @@ def _check(found: Explanation) -> None:
         "notes": found.facts["notes"],
         "versions": [*found.facts["versions"].values()],
     }
-    for name, said in words.items():
-        for word in said:
+    for name, message in words.items():
+        for word in message:
             _typed(name, word, str)
     _typed("the position of the target", target.get("position"), int | None)
     number = len(found.tokens)

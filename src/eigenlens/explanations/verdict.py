@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TOP = 3
 """Tokens that a method votes for."""
-TOLD = 3
+MOST_NAMED = 3
 """Tokens that the sentence names."""
 CONTROL = "random"
 """A method whose scores mean nothing: it has no vote."""
@@ -84,14 +84,15 @@ def _tokens(found: Explanation) -> str:
     if len(free) == 1:
         return f"; only {named(found, free[0])} can be taken away"
     top = min(TOP, len(free))
-    told = votes(found, top)[:TOLD]
-    if not told:
+    message = votes(found, top)[:MOST_NAMED]
+    if not message:
         return f"; no method finds {nouns(found)} that speak for it"
     if len(voters) == 1:
         return (
-            f"; by {voters[0]} it is {_listed([named(found, i) for i, _ in told])} that matter most"
+            f"; by {voters[0]} it is {_listed([named(found, i) for i, _ in message])} that matter"
+            " most"
         )
-    (first, number), *others = told
+    (first, number), *others = message
     beside = (
         ""
         if found.read_at is None
@@ -124,9 +125,9 @@ def _deletion(found: Explanation) -> str:
             f"; taking {nouns(found)} away changes it alike in the order of every method (area"
             f" {least:.3g}{beside})"
         )
-    told = _listed(best) if len(best) <= TOLD else f"{len(best)} methods alike"
+    message = _listed(best) if len(best) <= MOST_NAMED else f"{len(best)} methods alike"
     return (
-        f"; taking {nouns(found)} away lowers it soonest in the order of {told} (area"
+        f"; taking {nouns(found)} away lowers it soonest in the order of {message} (area"
         f" {least:.3g}{beside})"
     )
 

@@ -9,7 +9,7 @@ from .fusion import Fusion
 from .model import Transformer
 from .nearest import NearestNeighbour
 from .run_file import TASKS, Run
-from .tasks import Batch, MaskedBytes, NextBytes, NextTokens, Task, documents, split
+from .tasks import MaskedBytes, NextBytes, NextTokens, Task, TaskBatch, documents, split
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort, Toy, feed_back
 from .train import Settings, Trained, evaluate, penalty, train
 from .training_run import TrainingRun, run
@@ -17,7 +17,6 @@ from .training_run import TrainingRun, run
 __all__ = [
     "EXAMPLE",
     "TASKS",
-    "Batch",
     "Circle",
     "Composition",
     "Config",
@@ -35,6 +34,7 @@ __all__ = [
     "Sort",
     "Switches",
     "Task",
+    "TaskBatch",
     "Toy",
     "Trained",
     "TrainingRun",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .config import Config
-from .tasks import IGNORED, Batch
+from .tasks import IGNORED, TaskBatch
 
 Order = Literal["forward", "backward", "shuffled"]
 
@@ -72,15 +72,15 @@ class Composition:
             test, torch.Generator().manual_seed((1 << 62) + seed), functions, intermediate=False
         )
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         asked = 1 + sum(step >= at for at in self.curriculum) if self.curriculum else self.functions
         return self._drawn(
             size, torch.Generator().manual_seed((seed << 32) + step), asked, self.intermediate
         )
 
-    def held_out(self, size: int = 128) -> Iterator[Batch]:
+    def held_out(self, size: int = 128) -> Iterator[TaskBatch]:
         for start in range(0, len(self.test.inputs), size):
-            yield Batch(
+            yield TaskBatch(
                 self.test.inputs[start : start + size], self.test.targets[start : start + size]
             )
 
@@ -96,7 +96,7 @@ class Composition:
 
     def _drawn(
         self, size: int, generator: torch.Generator, asked: int, intermediate: bool
-    ) -> Batch:
+    ) -> TaskBatch:
         L, N = self.functions, self.values
         tables = torch.randint(N, (size, L, N), generator=generator)  # f_l(x)
         entries = self._order(size, generator)  # (B, L·N): which (l, x) stands where
@@ -110,7 +110,7 @@ class Composition:
             value = tables[torch.arange(size), step, value]
             if intermediate or step == asked - 1:
                 targets[:, 2 * L * N + step] = value
-        return Batch(inputs, targets)
+        return TaskBatch(inputs, targets)
 
     def _order(self, size: int, generator: torch.Generator) -> Tensor:
         L, N = self.functions, self.values

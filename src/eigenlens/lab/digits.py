@@ -9,7 +9,7 @@ import torch
 
 from ..data.datasets import images
 from ..errors import EigenlensError
-from .tasks import Batch
+from .tasks import TaskBatch
 from .toys import Toy
 
 
@@ -38,4 +38,6 @@ class Digits(Toy):
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
         classes = torch.tensor(labels)
         held, kept = order[:test], order[test:]
-        super().__init__(Batch(inputs[kept], classes[kept]), Batch(inputs[held], classes[held]))
+        super().__init__(
+            TaskBatch(inputs[kept], classes[kept]), TaskBatch(inputs[held], classes[held])
+        )

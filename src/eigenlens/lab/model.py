@@ -97,7 +97,7 @@ class Attention(nn.Module):
         return self.out.weight.T.unflatten(0, (self.heads, -1))
 
 
-class Block(nn.Module):
+class LabBlock(nn.Module):
     """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y =
     norm([skip]·x + branch(x))`.
 
@@ -160,7 +160,7 @@ class Transformer(nn.Module):
         chosen = build_mechanisms(config) if mechanisms is None else mechanisms
         if len(chosen) != config.layers:
             raise EigenlensError(f"{len(chosen)} mechanisms were given for {config.layers} layers")
-        self.blocks = nn.ModuleList(Block(config, mechanism) for mechanism in chosen)
+        self.blocks = nn.ModuleList(LabBlock(config, mechanism) for mechanism in chosen)
         self.fusion = (
             Fusion(config.fusion, config.layers, config.width)
             if config.fusion is not None

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import EigenlensError
 from .config import Config
-from .tasks import Batch
+from .tasks import TaskBatch
 
 
 class NearestNeighbour:
@@ -46,12 +46,12 @@ class NearestNeighbour:
         self.features, self.classes, self.length = 2 * dimension, dimension, points + 1
         self.test = self._drawn(test, torch.Generator().manual_seed((1 << 62) + seed))
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         return self._drawn(size, torch.Generator().manual_seed((seed << 32) + step))
 
-    def held_out(self, size: int = 500) -> Iterator[Batch]:
+    def held_out(self, size: int = 500) -> Iterator[TaskBatch]:
         for start in range(0, len(self.test.inputs), size):
-            yield Batch(
+            yield TaskBatch(
                 self.test.inputs[start : start + size], self.test.targets[start : start + size]
             )
 
@@ -60,7 +60,7 @@ class NearestNeighbour:
         own = {"features": self.features, "classes": self.classes, "length": self.length}
         return Config(**{**own, "positions": False, "neighbourly": False, "size": 1.0, **shape})
 
-    def _drawn(self, size: int, generator: torch.Generator) -> Batch:
+    def _drawn(self, size: int, generator: torch.Generator) -> TaskBatch:
         d = self.dimension
         drawn = torch.randn(size, self.length, d, generator=generator)
         drawn /= drawn.norm(dim=2, keepdim=True)
@@ -72,4 +72,4 @@ class NearestNeighbour:
         inputs[:, :-1, :d], inputs[:, -1:, d:] = points, query
         targets = torch.full((size, self.length, d), torch.nan)
         targets[:, -1] = points[torch.arange(size), chosen]
-        return Batch(inputs, targets)
+        return TaskBatch(inputs, targets)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import EigenlensError
-from ..hints import fits, told
+from ..hints import describe, fits
 from ..names import unknown
 from .composition import Composition
 from .config import Config
@@ -197,7 +197,7 @@ def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> N
             has = ", ".join(keys) or "none"
             raise EigenlensError(f"{where} has no key {key!r}; there are {has}")
         if not fits(value, keys[key]):
-            raise EigenlensError(f"{where} {key} is {told(keys[key])}, not {value!r}")
+            raise EigenlensError(f"{where} {key} is {describe(keys[key])}, not {value!r}")
         for number in _numbers(value):
             if not -LARGEST <= number <= LARGEST:  # nan is not, either
                 raise EigenlensError(

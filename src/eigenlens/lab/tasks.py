@@ -23,7 +23,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output
     of the model.
 
@@ -34,8 +34,8 @@ class Batch:
     inputs: Tensor
     targets: Tensor
 
-    def to(self, device: torch.device | str) -> Batch:
-        return Batch(self.inputs.to(device), self.targets.to(device))
+    def to(self, device: torch.device | str) -> TaskBatch:
+        return TaskBatch(self.inputs.to(device), self.targets.to(device))
 
 
 class Task(Protocol):
@@ -45,9 +45,9 @@ class Task(Protocol):
 
     length: int
 
-    def batch(self, size: int, seed: int, step: int) -> Batch: ...
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch: ...
 
-    def held_out(self) -> Iterator[Batch]: ...
+    def held_out(self) -> Iterator[TaskBatch]: ...
 
     def config(self, **shape: Any) -> Config: ...
 
@@ -146,7 +146,7 @@ class MaskedBytes(Text):
         starts = torch.linspace(0, len(self.held) - length, windows).long()
         self.asked = self._masked(self.held, starts, torch.Generator().manual_seed(1))
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         """The training inputs of a step: they depend on nothing but seed and step, so that a run
         can be resumed.
         """
@@ -154,17 +154,17 @@ class MaskedBytes(Text):
         starts = torch.randint(len(self.train) - self.length + 1, (size,), generator=generator)
         return self._masked(self.train, starts, generator)
 
-    def held_out(self, size: int = 64) -> Iterator[Batch]:
+    def held_out(self, size: int = 64) -> Iterator[TaskBatch]:
         for start in range(0, len(self.asked.inputs), size):
-            yield Batch(
+            yield TaskBatch(
                 self.asked.inputs[start : start + size], self.asked.targets[start : start + size]
             )
 
-    def _masked(self, text: Tensor, starts: Tensor, generator: torch.Generator) -> Batch:
+    def _masked(self, text: Tensor, starts: Tensor, generator: torch.Generator) -> TaskBatch:
         tokens = text[starts[:, None] + torch.arange(self.length)].long()  # (B, T)
         hidden = torch.rand(tokens.shape, generator=generator).topk(self.number, dim=1).indices
         chosen = torch.zeros(tokens.shape, dtype=torch.bool).scatter(1, hidden, True)
-        return Batch(tokens.masked_fill(chosen, MASK), tokens.masked_fill(~chosen, IGNORED))
+        return TaskBatch(tokens.masked_fill(chosen, MASK), tokens.masked_fill(~chosen, IGNORED))
 
 
 class NextBytes(Text):
@@ -189,13 +189,13 @@ class NextBytes(Text):
         self.vocabulary = 256 + start
         self._windows(_bytes(train), _bytes(held), windows, "bytes")
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         generator = torch.Generator().manual_seed((seed << 32) + step)
         return self._at(
             self.train, torch.randint(len(self.train) - self.length, (size,), generator=generator)
         )
 
-    def held_out(self, size: int = 64) -> Iterator[Batch]:
+    def held_out(self, size: int = 64) -> Iterator[TaskBatch]:
         for starts in self.starts.split(size):
             yield self._at(self.held, starts)
 
@@ -205,11 +205,11 @@ class NextBytes(Text):
         windows = min(windows, (len(held) - 1) // self.length)
         self.starts = torch.linspace(0, len(held) - self.length - 1, windows).long()
 
-    def _at(self, text: Tensor, starts: Tensor) -> Batch:
+    def _at(self, text: Tensor, starts: Tensor) -> TaskBatch:
         tokens = text[starts[:, None] + torch.arange(self.length + 1)].long()  # (B, T + 1)
         if self.start is not None:
             tokens[:, 0] = self.start
-        return Batch(tokens[:, :-1], tokens[:, 1:])
+        return TaskBatch(tokens[:, :-1], tokens[:, 1:])
 
 
 class NextTokens(NextBytes):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .config import Config
-from .tasks import IGNORED, Batch
+from .tasks import IGNORED, TaskBatch
 
 
 class Toy:
@@ -28,16 +28,16 @@ class Toy:
     pooled = False
     ordered = True
 
-    def __init__(self, train: Batch, test: Batch) -> None:
+    def __init__(self, train: TaskBatch, test: TaskBatch) -> None:
         self.train, self.test = train, test
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         generator = torch.Generator().manual_seed((seed << 32) + step)
         return _part(
             self.train, torch.randint(len(self.train.inputs), (size,), generator=generator)
         )
 
-    def held_out(self, size: int = 100) -> Iterator[Batch]:
+    def held_out(self, size: int = 100) -> Iterator[TaskBatch]:
         for chosen in torch.arange(len(self.test.inputs)).split(size):
             yield _part(self.test, chosen)
 
@@ -151,7 +151,7 @@ class Memorise(Toy):
         generator = torch.Generator().manual_seed(seed)
         self.vocabulary, self.length = vocabulary, length
         tokens = torch.randint(vocabulary, (number, length), generator=generator)
-        whole = Batch(tokens, torch.randint(2, (number,), generator=generator))
+        whole = TaskBatch(tokens, torch.randint(2, (number,), generator=generator))
         super().__init__(whole, whole)
 
 
@@ -174,16 +174,16 @@ class Circle(Toy):
         angle = torch.linspace(0, torch.pi, points, dtype=torch.float64)
         arc = self.radius * torch.stack([angle.cos(), angle.sin()], 1)  # (points, 2)
         both = torch.stack([arc, -arc], 1).float()  # (points, 2 tokens, 2)
-        whole = Batch(both[:-1], both[1:])
+        whole = TaskBatch(both[:-1], both[1:])
         super().__init__(whole, whole)
         self.turn, self.jitter = torch.pi / (points - 1), jitter
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         exact = super().batch(size, seed, step)
         # not the numbers that drew the points
         generator = torch.Generator().manual_seed((1 << 62) + (seed << 32) + step)
         noise = torch.randn(exact.inputs.shape, generator=generator)
-        return Batch(exact.inputs + self.jitter * noise, exact.targets)
+        return TaskBatch(exact.inputs + self.jitter * noise, exact.targets)
 
 
 @torch.no_grad()
@@ -197,9 +197,9 @@ def feed_back(model: torch.nn.Module, start: Tensor, steps: int) -> Tensor:
     return torch.stack(found)
 
 
-def _part(whole: Batch, chosen: Tensor) -> Batch:
-    return Batch(whole.inputs[chosen], whole.targets[chosen])
+def _part(whole: TaskBatch, chosen: Tensor) -> TaskBatch:
+    return TaskBatch(whole.inputs[chosen], whole.targets[chosen])
 
 
-def _halves(inputs: Tensor, targets: Tensor, train: int) -> tuple[Batch, Batch]:
-    return Batch(inputs[:train], targets[:train]), Batch(inputs[train:], targets[train:])
+def _halves(inputs: Tensor, targets: Tensor, train: int) -> tuple[TaskBatch, TaskBatch]:
+    return TaskBatch(inputs[:train], targets[:train]), TaskBatch(inputs[train:], targets[train:])

@@ -25,7 +25,7 @@ from ..hints import check_fields
 from .model import Transformer
 from .tasks import IGNORED, Task
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many steps are done, and how many there are."""
 
 
@@ -133,7 +133,7 @@ def train(
     task: Task,
     settings: Settings,
     *,
-    report: Report | None = None,
+    progress: Progress | None = None,
     label: str = "training",
     before: Callable[[int], None] | None = None,
     extra: Callable[[Transformer], Tensor] | None = None,
@@ -178,8 +178,8 @@ def train(
         seconds += time.perf_counter() - begin
         if step % settings.measure == 0 or step == settings.steps:
             curve.append(Point(step, *evaluate(model, task), seconds))
-        if report is not None:
-            report(label, step, settings.steps)
+        if progress is not None:
+            progress(label, step, settings.steps)
         if checkpoint is not None and (time.monotonic() - saved > every or step == settings.steps):
             _save(checkpoint, model, optimiser, settings, step, seconds, curve)
             saved = time.monotonic()

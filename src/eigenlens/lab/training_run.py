@@ -17,7 +17,7 @@ from ..display import html_view, numbered
 from ..errors import EigenlensError
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from ..shell import command
 from .config import Config
 from .model import Transformer
@@ -169,7 +169,7 @@ def run(
     out: str | Path,
     resume: bool = False,
     force: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
     every: float = 20.0,
 ) -> TrainingRun:
     """Train every seed of a run and keep all in the folder `out`: `run.json`, and
@@ -193,7 +193,9 @@ def run(
             pass
     parts = Parts.begin(Path(out), asked.record(), resume, force, what="training run")
     with locked(parts.folder):
-        seeds = [_one_seed(asked, task, shape, seed, parts, report, every) for seed in asked.seeds]
+        seeds = [
+            _one_seed(asked, task, shape, seed, parts, progress, every) for seed in asked.seeds
+        ]
         model = _fresh(shape, asked.seeds[0])
         facts = {
             "run": asked.record(),
@@ -208,7 +210,13 @@ def run(
 
 
 def _one_seed(
-    asked: Run, task: Task, config: Config, seed: int, parts: Parts, report: Report, every: float
+    asked: Run,
+    task: Task,
+    config: Config,
+    seed: int,
+    parts: Parts,
+    progress: Progress,
+    every: float,
 ) -> dict[str, Any]:
     """A seed trained, or found trained: its curve, its weights on disk."""
     name = f"seed-{seed}/trained"
@@ -224,7 +232,7 @@ def _one_seed(
                 model,
                 task,
                 settings,
-                report=report,
+                progress=progress,
                 label=f"seed {seed}",
                 checkpoint=checkpoint,
                 every=every,

@@ -189,9 +189,9 @@ def _zip_member(zipped: zipfile.ZipFile, archive: Path, path: str) -> IO[bytes]:
 
 
 def _broken(archive: Path, error: Exception) -> EigenlensError:
-    said = " ".join(str(error).split())[:200]
+    message = " ".join(str(error).split())[:200]
     return EigenlensError(
-        f"Cannot read {archive.name} as an archive ({said}). Delete it and try again."
+        f"Cannot read {archive.name} as an archive ({message}). Delete it and try again."
     )
 
 

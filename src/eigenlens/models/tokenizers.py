@@ -36,9 +36,9 @@ def _empty(tokenizer: Any) -> bool:
     }
 
 
-def _why(folder: str | Path, said: str) -> str:
+def _why(folder: str | Path, message: str) -> str:
     if not isinstance(folder, Path):
-        return said
+        return message
     found = [name for name in FILES if (folder / name).is_file()]
     if not found:
         return f"{folder} holds none of {', '.join(FILES)}"
@@ -47,4 +47,4 @@ def _why(folder: str | Path, said: str) -> str:
             needs("sentencepiece", "google.protobuf", what=f"reading {folder / found[0]}")
         except EigenlensError as error:
             return str(error)
-    return f"{folder / found[0]} cannot be used: {said}"
+    return f"{folder / found[0]} cannot be used: {message}"

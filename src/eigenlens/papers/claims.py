@@ -115,8 +115,8 @@ class Reproduction:
             verdict: sum(claim.verdict == verdict for claim in self.claims)
             for verdict in get_args(Verdict)
         }
-        told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
-        return f"Of {len(self.claims)} claims: {told}." if self.claims else ""
+        message = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
+        return f"Of {len(self.claims)} claims: {message}." if self.claims else ""
 
     def _repr_html_(self) -> str:
         return html_view(

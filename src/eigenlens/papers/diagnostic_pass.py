@@ -14,22 +14,22 @@ import torch
 from torch import Tensor, nn
 
 from ..captures import AttentionCall, capture, capture_layers
-from ..diagnostics import DIAGNOSTICS, Diagnostic, Subject
+from ..diagnostics import DIAGNOSTICS, Diagnostic, StudiedModel
 from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
-from ..passes.model_ref import Placed
-from ..passes.shards import Stretch, there
-from ..run.engine import Local, choose, engaged
+from ..passes.model_ref import ModelRef
+from ..passes.shards import ShardBatches, there
+from ..run.engine import Local, choose, use_engine
 from ..run.run_all import folded, lost
 from ..run.shards import Shard, Tick
 from ..stats import State
-from ..studies.diagnostic_runner import Diagnosing
+from ..studies.diagnostic_runner import DiagnosticRunner
 
 Batch = Mapping[str, Tensor]
 
 
-def subject_of(model: Model, run: Callable[[], Any]) -> Subject:
+def subject_of(model: Model, run: Callable[[], Any]) -> StudiedModel:
     """The model and the sites that attend in it during `run`, one forward pass."""
     sites: dict[str, dict[str, Any]] = {}
 
@@ -43,26 +43,26 @@ def subject_of(model: Model, run: Callable[[], Any]) -> Subject:
 
     with torch.no_grad(), capture(model.backbone, note):
         run()
-    return Subject(model, sites)
+    return StudiedModel(model, sites)
 
 
-def begun(diagnostic: Diagnostic, subject: Subject) -> None:
+def begin(diagnostic: Diagnostic, studied: StudiedModel) -> None:
     """Get the diagnostic ready; an `EigenlensError` where it does not apply."""
-    if why := diagnostic.begin(subject):
-        raise EigenlensError(f"{subject.model.name}: {why}")
+    if why := diagnostic.begin(studied):
+        raise EigenlensError(f"{studied.model.name}: {why}")
 
 
-class Everything(Diagnosing):
-    """One diagnostic that sees every input, its dear parts too; an `EigenlensError` where it does
-    not apply.
+class Everything(DiagnosticRunner):
+    """One diagnostic that sees every input, its expensive parts too; an `EigenlensError` where it
+    does not apply.
     """
 
-    def __init__(self, subject: Subject, diagnostic: Diagnostic) -> None:
-        super().__init__(subject, {}, 1)
-        begun(diagnostic, subject)
+    def __init__(self, studied: StudiedModel, diagnostic: Diagnostic) -> None:
+        super().__init__(studied, {}, 1)
+        begin(diagnostic, studied)
         self.diagnostics = {diagnostic.name: diagnostic}
 
-    def _dear(self, size: int) -> list[int]:
+    def _sampled(self, size: int) -> list[int]:
         return list(range(size))
 
 
@@ -95,7 +95,7 @@ class Watch:
     measures, by site.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
     sites: Mapping[str, Mapping[str, Any]]
     name: str
@@ -106,24 +106,24 @@ class Watch:
         return {**vars(self), "_own": None}
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> State:
-        with self.placed.running() as model, ExitStack() as doors:
+    def run(self, content: ShardBatches, tick: Tick) -> State:
+        with self.model_ref.running() as model, ExitStack() as hooks:
             self._own = self._own or Everything(
-                Subject(model, self.sites), DIAGNOSTICS[self.name]()
+                StudiedModel(model, self.sites), DIAGNOSTICS[self.name]()
             )
             own = self._own.fresh()
             diagnostic = own.diagnostics[self.name]
             kept = _Kept(diagnostic)
             if self.keep:
                 diagnostic.update = kept  # type: ignore[method-assign]
-            doors.enter_context(own.attached())
+            hooks.enter_context(own.attached())
             if diagnostic.sees == "layers":
                 names: dict[str, Any] = {site["name"]: site["kind"] for site in self.sites.values()}
-                doors.enter_context(
+                hooks.enter_context(
                     capture_layers(model.backbone, names, own.layer, calls=own.call)
                 )
             else:
-                doors.enter_context(capture(model.backbone, own.call))
+                hooks.enter_context(capture(model.backbone, own.call))
             forward, done = forward_of(model), 0
             for given in content.batches:
                 batch = there(given, model)
@@ -148,11 +148,11 @@ class Diagnosed:
 
     def __init__(self, model: nn.Module | Model, name: str, batches: Sequence[Batch]) -> None:
         loaded = load(model, device=None)
-        self.subject = subject_of(
+        self.studied = subject_of(
             loaded, lambda: forward_of(loaded)({key: x[:1] for key, x in batches[0].items()})
         )
         self.batches = batches
-        self._own = Everything(self.subject, DIAGNOSTICS[name]())
+        self._own = Everything(self.studied, DIAGNOSTICS[name]())
         self.diagnostic = self._own.diagnostics[name]
 
     def seen(self) -> Diagnostic:
@@ -166,19 +166,19 @@ class Diagnosed:
 
     def _fold(self, keep: bool) -> State:
         """What a paper trained is in this process alone, and so are its passes."""
-        placed = Placed.of(self.subject.model, self.subject.model.device.type)
+        model_ref = ModelRef.of(self.studied.model, self.studied.model.device.type)
         shards, first = [], 0
         for batch in self.batches:
             size = len(next(iter(batch.values())))
-            shards.append(Shard(first, size, (), partial(Stretch, first, (batch,))))
+            shards.append(Shard(first, size, (), partial(ShardBatches, first, (batch,))))
             first += size
-        with engaged(Local() if placed.place is None else choose()) as engine:
+        with use_engine(Local() if model_ref.place is None else choose()) as engine:
             job = Watch(
-                placed, engine.threads, self.subject.sites, self.diagnostic.name, keep, self._own
+                model_ref, engine.threads, self.studied.sites, self.diagnostic.name, keep, self._own
             )
             whole = folded(engine, job, shards)
         if whole.failed:  # a claim is about all inputs
             raise EigenlensError(
-                lost(f"{self.diagnostic.name} of {self.subject.model.name}", whole.failed)
+                lost(f"{self.diagnostic.name} of {self.studied.model.name}", whole.failed)
             )
         return whole.state

@@ -10,7 +10,7 @@ from typing import Any
 from ..data.needs import check_named, read_by
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
-from ..run.progress import Here, Report, silent
+from ..run.progress import Here, Progress, silent
 from .claims import Claim, Reproduction, Tables
 
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
@@ -32,7 +32,7 @@ class Paper:
     title: str
     full: Any
     quick: Any
-    measure: Callable[[Any, Parts, int, Report], Tables]
+    measure: Callable[[Any, Parts, int, Progress], Tables]
     claims: Callable[[Tables, bool], tuple[Claim, ...]]
     charts: Callable[[Tables], dict[str, Any]]
     shown: Sequence[Sequence[str]] = ()
@@ -48,7 +48,7 @@ class Paper:
         quick: bool = False,
         out: Path | None = None,
         seed: int = 0,
-        report: Report = silent,
+        progress: Progress = silent,
         *,
         resume: bool = False,
         force: bool = False,
@@ -64,7 +64,7 @@ class Paper:
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
         with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:
-            tables = self.measure(scale, parts, seed, Here(report))
+            tables = self.measure(scale, parts, seed, Here(progress))
             notes = (MINIATURE, *self.notes) if quick else self.notes
             done = Reproduction(
                 self.name,
@@ -80,16 +80,16 @@ class Paper:
 
 
 def of_models(
-    parts: Parts, makes: Mapping[str, Make], report: Report, folder: str = "models"
+    parts: Parts, makes: Mapping[str, Make], progress: Progress, folder: str = "models"
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """What is made of each model, by name, and the models that it cannot be made of, with the
     reason; one is enough.
     """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
-    parts.ahead(named, report, "models")
+    parts.ahead(named, progress, "models")
     found, missing = {}, []
     for done, (name, (part, make)) in enumerate(zip(makes, named.items())):
-        report("models", done, len(makes))
+        progress("models", done, len(makes))
         try:
             found[name] = parts.part(part, make)
         except EigenlensError as error:

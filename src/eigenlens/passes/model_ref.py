@@ -17,7 +17,7 @@ _HERE: dict[tuple[str, str, bool], Model] = {}
 
 
 @dataclass
-class Placed:
+class ModelRef:
     """A loaded model, which travels as its place: where it arrives it is loaded once, and must have
     the same weights.
     """
@@ -31,7 +31,7 @@ class Placed:
     _checked: bool = field(default=False, repr=False)
 
     @classmethod
-    def of(cls, model: Model, device: str = "auto", double: bool = False) -> Placed:
+    def of(cls, model: Model, device: str = "auto", double: bool = False) -> ModelRef:
         """Of a model that is loaded here, already in double if it is to be `double`."""
         source, place = model.facts.get("source"), model.facts.get("place", model.name)
         if source == "folder":

@@ -17,7 +17,7 @@ from ..run.shards import Shard, cut
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ShardBatches:
     """The inputs of a shard: its batches, and the place of its first input among all inputs of the
     study.
     """
@@ -36,7 +36,7 @@ def all_of(inputs: Inputs) -> np.ndarray:
     return np.concatenate([np.flatnonzero(inputs.buckets == group) for group in inputs.groups])
 
 
-def stretches(
+def make_shards(
     inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0
 ) -> list[Shard]:
     """Shards of about `size` of the inputs `chosen` (N,), cut between documents; each runs in
@@ -62,9 +62,9 @@ def _shards(
     return shards
 
 
-def _content(inputs: Inputs, first: int, chosen: np.ndarray, batch: int) -> Stretch:
+def _content(inputs: Inputs, first: int, chosen: np.ndarray, batch: int) -> ShardBatches:
     batches = (inputs.make(chosen[i : i + batch]) for i in range(0, len(chosen), batch))
-    return Stretch(first, tuple(moved(made, "cpu") for made in batches))
+    return ShardBatches(first, tuple(moved(made, "cpu") for made in batches))
 
 
 def there(batch: Mapping[str, Tensor], model: Model) -> Batch:

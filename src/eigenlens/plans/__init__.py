@@ -1,7 +1,7 @@
 """Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
 
 from .block_plans import plan_blocks
-from .drop_in import attending
+from .drop_in import use_attention
 from .evaluate import evaluate
 from .evaluation import Evaluation
 from .examples import Examples
@@ -13,8 +13,8 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Plan",
-    "attending",
     "evaluate",
     "plan",
     "plan_blocks",
+    "use_attention",
 ]

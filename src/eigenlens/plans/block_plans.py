@@ -21,7 +21,7 @@ from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
@@ -40,7 +40,7 @@ def plan_blocks(
     out: str | Path | None = None,
     force: bool = False,
     device: str | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Plan:
     """Give every key-value head of a studied language model its bar for block-adaptive attention on
     long inputs.
@@ -76,7 +76,7 @@ def plan_blocks(
         names = names_of(stored, data, loaded, Path(scratch))
         request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))
-        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, report)
+        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, progress)
     made = allocate(curves, budget)
     facts = {
         **made_from(opened, loaded, begin),
@@ -99,7 +99,9 @@ def plan_blocks(
     return found
 
 
-def _curves(held: HeldOut, inputs: int, base: BlockSettings, report: Report) -> dict[str, Curves]:
+def _curves(
+    held: HeldOut, inputs: int, base: BlockSettings, progress: Progress
+) -> dict[str, Curves]:
     found: dict[str, Curves] = {}
     for batch in held.batches(inputs):
         gradients = loss_gradients(held.model.module, batch["input_ids"])
@@ -118,7 +120,7 @@ def _curves(held: HeldOut, inputs: int, base: BlockSettings, report: Report) -> 
                     causal=have.causal + more.causal,
                 )
             )
-            report("bars", len(found), len(gradients))
+            progress("bars", len(found), len(gradients))
 
         held.run_batch(batch, sink)
     return found

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..attention.block_selection import BlockSettings, attended_pairs, block_mass, select
 from ..attention.blocks import block_attention, exact, plain, work_shares
-from ..captures import AttentionCall, replaced
+from ..captures import AttentionCall, replace_attention
 from ..errors import EigenlensError
 from .choose import on_hull
 
@@ -215,7 +215,7 @@ def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
     try:
         for p in wanted:
             p.requires_grad_(False)
-        with torch.enable_grad(), replaced(model.base_model, attend):
+        with torch.enable_grad(), replace_attention(model.base_model, attend):
             logits = model(ids, use_cache=False).logits
             nn.functional.cross_entropy(
                 logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="sum"

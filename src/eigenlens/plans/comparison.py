@@ -17,8 +17,8 @@ from ..captures import AttentionCall, capture
 from ..estimators.measures import Sums
 from ..models.forward import forward_of
 from ..models.load import Model
-from ..passes.model_ref import Placed
-from ..passes.shards import Stretch, there
+from ..passes.model_ref import ModelRef
+from ..passes.shards import ShardBatches, there
 from ..run.shards import Tick
 from ..stats import State
 from .tasks import Task, task_of
@@ -40,17 +40,17 @@ class Change(Protocol):
 
 
 @dataclass
-class Compared:
+class CallComparison:
     """Every attention call of the unchanged model beside what the change makes of it; the state is
     `site|name` → sum.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
     change: Change
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> State:
+    def run(self, content: ShardBatches, tick: Tick) -> State:
         found, done = Sums(), 0
 
         def sink(call: AttentionCall) -> None:
@@ -58,7 +58,7 @@ class Compared:
             if sums is not None:
                 found.take({f"{call.site}|{name}": x for name, x in sums.items()})
 
-        with self.placed.running() as model, capture(model.backbone, sink):
+        with self.model_ref.running() as model, capture(model.backbone, sink):
             for batch in content.batches:
                 forward_of(model)(there(batch, model))
                 done += len(next(iter(batch.values())))
@@ -89,12 +89,12 @@ class Passed:
 
 
 @dataclass
-class InTurn:
+class TimedPass:
     """Whole passes, plain and changed in turn; every layer sees what the changed layers below it
     made.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     threads: int
     change: Change
     _warm: bool = field(default=False, repr=False)
@@ -103,11 +103,11 @@ class InTurn:
         return {**vars(self), "_warm": False}
 
     @torch.no_grad()
-    def run(self, content: Stretch, tick: Tick) -> Passed:
+    def run(self, content: ShardBatches, tick: Tick) -> Passed:
         task: Task | None = None
         plain_seconds = changed_seconds = 0.0
         done = 0
-        with self.placed.running() as model:
+        with self.model_ref.running() as model:
             forward = forward_of(model, whole=True)
             for given in content.batches:
                 batch = there(given, model)

@@ -1,8 +1,8 @@
 """A mechanism of attention in a model that was trained with another one, without any training.
 
-`attending` puts it there through the doors of capture, so that it works for every model that can be
-studied, and nothing of the model or of its library is changed. Self-attention alone is replaced;
-cross-attention stays what it was.
+`use_attention` puts it there through capture, so that it works for every model that
+can be studied, and nothing of the model or of its library is changed. Self-attention alone is
+replaced; cross-attention stays what it was.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from ..attention import Mechanism, find, make
 from ..attention.call_terms import read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
-from ..captures import AttentionCall, Site, replaced
+from ..captures import AttentionCall, Site, replace_attention
 from ..captures.borrowed import borrowed
-from ..captures.session import unseen
+from ..captures.session import capture_disabled
 from ..data.inputs import Request, prepare
 from ..errors import EigenlensError
 from ..estimators.measures import Sums, Truth
 from ..models.load import Model, load
 from ..passes.data_names import data_names
-from ..passes.model_ref import Placed
-from ..run.engine import Engine, choose, engaged
-from ..run.progress import Report, silent
+from ..passes.model_ref import ModelRef
+from ..run.engine import Engine, choose, use_engine
+from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
-from .paired import Beside, means, with_change
+from .paired import PairedEvaluation, means, with_change
 
 
 @contextlib.contextmanager
-def attending(
+def use_attention(
     model: nn.Module | Model, attention: str | Mechanism, **settings: Any
 ) -> Iterator[Mechanism]:
     """The self-attention of a model is done by a mechanism while the block runs.
 
-    >>> with attending(model, "window", window=64):
+    >>> with use_attention(model, "window", window=64):
     ...     model.module(**inputs)
 
     A mechanism with weights of its own is refused, and so is a call that it cannot honour: a bias
     of positions, a cap of the scores, logits of sinks, the wrong direction.
     """
     mechanism = dropped(attention, settings)
-    with replaced(load(model, device=None).backbone, lambda call: attend(mechanism, call)):
+    with replace_attention(load(model, device=None).backbone, lambda call: attend(mechanism, call)):
         yield mechanism
 
 
@@ -74,7 +74,7 @@ def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
         return None
     k, v, terms = terms_of(mechanism, call)
     # a mechanism that calls torch's own attention is not to be asked for that call, too
-    with unseen():
+    with capture_disabled():
         found: Tensor = mechanism(call.q, k, v, **terms)
     return found
 
@@ -175,7 +175,7 @@ class DropIn:
             return None
         mechanism, truth = self.mechanism, Truth(call)
         k, v, terms = terms_of(mechanism, call)
-        with unseen():
+        with capture_disabled():
             pattern = mechanism.weights(call.q, k, **terms)  # (B, H, T, S)
             output = mechanism(call.q, k, v, **terms)  # (B, H, T, E)
         S, rows = pattern.shape[3], truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
@@ -194,7 +194,7 @@ class DropIn:
         }
 
     def applied(self, model: Model) -> contextlib.AbstractContextManager[Mechanism]:
-        return attending(model, self.mechanism)
+        return use_attention(model, self.mechanism)
 
 
 def evaluate_mechanism(
@@ -211,7 +211,7 @@ def evaluate_mechanism(
     device: str = "auto",
     tokenizer: Any = None,
     engine: Engine | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""
     mechanism = dropped(attention, settings)
@@ -219,9 +219,9 @@ def evaluate_mechanism(
         raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
     folder = check_place(out, force, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
-    chosen, placed = choose(engine), Placed.of(loaded, device)
+    chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
     if chosen.remote:
-        placed.check_place()
+        model_ref.check_place()
     given = asdict(mechanism.settings)
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with (
@@ -233,8 +233,10 @@ def evaluate_mechanism(
             loaded, Request(names, length, inputs, 0.5, 0, pad), Path(scratch), fitted=False
         )
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
-        with engaged(chosen):
-            beside = Beside(held, inputs, placed, DropIn(mechanism), chosen, report, notes)
+        with use_engine(chosen):
+            beside = PairedEvaluation(
+                held, inputs, model_ref, DropIn(mechanism), chosen, progress, notes
+            )
             moved, used = beside.calls("patterns")
             heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
             rows = beside.whole_passes()

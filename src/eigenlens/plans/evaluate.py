@@ -20,15 +20,15 @@ from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model, load
-from ..passes.model_ref import Placed
-from ..run.engine import Engine, choose, engaged
-from ..run.progress import Report, silent
+from ..passes.model_ref import ModelRef
+from ..run.engine import Engine, choose, use_engine
+from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from .block_plans import block_errors
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
 from .held_out import HeldOut, is_own_array, names_of
-from .paired import Beside, means, with_change
+from .paired import PairedEvaluation, means, with_change
 from .result import Plan
 
 __all__ = ["Evaluation", "evaluate"]
@@ -49,7 +49,7 @@ def evaluate(
     device: str = "auto",
     tokenizer: Any = None,
     engine: Engine | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Measure a plan, or an attention mechanism that the model was not trained with, on `data`,
     beside the unchanged model.
@@ -84,7 +84,7 @@ def evaluate(
             device=device,
             tokenizer=tokenizer,
             engine=engine,
-            report=report,
+            progress=progress,
         )
     if settings:
         raise EigenlensError(
@@ -103,16 +103,18 @@ def evaluate(
             " make a plan of that length"
         )
     chosen = choose(engine)
-    placed = Placed.of(loaded, device)
+    model_ref = ModelRef.of(loaded, device)
     if chosen.remote:
-        placed.check_place()
+        model_ref.check_place()
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),
     ):
         held, notes = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
-        with engaged(chosen):
-            beside = Beside(held, inputs, placed, PlanChange.of(opened), chosen, report, notes)
+        with use_engine(chosen):
+            beside = PairedEvaluation(
+                held, inputs, model_ref, PlanChange.of(opened), chosen, progress, notes
+            )
             if opened.blocks is None:
                 sums, used = beside.calls("patterns")
                 errors = {site: Errors(found) for site, found in sums.items()}
@@ -186,15 +188,15 @@ def _held(
     if own and asked == stored["length"] and pad == stored["pad"]:
         inputs = prepare(model, request, scratch)
         seen = [] if chosen_elsewhere else plan.facts["groups"]
-        unseen = [group for group in inputs.groups[1:] if group not in seen]
+        not_seen = [group for group in inputs.groups[1:] if group not in seen]
         notes = (
             []
-            if unseen
+            if not_seen
             else [
                 "there is one group of held-out documents only: the plan was chosen on these inputs"
             ]
         )
-        return HeldOut(model, inputs, unseen or inputs.groups[1:], heads, list(names)), notes
+        return HeldOut(model, inputs, not_seen or inputs.groups[1:], heads, list(names)), notes
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
     inputs = prepare(

@@ -9,7 +9,7 @@ from typing import Any
 from ..display import few_names
 from ..names import unknown
 from ..run.files import disk_errors, write_json
-from ..run.result_folder import damage_told, read_result
+from ..run.result_folder import read_result, report_damage
 from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
 
 FORMAT = 1
@@ -154,7 +154,7 @@ class Evaluation:
     def open(cls, folder: str | Path) -> Evaluation:
         """Open an evaluation; a damaged or foreign folder is refused with the reason."""
         record = read_result(folder, "evaluation", FORMAT, ("evaluate", "MODEL", "--plan", "PLAN"))
-        with damage_told(folder, "evaluation"):
+        with report_damage(folder, "evaluation"):
             found = cls(record["facts"], record["summary"], record["heads"])
             _check(found)
         return found

@@ -17,13 +17,13 @@ from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from ..estimators.exact import Exact
 from ..run.files import read_tensors, sha256, write_tensors
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ..data.inputs import Batch
     from ..models.load import Model
     from .held_out import HeldOut
-    from .trials import Bench, Measured
+    from .trials import Measured, Trials
 
 FILE = "examples.safetensors"
 INPUTS, HEADS, TOKENS = 3, 6, 48
@@ -255,13 +255,13 @@ class Examples:
 
 
 def take(
-    bench: Bench,
+    bench: Trials,
     measured: Measured,
     chosen: np.ndarray,
     held: HeldOut,
     sites: dict[str, dict[str, Any]],
     number: int,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Examples | None:
     """Keep what every candidate makes of a few inputs, of the `number` that a plan was chosen on,
     in a few heads.
@@ -306,7 +306,7 @@ def take(
                         one.pattern_of(estimator.of_heads([head]).estimate(one).scores), n
                     )
             found[j] = _crop(one.pattern(), n), estimated
-            report("examples", len(found), len(columns))
+            progress("examples", len(found), len(columns))
 
     held.run_batch(batch, sink)
     columns = [j for j in columns if j in found]

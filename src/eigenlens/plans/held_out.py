@@ -23,8 +23,8 @@ from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load, place_of
 from ..passes.data_names import data_names
-from ..passes.shards import stretches
-from ..run.progress import Report, silent
+from ..passes.shards import make_shards
+from ..run.progress import Progress, silent
 from ..run.shards import Shard
 from ..studies import Study
 
@@ -78,7 +78,7 @@ class HeldOut:
     def shards(self, number: int) -> list[Shard]:
         """The inputs that are taken, in shards of a batch or two."""
         size = min(self.together, max(1, TOKENS // self.inputs.length))
-        return stretches(self.inputs, np.concatenate(self.taken(number)), size, size)
+        return make_shards(self.inputs, np.concatenate(self.taken(number)), size, size)
 
     def apart(self, number: int, most: int) -> Batch:
         """At most `most` of the first `number` inputs in one batch, of different documents where
@@ -94,7 +94,7 @@ class HeldOut:
         sink: Callable[[AttentionCall], None],
         number: int,
         fit: bool = False,
-        report: Report = silent,
+        progress: Progress = silent,
         what: str = "",
     ) -> int:
         """Show every attention call of the model on these inputs to `sink`; returns how many inputs
@@ -105,7 +105,7 @@ class HeldOut:
         for batch in batches:
             self.run_batch(batch, sink)
             done += self.size(batch)
-            report(what, done, total)
+            progress(what, done, total)
         return done
 
     def run_batch(self, batch: Batch, sink: Callable[[AttentionCall], None]) -> None:

@@ -19,16 +19,16 @@ from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from ..run.run_all import lost
 from ..studies import Study
 from .choose import within_budget, within_error
 from .examples import take
 from .held_out import check_share, held_out_of, made_from
-from .result import Choice, Part, Plan
+from .result import Choice, Plan, PlanPart
 from .site_statistics import NEEDED, site_statistics
-from .trials import Bench, Calibration, Measured
+from .trials import Calibration, Measured, Trials
 
 CALIBRATION_INPUTS = 2
 SHAPE = ("keys", "head_dimension", "pairs")
@@ -47,7 +47,7 @@ def plan(
     force: bool = False,
     seed: int = 0,
     device: str | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Plan:
     """Give every head of a studied model an estimator.
 
@@ -70,16 +70,16 @@ def plan(
         held = held_out_of(opened, model, data, scratch, device)
         stack.enter_context(borrowed(held.model.module, device))
         statistics = site_statistics(opened)
-        bench = Bench(statistics, names, budget, seed)
+        bench = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
             work = Calibration(bench)
-            held.run(work.sink, CALIBRATION_INPUTS, fit=True, report=report, what="thresholds")
+            held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
             bench.add_cascades(work)
         measured = Measured(bench)
-        used = held.run(measured.sink, inputs, report=report, what="candidates")
+        used = held.run(measured.sink, inputs, progress=progress, what="candidates")
         chosen = _choose(measured, budget, error)
         made = _made(bench, measured, chosen, error)
-        examples = take(bench, measured, chosen, held, opened.sites, used, report)
+        examples = take(bench, measured, chosen, held, opened.sites, used, progress)
     facts = {
         **made_from(opened, held.model, begin),
         "length": opened.length,
@@ -151,8 +151,8 @@ def _losses(measured: Measured) -> np.ndarray:
 
 
 def _made(
-    bench: Bench, measured: Measured, chosen: np.ndarray, error: float | None
-) -> tuple[tuple[Choice, ...], dict[str, list[Part]]]:
+    bench: Trials, measured: Measured, chosen: np.ndarray, error: float | None
+) -> tuple[tuple[Choice, ...], dict[str, list[PlanPart]]]:
     tables = {
         what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")
     }
@@ -184,7 +184,7 @@ def _made(
             )
             column += 1
         parts[site] = [
-            Part(tuple(heads), _of(bench.fitted[site][i], heads))
+            PlanPart(tuple(heads), _of(bench.fitted[site][i], heads))
             for i, heads in sorted(grouped.items())
         ]
     return tuple(choices), parts

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from ..passes.model_ref import Placed
+from ..passes.model_ref import ModelRef
 from ..run.engine import Engine
-from ..run.progress import Report
+from ..run.progress import Progress
 from ..run.run_all import folded, lost
 from ..run.shards import Job
-from .comparison import Change, Compared, InTurn, by_site
+from .comparison import CallComparison, Change, TimedPass, by_site
 from .evaluation import SECONDS
 from .held_out import HeldOut
 
@@ -22,24 +22,24 @@ S = TypeVar("S")
 
 
 @dataclass
-class Beside:
+class PairedEvaluation:
     """At most `number` inputs of `held`, worked on by `engine`; `notes` say what is missing where
     shards failed.
     """
 
     held: HeldOut
     number: int
-    placed: Placed
+    model_ref: ModelRef
     change: Change
     engine: Engine
-    report: Report
+    progress: Progress
     notes: list[str] = field(default_factory=list)
 
     def _folded(self, what: str, job: Job[S]) -> tuple[S, int]:
         """The state of all inputs, and how many of them are in it."""
         shards = self.held.shards(self.number)
         total = sum(shard.size for shard in shards)
-        whole = folded(self.engine, job, shards, lambda done: self.report(what, done, total))
+        whole = folded(self.engine, job, shards, lambda done: self.progress(what, done, total))
         if whole.failed:
             self.notes.append(lost(f"what was found of {what}", whole.failed))
         return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
@@ -48,7 +48,9 @@ class Beside:
         """The sums of `Change.compare` over all calls, site by site, and how many inputs are in
         them.
         """
-        state, used = self._folded(what, Compared(self.placed, self.engine.threads, self.change))
+        state, used = self._folded(
+            what, CallComparison(self.model_ref, self.engine.threads, self.change)
+        )
         return by_site(state), used
 
     def whole_passes(self) -> list[dict[str, Any]]:
@@ -58,7 +60,7 @@ class Beside:
         they are noisier.
         """
         found, _ = self._folded(
-            "whole passes", InTurn(self.placed, self.engine.threads, self.change)
+            "whole passes", TimedPass(self.model_ref, self.engine.threads, self.change)
         )
         return [
             *found.task.result(),

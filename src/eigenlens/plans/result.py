@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, replaced
-from ..captures.transformers_backend import mechanism, reaches
+from ..captures import AttentionCall, replace_attention
+from ..captures.transformers_backend import mechanism, supports
 from ..display import numbered
 from ..errors import EigenlensError
 from ..estimators.candidates import ESTIMATORS
 from ..estimators.estimator import Estimate, Estimator
 from ..models.load import Model, load
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
-from ..run.result_folder import damage_told, read_result
+from ..run.result_folder import read_result, report_damage
 from .blocks import BlockPlan
 from .examples import FILE as EXAMPLES
 from .examples import Examples
@@ -34,7 +34,7 @@ NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanPart:
     """Some heads of a site that share an estimator and its settings."""
 
     heads: tuple[int, ...]
@@ -72,7 +72,7 @@ class Plan:
         self,
         facts: dict[str, Any],
         choices: tuple[Choice, ...],
-        parts: dict[str, list[Part]],
+        parts: dict[str, list[PlanPart]],
         blocks: BlockPlan | None = None,
         examples: Examples | None = None,
     ) -> None:
@@ -146,13 +146,13 @@ class Plan:
     def applied(self, model: nn.Module | Model) -> Iterator[None]:
         """The model attends by the plan while the block runs."""
         loaded = self.check(model)
-        with replaced(loaded.backbone, self.attend):
+        with replace_attention(loaded.backbone, self.attend):
             yield
 
     def mechanism(self, model: nn.Module | Model) -> Callable[..., tuple[Tensor, Tensor | None]]:
         """The plan as a function of the attention interface, for `el.attention.register`."""
         loaded = self.check(model)
-        if not reaches(loaded.backbone):
+        if not supports(loaded.backbone):
             raise EigenlensError(
                 f"{loaded.name} does not use transformers' attention interface; apply the plan with"
                 " `with plan.applied(model):`"
@@ -204,7 +204,7 @@ class Plan:
                 f"the plan in {folder} is damaged: plan.safetensors is missing or has changed"
             )
         tensors = read_tensors(path)
-        with damage_told(folder, "plan"):
+        with report_damage(folder, "plan"):
             check_plan(record)
             parts = {
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
@@ -281,7 +281,7 @@ class Plan:
         )
 
 
-def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Part:
+def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> PlanPart:
     kind = ESTIMATORS.get(entry["estimator"])
     if kind is None:
         raise EigenlensError(
@@ -301,10 +301,10 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Par
             raise EigenlensError(
                 f"the plan is damaged: {prefix}{name} is {x.dtype}, or holds NaN or infinity"
             )
-    return Part(tuple(entry["heads"]), kind(entry["settings"], mine))
+    return PlanPart(tuple(entry["heads"]), kind(entry["settings"], mine))
 
 
-def _estimate(part: Part, call: AttentionCall) -> Estimate:
+def _estimate(part: PlanPart, call: AttentionCall) -> Estimate:
     """The estimate of some heads; tensors and settings that do not fit each other, as a plan from a
     file may have, are told.
     """
@@ -313,8 +313,8 @@ def _estimate(part: Part, call: AttentionCall) -> Estimate:
     except torch.OutOfMemoryError:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise EigenlensError(
             f"the plan cannot estimate {call.site} by {part.estimator.name}: {type(error).__name__}"
-            f" ({said}); its tensors do not fit this model or each other: make the plan anew"
+            f" ({message}); its tensors do not fit this model or each other: make the plan anew"
         ) from error

@@ -22,7 +22,7 @@ take most of them.
 THRESHOLDS = tuple(float(t) for t in np.geomspace(3e-5, 0.1, 12))
 
 
-class Bench:
+class Trials:
     """The candidates, fitted for every site; a site that lacks what one needs goes without it."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Bench:
 class Calibration:
     """Work of the cascades against the threshold, over all sites, on a few fit inputs."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Trials) -> None:
         self.bench = bench
         self.bases: dict[tuple[str, bool], Cascade] = {}
         self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # for small budgets, True
@@ -108,7 +108,7 @@ class Calibration:
 class Measured:
     """Errors of every candidate at every site."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Trials) -> None:
         self.bench = bench
         self.errors: dict[str, list[Errors | None]] = {
             site: [None if e is None else Errors() for e in fitted]

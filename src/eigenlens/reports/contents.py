@@ -13,7 +13,7 @@ from .diagnoses import diagnosis_parts
 from .figures import Arrays
 from .names import Names, all_data_of, data_of
 from .parts import (
-    Part,
+    PagePart,
     between_parts,
     collapse_parts,
     depth_parts,
@@ -33,7 +33,7 @@ class Section:
 
     key: str
     title: str
-    parts: list[Part]
+    parts: list[PagePart]
     missing: str = ""
 
 
@@ -48,7 +48,7 @@ class Contents:
     arrays: Arrays
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PagePart]:
         return [part for section in self.sections for part in section.parts]
 
     def record(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
     return Contents(title or names.title, summary_of(results, names), sections, facts, arrays)
 
 
-def marked(parts: list[Part], result: Any, names: Names) -> list[Part]:
+def marked(parts: list[PagePart], result: Any, names: Names) -> list[PagePart]:
     """The parts of a result, each with its model where the page has several, and with all names of
     data that are many.
     """

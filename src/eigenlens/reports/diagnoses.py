@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..diagnostics import Finding
 from ..studies.result import Study
 from .figures import figure
-from .parts import Part
+from .parts import PagePart
 from .tables import Table
 
 
-def diagnosis_parts(study: Study, key: str, named: str) -> list[Part]:
+def diagnosis_parts(study: Study, key: str, named: str) -> list[PagePart]:
     """Each diagnostic with its sentence, picture and tables; those that do not apply say why in the
     first part.
     """
@@ -17,7 +17,9 @@ def diagnosis_parts(study: Study, key: str, named: str) -> list[Part]:
     if not found:
         return []
     layers = Table(f"{key}-by-layer", "Every layer", study.diagnostics.rows())
-    parts = [Part(f"{key}-layers", f"Layer by layer{named}", [_overview(study)], tables=[layers])]
+    parts = [
+        PagePart(f"{key}-layers", f"Layer by layer{named}", [_overview(study)], tables=[layers])
+    ]
     parts[0].notes = [
         f"{f.title}: not applicable, {f.note}." for f in study.diagnostics.values() if f.note
     ]
@@ -33,7 +35,7 @@ def _overview(study: Study) -> str:
     )
 
 
-def _part(finding: Finding, key: str, named: str) -> Part:
+def _part(finding: Finding, key: str, named: str) -> PagePart:
     first = next(iter(finding.words.values()))
     title = f"{first[0].upper()}{first[1:]}" if finding.level == "head" else "Along the layers"
     drawn = figure(key, finding.plot(), title, f"{finding.title}. {finding.sentence}")
@@ -46,5 +48,7 @@ def _part(finding: Finding, key: str, named: str) -> Part:
         if rows
     ]
     notes = [f"{name} = {value}" for name, value in finding.settings.items()]
-    told = [f"with {', '.join(notes)}."] if notes else []
-    return Part(key, f"{finding.title}{named}", [finding.sentence], [drawn], tables, notes=told)
+    message = [f"with {', '.join(notes)}."] if notes else []
+    return PagePart(
+        key, f"{finding.title}{named}", [finding.sentence], [drawn], tables, notes=message
+    )

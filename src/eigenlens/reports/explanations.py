@@ -65,10 +65,10 @@ class Tokens:
         """A map in words, for who cannot see it."""
         cells = [cell for row in line.patches for cell in row]
         strong = sorted((cell for cell in cells if cell.strong), key=lambda cell: -cell.score)
-        told = "; ".join(f"{Tokens.place(cell)}: {cell.score:.3g}" for cell in strong)
+        message = "; ".join(f"{Tokens.place(cell)}: {cell.score:.3g}" for cell in strong)
         return (
             f"{line.method}, {len(line.patches)} by {len(line.patches[0])} patches. Strongest:"
-            f" {told or 'none above 0'}."
+            f" {message or 'none above 0'}."
         )
 
 
@@ -81,7 +81,7 @@ def tokens_of(found: Explanation) -> Tokens:
 def deletion_figures(found: Explanation, key: str) -> list[Figure]:
     if not found.deletion:
         return []
-    orders = "; ".join(f"{order}: {told}" for order, told in ORDERS.items())
+    orders = "; ".join(f"{order}: {message}" for order, message in ORDERS.items())
     text = f"Two panels of lines over the share of tokens taken away ({orders}). {found.sentence}"
     return [
         figure(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
-from ..run.progress import Report, silent
+from ..run.progress import Progress, silent
 from .results import Result, gather
 
 
@@ -16,7 +16,7 @@ def report(
     out: str | Path = "report.html",
     title: str | None = None,
     force: bool = False,
-    progress: Report = silent,
+    progress: Progress = silent,
 ) -> Path:
     """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs
     and explanations.

@@ -31,7 +31,7 @@ from .tables import (
 
 
 @dataclass
-class Part:
+class PagePart:
     """One result, or one view of it: a heading, a sentence made from its numbers, and what shows
     them.
     """
@@ -59,45 +59,45 @@ class Part:
         return found + ([self.patterns.figure] if self.patterns is not None else [])
 
 
-def between_parts(studies: list[Study], arrays: Arrays) -> list[Part]:
+def between_parts(studies: list[Study], arrays: Arrays) -> list[PagePart]:
     """Studies beside each other, or why they are not."""
     comparison, why = compared(studies)
     if comparison is None:
-        return [Part("between", "Between studies", [why])] if why else []
+        return [PagePart("between", "Between studies", [why])] if why else []
     matrices = of_comparison(comparison, "between", arrays)
     sentences = [comparison.sentence] if not matrices else []
     tables = comparison_tables(comparison, "between")
-    return [Part("between", "Between studies", sentences, tables=tables, matrices=matrices)]
+    return [PagePart("between", "Between studies", sentences, tables=tables, matrices=matrices)]
 
 
-def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arrays) -> Part:
+def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arrays) -> PagePart:
     heads = heads_of(study, results, key, arrays)
     tables = study_tables(study, heads.numbers, key)
     notes = [f"{note}." for note in study.facts["notes"]]
     if masked_rows(study.spectra):
         notes.append(f"{ALL_ROWS}.")
-    return Part(
+    return PagePart(
         key, title, [layers_sentence(heads.numbers)], tables=tables, heads=heads, notes=notes
     )
 
 
-def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[Part]:
+def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[PagePart]:
     matrices = of_study(study, key, arrays)
     # each matrix has its sentence
-    return [Part(key, title, [], matrices=matrices)] if matrices else []
+    return [PagePart(key, title, [], matrices=matrices)] if matrices else []
 
 
-def depth_parts(study: Study, key: str, title: str) -> list[Part]:
+def depth_parts(study: Study, key: str, title: str) -> list[PagePart]:
     if not study.has("depth") or not study.depth.numbers:
         return []
     sentence = study.depth.sentence
     drawn = figure(
         key, study.depth.plot(), "Tokens and patterns along depth", f"Small line charts. {sentence}"
     )
-    return [Part(key, title, [sentence], figures=[drawn])]
+    return [PagePart(key, title, [sentence], figures=[drawn])]
 
 
-def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> Part:
+def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> PagePart:
     title, name = "Error against budget", "What is left of the patterns at a budget"
     if plan.blocks is not None:
         title, name = "What each head keeps", "Share of causal attention that each head keeps"
@@ -107,10 +107,10 @@ def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> Part:
     if plan.examples is not None:
         target = plan.facts["target"].get("budget") or plan.work
         shown = patterns_of(plan.examples, f"{key}-patterns", target, plan.length, arrays)
-    return Part(key, title + named, [sentence], [drawn], plan_tables(plan, key), patterns=shown)
+    return PagePart(key, title + named, [sentence], [drawn], plan_tables(plan, key), patterns=shown)
 
 
-def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> Part:
+def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> PagePart:
     drawn = figure(
         key,
         evaluation.plot(),
@@ -120,13 +120,15 @@ def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> Part:
     notes = [f"{note}." for note in evaluation.facts["notes"]]
     tables = evaluation_tables(evaluation, key)
     title = f"The planned model ({target_of(evaluation.facts['plan'])}): {whose}"
-    return Part(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
+    return PagePart(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
 
 
-def explanation_part(found: Explanation, key: str, title: str) -> Part:
+def explanation_part(found: Explanation, key: str, title: str) -> PagePart:
     notes = [f"{note}." for note in found.facts["notes"]]
     figures, tables = deletion_figures(found, key), explanation_tables(found, key)
-    return Part(key, title, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes)
+    return PagePart(
+        key, title, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes
+    )
 
 
 COLLAPSE = {
@@ -138,7 +140,7 @@ COLLAPSE = {
 }
 
 
-def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
+def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
     """Curves, paths and bounds, each with its sentence."""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = [f"{note}." for note in run.facts["notes"]]
@@ -150,7 +152,7 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
 
     def part(
         name: str, title: str, sentence: str, pictures: tuple[str, ...], rows: tuple[str, ...]
-    ) -> list[Part]:
+    ) -> list[PagePart]:
         key = f"collapse{number}-{name}"
         figures = [
             figure(
@@ -164,7 +166,9 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[Part]:
         ]
         mine = [table for table in tables if table.key.rpartition("-")[2] in rows]
         return (
-            [Part(key, title + named, [sentence], figures=figures, tables=mine)] if figures else []
+            [PagePart(key, title + named, [sentence], figures=figures, tables=mine)]
+            if figures
+            else []
         )
 
     found = part(

@@ -20,8 +20,8 @@ def summary_of(results: Results, names: Names) -> list[tuple[str, str]]:
 
     def of(result: Any, all_of_kind: list[Any], more: str = "") -> str:
         """Which of several results, or of several models, a line is about."""
-        told = names.several or len(all_of_kind) > 1
-        return f"{names.whole(result)}{f', {more}' if more else ''}: " if told else ""
+        message = names.several or len(all_of_kind) > 1
+        return f"{names.whole(result)}{f', {more}' if more else ''}: " if message else ""
 
     lines = []
     for study in results.studies:
@@ -35,8 +35,8 @@ def summary_of(results: Results, names: Names) -> list[tuple[str, str]]:
                 ),
             )
         )
-        said = study_sentence(study) or "This study holds no spectra."
-        lines.append(("How low-dimensional", f"{of(study, results.studies)}{said}"))
+        message = study_sentence(study) or "This study holds no spectra."
+        lines.append(("How low-dimensional", f"{of(study, results.studies)}{message}"))
         if does := roles_sentence(study.diagnostics):
             lines.append(("What the heads do", f"{of(study, results.studies)}{does}"))
     lines += [
@@ -66,11 +66,11 @@ def _size(study: Study) -> str:
     stacks: dict[str, list[int]] = {}
     for site in study.ordered_sites:
         stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
-    told = []
+    message = []
     for stack, heads in stacks.items():
         layers = numbered(len(heads), "layer") + (f" of {stack}" if len(stacks) > 1 else "")
-        told.append(f"{numbered(sum(heads), 'head')} in {layers}")
-    return ", ".join(told)
+        message.append(f"{numbered(sum(heads), 'head')} in {layers}")
+    return ", ".join(message)
 
 
 def facts_of(result: Any, names: Names) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from ..errors import EigenlensError, first_line
 from ..extras import needs
-from .engine import IN_FORCE, OnFailure, before, checked, remaining
+from .engine import OnFailure, before, checked, current_engine, remaining
 from .folding import PATIENCE, Fold
-from .shards import Folded, Job, Shard, Tick
+from .shards import Job, PartialFold, Shard, Tick
 
 S = TypeVar("S")
 UNGUARDED = (
@@ -30,7 +30,7 @@ class Dask:
 
     A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each
     worker loads the model once and computes with `threads` threads, one shard at a time. Trunks are
-    folded by the workers too; this process gets whole trunks only, a bounded number of shards is
+    folded by the workers too; this process gets whole groups only, a bounded number of shards is
     under way, and lost work is done again. Used alone for one call, or as a context for all calls
     inside it, which then share the cluster and its loaded models:
 
@@ -68,8 +68,8 @@ class Dask:
     def __enter__(self) -> Dask:
         stack = contextlib.ExitStack()
         stack.enter_context(self.running())
-        mark = IN_FORCE.set(self)
-        stack.callback(lambda: IN_FORCE.reset(mark))
+        mark = current_engine.set(self)
+        stack.callback(lambda: current_engine.reset(mark))
         self._entered.append(stack)
         return self
 
@@ -153,23 +153,28 @@ class Dask:
     def fold(
         self,
         job: Job[S],
-        trunks: Sequence[Sequence[Shard]],
-        begun: Folded[S] | None = None,
+        shard_groups: Sequence[Sequence[Shard]],
+        resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
-    ) -> Iterator[Folded[S]]:
+    ) -> Iterator[PartialFold[S]]:
         if self._client is None:
             raise EigenlensError(
                 "the Dask engine is not running; use it with `with`, or give it to the call as its"
                 " engine"
             )
         with Fold(
-            self._place, self.on_failure, self._client, job, before(trunks, begun), progress
+            self._place,
+            self.on_failure,
+            self._client,
+            job,
+            before(shard_groups, resume_from),
+            progress,
         ) as fold:
-            for number, shards, at in remaining(trunks, begun):
+            for number, shards, at in remaining(shard_groups, resume_from):
                 while fold.full(len(shards)):
                     yield fold.next()
                 fold.submit(number, shards, at)
-            while fold.trunks:
+            while fold.shard_groups:
                 yield fold.next()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 
 from ..errors import EigenlensError
-from .shards import Failure, Folded, Job, Shard, Tick, stopped
+from .shards import Failure, Job, PartialFold, Shard, Tick, stopped
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
@@ -23,7 +23,7 @@ from it.
 
 
 class Engine(Protocol):
-    """Folds shards into trunks.
+    """Folds shards into groups.
 
     The numbers depend on the shards and on `threads`, and on nothing else.
     """
@@ -41,13 +41,13 @@ class Engine(Protocol):
     def fold(
         self,
         job: Job[S],
-        trunks: Sequence[Sequence[Shard]],
-        begun: Folded[S] | None = None,
+        shard_groups: Sequence[Sequence[Shard]],
+        resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
-    ) -> Iterator[Folded[S]]:
-        """Every trunk in order, folded as far as it got; the last one of each trunk is `whole`.
+    ) -> Iterator[PartialFold[S]]:
+        """Every group in order, folded as far as it got; the last one of each group is `whole`.
 
-        `begun` is where an earlier run stopped: inside its trunk, or behind it. `progress` gets the
+        `begun` is where an earlier run stopped: inside its group, or behind it. `progress` gets the
         inputs done so far.
         """
 
@@ -72,12 +72,12 @@ class Local:
     def fold(
         self,
         job: Job[S],
-        trunks: Sequence[Sequence[Shard]],
-        begun: Folded[S] | None = None,
+        shard_groups: Sequence[Sequence[Shard]],
+        resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
-    ) -> Iterator[Folded[S]]:
-        done = before(trunks, begun)
-        for number, shards, at in remaining(trunks, begun):
+    ) -> Iterator[PartialFold[S]]:
+        done = before(shard_groups, resume_from)
+        for number, shards, at in remaining(shard_groups, resume_from):
             for i, shard in enumerate(shards[at.shards :], at.shards + 1):
                 # what progress itself raises is no failure of the shard
                 outside: list[BaseException] = []
@@ -89,9 +89,11 @@ class Local:
                         raise
                     if self.on_failure == "stop":
                         raise stopped(shard, error) from error
-                    at = Folded(number, i, False, at.state, (*at.failed, Failure.of(shard, error)))
+                    at = PartialFold(
+                        number, i, False, at.state, (*at.failed, Failure.of(shard, error))
+                    )
                 else:
-                    at = Folded(
+                    at = PartialFold(
                         number,
                         i,
                         False,
@@ -108,26 +110,34 @@ class Local:
         yield
 
 
-def before(trunks: Sequence[Sequence[Shard]], begun: Folded[Any] | None) -> int:
+def before(shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[Any] | None) -> int:
     """The inputs that an earlier run has done."""
-    if begun is None:
+    if resume_from is None:
         return 0
-    whole = sum(shard.size for shards in trunks[: begun.trunk] for shard in shards)
-    return whole + sum(shard.size for shard in trunks[begun.trunk][: begun.shards])
+    whole = sum(shard.size for shards in shard_groups[: resume_from.group] for shard in shards)
+    return whole + sum(
+        shard.size for shard in shard_groups[resume_from.group][: resume_from.shards]
+    )
 
 
 def remaining(
-    trunks: Sequence[Sequence[Shard]], begun: Folded[S] | None
-) -> Iterator[tuple[int, Sequence[Shard], Folded[S]]]:
-    """The trunks that are not whole yet, and how far each is folded."""
-    for number, shards in enumerate(trunks):
-        if begun is not None and (number < begun.trunk or (number == begun.trunk and begun.whole)):
+    shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[S] | None
+) -> Iterator[tuple[int, Sequence[Shard], PartialFold[S]]]:
+    """The groups that are not whole yet, and how far each is folded."""
+    for number, shards in enumerate(shard_groups):
+        if resume_from is not None and (
+            number < resume_from.group or (number == resume_from.group and resume_from.whole)
+        ):
             continue
-        mine = begun is not None and number == begun.trunk
+        mine = resume_from is not None and number == resume_from.group
         yield (
             number,
             shards,
-            begun if mine and begun is not None else Folded(number, 0, False, None),
+            (
+                resume_from
+                if mine and resume_from is not None
+                else PartialFold(number, 0, False, None)
+            ),
         )
 
 
@@ -151,16 +161,16 @@ def _watched(progress: Tick | None, before: int, outside: list[BaseException]) -
     return watched
 
 
-IN_FORCE: ContextVar[Engine | None] = ContextVar("engine", default=None)
+current_engine: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
 def choose(engine: Engine | None = None) -> Engine:
     """The engine that is given, else the one in force, else this process."""
-    return engine or IN_FORCE.get() or Local()
+    return engine or current_engine.get() or Local()
 
 
 @contextlib.contextmanager
-def engaged(engine: Engine | None = None) -> Iterator[Engine]:
+def use_engine(engine: Engine | None = None) -> Iterator[Engine]:
     """The engine to work with, as `choose` says, running.
 
     While it works this process computes with as many threads as the engine's own, so that all
@@ -168,11 +178,11 @@ def engaged(engine: Engine | None = None) -> Iterator[Engine]:
     """
     chosen = choose(engine)
     mine = torch.get_num_threads()
-    mark = IN_FORCE.set(chosen)
+    mark = current_engine.set(chosen)
     try:
         with chosen.running():
             torch.set_num_threads(chosen.threads)
             yield chosen
     finally:
         torch.set_num_threads(mine)
-        IN_FORCE.reset(mark)
+        current_engine.reset(mark)

@@ -1,4 +1,4 @@
-"""A fold of shards into trunks, as tasks of a Dask cluster."""
+"""A fold of shards into groups, as tasks of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import EigenlensError, first_line
 from .arrays import as_arrays, as_tensors
 from .progress import say
-from .shards import FAN, Failure, Folded, Job, Shard, Tick, stopped
+from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, stopped
 from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
@@ -29,8 +29,8 @@ PATIENCE = 60
 
 
 @dataclass
-class Trunk:
-    """A trunk under way."""
+class ShardGroup:
+    """A group under way."""
 
     number: int
     size: int  # all shards of it
@@ -44,7 +44,7 @@ class Trunk:
 
 @dataclass
 class Fold:
-    """One fold of a job over trunks, as tasks."""
+    """One fold of a job over groups, as tasks."""
 
     place: str  # the cluster, in words
     on_failure: str
@@ -52,7 +52,7 @@ class Fold:
     job: Job[Any]
     done: int
     progress: Tick | None
-    trunks: deque[Trunk] = field(default_factory=deque)
+    shard_groups: deque[ShardGroup] = field(default_factory=deque)
     inside: dict[int, int] = field(default_factory=dict)  # shard → inputs done, of those under way
     # since when there is no worker, and how long that may last without a word
     lonely: float | None = None
@@ -72,11 +72,11 @@ class Fold:
             with contextlib.suppress(Exception):
                 self.client.unsubscribe_topic(self.name)
         # what is still held, by a traceback too, would still be worked on
-        for trunk in self.trunks:
-            trunk.futures.clear()
-            trunk.start = trunk.whole = None
+        for group in self.shard_groups:
+            group.futures.clear()
+            group.start = group.whole = None
         # nobody wants these any more: what runs, runs out, and the rest is forgotten
-        self.trunks.clear()
+        self.shard_groups.clear()
         del self.held
 
     @contextlib.contextmanager
@@ -106,8 +106,11 @@ class Fold:
         """Whether so many shards more would be too many under way: each waits in the memory of some
         worker.
         """
-        under_way = sum(len(trunk.futures) for trunk in self.trunks)
-        return bool(self.trunks) and under_way + more > 2 * max(1, self._workers()) + FAN
+        under_way = sum(len(group.futures) for group in self.shard_groups)
+        return (
+            bool(self.shard_groups)
+            and under_way + more > 2 * max(1, self._workers()) + SHARDS_PER_GROUP
+        )
 
     def _workers(self) -> int:
         try:
@@ -115,22 +118,22 @@ class Fold:
         except Exception:
             return 1  # the scheduler does not answer; whether it is lost is found out elsewhere
 
-    def submit(self, number: int, shards: Sequence[Shard], at: Folded[Any]) -> None:
+    def submit(self, number: int, shards: Sequence[Shard], at: PartialFold[Any]) -> None:
         start = None if at.state is None else self._submit(hold, as_arrays(at.state), what="begun")
-        trunk = Trunk(number, len(shards), [], [], start, at.failed)
+        group = ShardGroup(number, len(shards), [], [], start, at.failed)
         for shard in shards[at.shards :]:
             try:
                 content = shard.content()
             except Exception as error:
                 if self.on_failure == "stop":
                     raise stopped(shard, error) from error
-                trunk.failed += (Failure.of(shard, error),)
+                group.failed += (Failure.of(shard, error),)
                 self.done += shard.size
             else:
-                trunk.shards.append(shard)
-                trunk.futures.append(self._shard(shard, content))
-        self._fold(trunk)
-        self.trunks.append(trunk)
+                group.shards.append(shard)
+                group.futures.append(self._shard(shard, content))
+        self._fold(group)
+        self.shard_groups.append(group)
 
     def _shard(self, shard: Shard, content: Any) -> Any:
         from .._version import __version__
@@ -140,34 +143,34 @@ class Fold:
             run, *task, what="shard", number=shard.number, retries=RETRIES, priority=-shard.number
         )
 
-    def _fold(self, trunk: Trunk) -> None:
+    def _fold(self, group: ShardGroup) -> None:
         """One merge after the other, in the order of the shards."""
-        parts = [*([] if trunk.start is None else [trunk.start]), *trunk.futures]
+        parts = [*([] if group.start is None else [group.start]), *group.futures]
         whole = parts[0] if parts else None
         for part in parts[1:]:
             whole = self._submit(
-                merge, self.held, whole, part, what="merge", number=trunk.number, priority=1
+                merge, self.held, whole, part, what="merge", number=group.number, priority=1
             )
-        trunk.whole = whole
+        group.whole = whole
 
-    def next(self) -> Folded[Any]:
-        """The first trunk under way, when it is whole."""
-        trunk = self.trunks[0]
-        while trunk.whole is not None:
-            self._settled([trunk.whole])
-            if trunk.whole.status == "finished":
+    def next(self) -> PartialFold[Any]:
+        """The first group under way, when it is whole."""
+        group = self.shard_groups[0]
+        while group.whole is not None:
+            self._settled([group.whole])
+            if group.whole.status == "finished":
                 break
-            self._judge(trunk)
+            self._judge(group)
         try:
-            state = None if trunk.whole is None else as_tensors(trunk.whole.result(), own=True)
+            state = None if group.whole is None else as_tensors(group.whole.result(), own=True)
         except Exception as error:
             raise self._lost() from error
-        self.trunks.popleft()
-        self.done += sum(shard.size for shard in trunk.shards)
-        for shard in trunk.shards:
+        self.shard_groups.popleft()
+        self.done += sum(shard.size for shard in group.shards)
+        for shard in group.shards:
             self.inside.pop(shard.number, None)
         self._show()
-        return Folded(trunk.number, trunk.size, True, state, trunk.failed)
+        return PartialFold(group.number, group.size, True, state, group.failed)
 
     def _settled(self, futures: Sequence[Any]) -> None:
         """Wait until each is finished or has failed.
@@ -201,49 +204,49 @@ class Fold:
             )
             self.lonely = math.inf
 
-    def _judge(self, trunk: Trunk) -> None:
+    def _judge(self, group: ShardGroup) -> None:
         """What failed: single shards, which are named, or everything."""
         failed = {
             i: future.exception()
-            for i, future in enumerate(trunk.futures)
+            for i, future in enumerate(group.futures)
             if future.status == "error"
         }
         for error in failed.values():
             if isinstance(error, Unfit):
                 raise error
         # a merge on a worker that died, or the news of a shard is still on its way
-        if not failed and not trunk.again:
-            trunk.again = True
-            self._fold(trunk)
+        if not failed and not group.again:
+            group.again = True
+            self._fold(group)
             return
         if not failed or self.held.status == "error":
             error = (
-                self.held.exception() if self.held.status == "error" else trunk.whole.exception()
+                self.held.exception() if self.held.status == "error" else group.whole.exception()
             )
             raise EigenlensError(
-                f"the workers of {self.place} cannot do this work: {_told(error)}"
+                f"the workers of {self.place} cannot do this work: {_describe(error)}"
             ) from error
         if killed := [i for i, error in failed.items() if _death(error)]:
-            guilty = self._alone(trunk, killed)
+            guilty = self._alone(group, killed)
             failed = {i: error for i, error in failed.items() if i in guilty or i not in killed}
             if not failed:
-                self._fold(trunk)
+                self._fold(group)
                 return
         if self.on_failure == "stop":
             first = min(failed)
-            raise stopped(trunk.shards[first], _told(failed[first])) from failed[first]
-        trunk.failed += tuple(
-            Failure.of(trunk.shards[i], _told(error)) for i, error in failed.items()
+            raise stopped(group.shards[first], _describe(failed[first])) from failed[first]
+        group.failed += tuple(
+            Failure.of(group.shards[i], _describe(error)) for i, error in failed.items()
         )
-        kept = [i for i in range(len(trunk.futures)) if i not in failed]
-        self.done += sum(trunk.shards[i].size for i in failed)
-        trunk.shards, trunk.futures = (
-            [trunk.shards[i] for i in kept],
-            [trunk.futures[i] for i in kept],
+        kept = [i for i in range(len(group.futures)) if i not in failed]
+        self.done += sum(group.shards[i].size for i in failed)
+        group.shards, group.futures = (
+            [group.shards[i] for i in kept],
+            [group.futures[i] for i in kept],
         )
-        self._fold(trunk)
+        self._fold(group)
 
-    def _alone(self, trunk: Trunk, suspects: Sequence[int]) -> set[int]:
+    def _alone(self, group: ShardGroup, suspects: Sequence[int]) -> set[int]:
         """Which of these shards kill their worker: Dask suspects every one that waited on a worker
         that died.
 
@@ -253,16 +256,16 @@ class Fold:
         self._settled(
             [
                 future
-                for other in self.trunks
+                for other in self.shard_groups
                 for future in (*other.futures, other.whole)
                 if future is not None
             ]
         )
         guilty = set()
         for i in suspects:
-            trunk.futures[i] = self._shard(trunk.shards[i], trunk.shards[i].content())
-            self._settled([trunk.futures[i]])
-            if trunk.futures[i].status == "error":
+            group.futures[i] = self._shard(group.shards[i], group.shards[i].content())
+            self._settled([group.futures[i]])
+            if group.futures[i].status == "error":
                 guilty.add(i)
         return guilty
 
@@ -274,13 +277,13 @@ class Fold:
 
     def _hear(self, event: tuple[Any, dict[str, int]]) -> None:
         """From a worker: so many inputs of a shard are done."""
-        _, said = event
-        self.inside[said["shard"]] = said["done"]
+        _, message = event
+        self.inside[message["shard"]] = message["done"]
 
     def _show(self) -> None:
         if self.progress is not None:
             under_way = {
-                shard.number: shard.size for trunk in self.trunks for shard in trunk.shards
+                shard.number: shard.size for group in self.shard_groups for shard in group.shards
             }
             for number in [number for number in list(self.inside) if number not in under_way]:
                 self.inside.pop(number, None)  # a late word of a shard that is folded
@@ -293,7 +296,7 @@ class Fold:
             )
 
 
-def _told(error: BaseException) -> BaseException | str:
+def _describe(error: BaseException) -> BaseException | str:
     """An error of a task in words: Dask tells the death of a worker in three lines."""
     if _death(error):
         times = getattr(error, "allowed_failures", 3)

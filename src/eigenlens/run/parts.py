@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import EigenlensError
 from .engine import Engine, choose
 from .files import disk_errors, locked, read_json, write_json
-from .progress import Report, silent
+from .progress import Progress, silent
 from .shards import Shard, Tick
 from .tasks import Packed, pack, unpack
 
@@ -112,20 +112,20 @@ class Parts:
         return self.read(name)  # as a run that goes on will find it
 
     def each(
-        self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts"
+        self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> list[Any]:
         """Parts that do not need each other, in their order: a cluster works on many of them at
         once.
         """
-        self.ahead(makes, report, what)
+        self.ahead(makes, progress, what)
         found = []
         for done, (name, make) in enumerate(makes.items()):
-            report(what, done, len(makes))
+            progress(what, done, len(makes))
             found.append(self.part(name, make))
         return found
 
     def ahead(
-        self, makes: Mapping[str, Make], report: Report = silent, what: str = "parts"
+        self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> None:
         """Have a cluster, if one is in force, make these parts; what it refuses to make is left to
         `part`, which says why.
@@ -135,7 +135,7 @@ class Parts:
         if engine.remote and missing:
             before, all_of_them = len(makes) - len(missing), len(makes)
             for name, made in _made(
-                engine, missing, lambda done: report(what, before + done, all_of_them)
+                engine, missing, lambda done: progress(what, before + done, all_of_them)
             ):
                 if "refused" not in made:
                     self.write(name, made["part"])
@@ -164,7 +164,7 @@ class _Piece(Shard):
 
 @dataclass
 class _Making:
-    """The job of parts: each is a shard and a trunk of its own, and nothing is merged."""
+    """The job of parts: each is a shard and a group of its own, and nothing is merged."""
 
     threads: int
 
@@ -187,7 +187,7 @@ def _made(
         for number, (name, make) in enumerate(makes.items())
     ]
     for at in engine.fold(_Making(engine.threads), [[piece] for piece in pieces], progress=tick):
-        piece = pieces[at.trunk]
+        piece = pieces[at.group]
         if at.state is None:
             raise EigenlensError(f"{piece} failed: {at.failed[0].error}")
         yield piece.documents[0], at.state

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many inputs are done, and how many there are."""
 
 
@@ -20,12 +20,12 @@ def silent(_what: str, _done: int, _total: int) -> None:
 class Here:
     """A report that is shown by this process; sent to another one, it is silent there."""
 
-    report: Report
+    progress: Progress
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        self.report(what, done, total)
+        self.progress(what, done, total)
 
-    def __reduce__(self) -> tuple[type[Here], tuple[Report]]:
+    def __reduce__(self) -> tuple[type[Here], tuple[Progress]]:
         return Here, (silent,)
 
 
@@ -58,7 +58,7 @@ class Rate:
 
 
 @contextlib.contextmanager
-def bar() -> Iterator[Report]:
+def bar() -> Iterator[Progress]:
     """A bar with rate and time left; plain lines at every tenth where standard error is no
     terminal.
     """
@@ -86,11 +86,11 @@ def bar() -> Iterator[Report]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=None, rate="")
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("starting", total=None, rate="")
 
-        def report(what: str, done: int, total: int) -> None:
-            progress.update(
+        def progress(what: str, done: int, total: int) -> None:
+            shown.update(
                 task,
                 description=what,
                 completed=done,
@@ -98,4 +98,4 @@ def bar() -> Iterator[Report]:
                 rate=rate.words(what, done, total),
             )
 
-        yield report
+        yield progress

@@ -73,7 +73,7 @@ def read_result(
 
 
 @contextmanager
-def damage_told(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
+def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
     """What a file of a result lacks, has too much or has in another form, as one sentence.
 
     For the code that turns a file into a result, and for nothing else: there, what fails is the
@@ -93,11 +93,11 @@ def damage_told(folder: str | Path, kind: str, file: str | None = None) -> Itera
     ) as error:
         where = file or f"{kind}.json"
         raise EigenlensError(
-            f"the {kind} in {folder} is damaged: {_said(error)} in {where}; make it anew"
+            f"the {kind} in {folder} is damaged: {_message(error)} in {where}; make it anew"
         ) from error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """An exception in one line: its kind, the first of what it says, and where."""
     return " ".join([f"{type(error).__name__}({_short(error)})", *getattr(error, "__notes__", [])])
 

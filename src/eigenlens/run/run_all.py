@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..display import numbered
 from ..errors import EigenlensError
 from .engine import Engine
-from .shards import Job, Shard, Tick, trunks
+from .shards import Job, Shard, Tick, shard_groups
 
 S = TypeVar("S")
 
@@ -23,13 +23,13 @@ class Refused(EigenlensError):
     `reason` is that alone, without the shard at which it was said.
     """
 
-    def __init__(self, told: str, reason: str | None = None) -> None:
-        super().__init__(told)
-        self.reason = reason or told
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 @dataclass
-class Whole(Generic[S]):
+class AllShards(Generic[S]):
     """All shards in one state, but for those that `failed`, as `Failure.record` has them."""
 
     state: S
@@ -38,8 +38,8 @@ class Whole(Generic[S]):
 
 def folded(
     engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None
-) -> Whole[S]:
-    """Shards into trunks and trunks into one, always in the same tree.
+) -> AllShards[S]:
+    """Shards into groups and groups into one, always in the same tree.
 
     Where the engine stops at a shard, it is `Refused` what the job has a sentence for, such as a
     model that it is not for.
@@ -47,7 +47,7 @@ def folded(
     total: S | None = None
     failed: list[dict[str, Any]] = []
     try:
-        for part in engine.fold(job, trunks(shards), progress=progress):
+        for part in engine.fold(job, shard_groups(shards), progress=progress):
             if part.whole:
                 failed += [failure.record() for failure in part.failed]
                 if part.state is not None:
@@ -58,7 +58,7 @@ def folded(
         raise
     if total is None:
         raise Refused(failed[0]["error"])
-    return Whole(total, failed)
+    return AllShards(total, failed)
 
 
 def lost(what: str, failed: Sequence[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ..hints import fits, told
+from ..hints import describe, fits
 
 LARGEST = sys.float_info.max
 
@@ -93,7 +93,7 @@ def check_form(value: Any, form: Any, where: str) -> None:
             raise ValueError(f"{where} is {form}, not {str(value)[:40]!r}")
     elif not (value is None if form is None else fits(value, form)):
         raise ValueError(
-            f"{where} is {'nothing' if form is None else told(form)}, not {str(value)[:40]!r}"
+            f"{where} is {'nothing' if form is None else describe(form)}, not {str(value)[:40]!r}"
         )
 
 

@@ -14,10 +14,10 @@ from ..display import numbered
 from ..errors import EigenlensError, first_line
 
 S = TypeVar("S")
-FAN = 8
-"""Shards in a trunk.
+SHARDS_PER_GROUP = 8
+"""Shards in a group.
 
-Shards are folded in order into trunks, trunks in order into the total, whoever works on them.
+Shards are folded in order into groups, groups in order into the total, whoever works on them.
 """
 
 Tick = Callable[[int], None]
@@ -87,14 +87,14 @@ class Failure:
 
 
 @dataclass
-class Folded(Generic[S]):
-    """How far a trunk is folded: `shards` of its shards are in `state`, but for those that
+class PartialFold(Generic[S]):
+    """How far a group is folded: `shards` of its shards are in `state`, but for those that
     `failed`.
 
     `state` is None where all of them failed.
     """
 
-    trunk: int
+    group: int
     shards: int
     whole: bool
     state: S | None
@@ -125,16 +125,19 @@ def cut(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
     return runs
 
 
-def trunks(shards: Sequence[Shard]) -> list[list[Shard]]:
-    """The shards in trunks of `FAN`."""
-    return [list(shards[first : first + FAN]) for first in range(0, len(shards), FAN)]
+def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
+    """The shards in groups of `SHARDS_PER_GROUP`."""
+    return [
+        list(shards[first : first + SHARDS_PER_GROUP])
+        for first in range(0, len(shards), SHARDS_PER_GROUP)
+    ]
 
 
 def copies(shards: int) -> int:
-    """How many states a process holds at most while it folds so many shards: total, open trunk, and
+    """How many states a process holds at most while it folds so many shards: total, open group, and
     the shard that runs.
     """
-    return min(shards, 1) + (shards > 1) + (shards > FAN)
+    return min(shards, 1) + (shards > 1) + (shards > SHARDS_PER_GROUP)
 
 
 def _words(error: BaseException | str) -> str:

@@ -200,9 +200,10 @@ class Spectra:
         """The one spectrum whose attributes are as given; none or several are an error."""
         found = self.select(**wanted)
         if len(found) != 1:
-            told = ", ".join(f"{name} {value}" for name, value in wanted.items())
+            message = ", ".join(f"{name} {value}" for name, value in wanted.items())
             raise EigenlensError(
-                f"{len(found)} spectra have {told}, where one was asked for{self._nearest(wanted)}"
+                f"{len(found)} spectra have {message}, where one was asked"
+                f" for{self._nearest(wanted)}"
             )
         return found.spectra[0]
 

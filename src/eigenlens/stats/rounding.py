@@ -40,7 +40,7 @@ def rounding_floor(precision: Precision) -> float:
     return ROUNDINGS * torch.finfo(getattr(torch, precision)).eps
 
 
-def told(value: float, floor: float, form: str = ".2g") -> str:
+def describe(value: float, floor: float, form: str = ".2g") -> str:
     """A residual in a sentence."""
     return WORDS if value < floor else format(value, form)
 

@@ -121,11 +121,11 @@ class Comparison:
             if (row["level"], row["rank"]) == ("head", rank)
         ]
         labels, moved = labels_of(self.studies), self.changes()
-        told = [
+        message = [
             changes_sentence([row for row in moved if row["study"] == label], labels[0], label)
             for label in labels[1:]
         ]
-        return " ".join(filter(None, [*spaces, *told]))
+        return " ".join(filter(None, [*spaces, *message]))
 
     def __repr__(self) -> str:
         return f"<comparison of {len(self.studies)} studies>"
@@ -156,9 +156,12 @@ def compare(
     labels = labels_of(opened)
     kinds = {(s.facts["options"]["of"], s.facts["options"]["before_rope"]) for s in opened}
     if len(kinds) > 1:
-        told = {("scores", False): "scores", ("scores", True): "scores before the rotary embedding"}
+        message = {
+            ("scores", False): "scores",
+            ("scores", True): "scores before the rotary embedding",
+        }
         named = [
-            told.get((s.facts["options"]["of"], s.facts["options"]["before_rope"]), "patterns")
+            message.get((s.facts["options"]["of"], s.facts["options"]["before_rope"]), "patterns")
             for s in opened
         ]
         listed = ", ".join(f"{label} is of {what}" for label, what in zip(labels, named))

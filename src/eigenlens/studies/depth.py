@@ -241,9 +241,9 @@ def of_depth(depth: Depth) -> list[Finding]:
             )
             for n in numbers
         )
-        told = {tokens.replace(" ", "_"): words + more for tokens, more in sets.items()}
-        finding = Finding(name, title, "head", told, made)
-        found.append(finding.told(_spread_sentence(finding), {}) if made else finding)
+        message = {tokens.replace(" ", "_"): words + more for tokens, more in sets.items()}
+        finding = Finding(name, title, "head", message, made)
+        found.append(finding.with_sentence(_spread_sentence(finding), {}) if made else finding)
     return found
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Layer, capture
-from ..diagnostics import DIAGNOSTICS, Diagnostic, Seen, SeenLayer, Subject
+from ..diagnostics import DIAGNOSTICS, CallView, Diagnostic, LayerView, StudiedModel
 from ..run.checkpoints import unpack_states
 from ..stats import State
 
 Batch = Mapping[str, Tensor]
 DEAR = 2
-"""Of the inputs that diagnostics see, one in so many is shown to their dear parts."""
+"""Of the inputs that diagnostics see, one in so many is shown to their expensive parts."""
 
 
 def diagnostics_of(
@@ -31,7 +31,7 @@ def diagnostics_of(
     }
 
 
-class Diagnosing:
+class DiagnosticRunner:
     """The diagnostics of a study, and why some of them do not apply; every `every`-th input is
     shown to them.
 
@@ -41,40 +41,40 @@ class Diagnosing:
 
     def __init__(
         self,
-        subject: Subject,
+        studied: StudiedModel,
         diagnostics: Mapping[str, Diagnostic],
         every: int,
         blocks: bool = True,
     ) -> None:
-        self.subject, self.every = subject, every
+        self.studied, self.every = studied, every
         self.notes = {
             name: why
             for name, diagnostic in diagnostics.items()
-            if (why := diagnostic.begin(subject))
+            if (why := diagnostic.begin(studied))
         }
         if not blocks:
             alone = [
                 name for name, diagnostic in diagnostics.items() if diagnostic.sees == "layers"
             ]
             self.notes |= dict.fromkeys(
-                alone, f"{subject.model.name} has no numbered blocks around its attention"
+                alone, f"{studied.model.name} has no numbered blocks around its attention"
             )
         self.diagnostics = {
             name: diagnostic for name, diagnostic in diagnostics.items() if name not in self.notes
         }
         self._batch: Batch = {}
         self._place = 0
-        self._seen: dict[str, Seen] = {}  # of the block that runs, by the path of the attention
+        self._seen: dict[str, CallView] = {}  # of the block that runs, by the path of the attention
 
     @classmethod
     def of(
         cls,
-        subject: Subject,
+        studied: StudiedModel,
         settings: Mapping[str, Mapping[str, Any]],
         every: int,
         states: Mapping[str, State] | None = None,
         blocks: bool = True,
-    ) -> Diagnosing:
+    ) -> DiagnosticRunner:
         """The diagnostics named in `settings`, from their states where a run goes on; `blocks` says
         if any can be seen.
         """
@@ -83,9 +83,9 @@ class Diagnosing:
             name: DIAGNOSTICS[name].from_state(states.get(name, {}), **given)
             for name, given in settings.items()
         }
-        return cls(subject, made, every, blocks)
+        return cls(studied, made, every, blocks)
 
-    def fresh(self) -> Diagnosing:
+    def fresh(self) -> DiagnosticRunner:
         """Those that see inputs of the study, ready for the model and with nothing seen."""
         made = copy.copy(self)
         made.diagnostics = {
@@ -119,7 +119,7 @@ class Diagnosing:
         """Around a pass over the study's inputs."""
         with ExitStack() as stack:
             for diagnostic in self.that_see("calls") + self.that_see("layers"):
-                stack.enter_context(diagnostic.attached(self.subject))
+                stack.enter_context(diagnostic.attached(self.studied))
             yield
 
     def shown(self, batch: Batch, place: int) -> None:
@@ -133,7 +133,9 @@ class Diagnosing:
         if chosen is None:
             return
         ids = self._ids(call.kind, call.site.stack, call.k, chosen)
-        seen = Seen(call.of_inputs(chosen), ids, self.subject.vocabulary, self._dear(len(call.q)))
+        seen = CallView(
+            call.of_inputs(chosen), ids, self.studied.vocabulary, self._sampled(len(call.q))
+        )
         if self.that_see("layers"):
             self._seen[call.name] = seen
         for diagnostic in self.that_see("calls"):
@@ -148,27 +150,27 @@ class Diagnosing:
                 (self._seen.get(call.name) for call in layer.calls if call.kind == "self"), None
             )
             ids = self._ids("self", layer.site.stack, layer.inputs[:, None], chosen)
-            shown = SeenLayer.of(
-                layer, chosen, ids, own, self.subject.vocabulary, self._dear(len(layer.inputs))
+            shown = LayerView.of(
+                layer, chosen, ids, own, self.studied.vocabulary, self._sampled(len(layer.inputs))
             )
             for diagnostic in watching:
                 diagnostic.update(shown)
         self._seen.clear()
 
-    def probe(self, forward: Callable[[Batch], Any], report: Callable[[int, int], None]) -> None:
+    def probe(self, forward: Callable[[Batch], Any], progress: Callable[[int, int], None]) -> None:
         """Show inputs of their own to the diagnostics that ask for them."""
         probing = self.that_see("probe")
         for number, diagnostic in enumerate(probing):
-            report(number, len(probing))
-            for batch in diagnostic.batches(self.subject.model):
+            progress(number, len(probing))
+            for batch in diagnostic.batches(self.studied.model):
                 self.shown(batch, 0)
 
                 def show(call: AttentionCall, to: Diagnostic = diagnostic) -> None:
                     everything = slice(None)
                     ids = self._ids(call.kind, call.site.stack, call.k, everything)
-                    to.update(Seen(call.of_inputs(everything), ids, self.subject.vocabulary))
+                    to.update(CallView(call.of_inputs(everything), ids, self.studied.vocabulary))
 
-                with torch.no_grad(), capture(self.subject.module, show):
+                with torch.no_grad(), capture(self.studied.module, show):
                     forward(batch)
 
     def _chosen(self, size: int) -> slice | None:
@@ -176,8 +178,8 @@ class Diagnosing:
         first = -self._place % self.every
         return None if first >= size or not self.diagnostics else slice(first, None, self.every)
 
-    def _dear(self, size: int) -> list[int]:
-        """Which of the chosen inputs of a batch the dear parts see, by their place among all
+    def _sampled(self, size: int) -> list[int]:
+        """Which of the chosen inputs of a batch the expensive parts see, by their place among all
         inputs.
         """
         first = -self._place % self.every

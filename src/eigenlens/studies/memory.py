@@ -6,7 +6,7 @@ study holds at most
 
     sums of rows       R = U without a mask, 3 U under a mask that is the same in every input
     (causal), 4 U with padding
-    while it fits      c R,                               c = 1, 2, 3 for one shard, one trunk, more
+    while it fits      c R,                               c = 1, 2, 3 for one shard, one group, more
     (`run.shards.copies`)
     row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in
     every input, else 0
@@ -29,7 +29,7 @@ from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
-from ..run.shards import FAN, copies, cut
+from ..run.shards import SHARDS_PER_GROUP, copies, cut
 from ..spectra.factor import bounded, kept, room
 from .options import Options
 from .workload import batch_of, mask_form
@@ -186,7 +186,7 @@ def study_memory(
                 + batch.run
                 + batch.kept
                 + matrices.against
-                + int((4 + FAN / workers) * state)
+                + int((4 + SHARDS_PER_GROUP / workers) * state)
             )
             parts["workers"] = workers * each
             parts["scheduler"] = CLUSTER

@@ -36,9 +36,9 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in STATISTICS and name not in DIAGNOSTICS:
-                told = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
+                message = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
                 raise EigenlensError(
-                    f"{told}; there are {', '.join(STATISTICS)}, and of diagnostics"
+                    f"{message}; there are {', '.join(STATISTICS)}, and of diagnostics"
                     f" {', '.join(DIAGNOSTICS)}"
                 )
         if not self.only:

@@ -16,22 +16,22 @@ from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.forward import forward_of
-from ..passes.shards import stretches
+from ..passes.shards import make_shards
 from ..run.checkpoints import Checkpoints, pack_states, unpack_states
 from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
-from ..run.progress import Report
-from ..run.shards import Folded, Shard, trunks
+from ..run.progress import Progress
+from ..run.shards import PartialFold, Shard, shard_groups
 from ..spectra.matrices import MatrixAnalysis
 from ..spectra.rows import RowAnalysis
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import with_valid_rows
 from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
-from .diagnostic_runner import Diagnosing
+from .diagnostic_runner import DiagnosticRunner
 from .groups import Group, pack_groups, unpack_groups
 from .stage import Pass
 
-Trunks = list[list[Shard]]
+ShardGroups = list[list[Shard]]
 PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
 
 
@@ -44,7 +44,7 @@ class Recording:
     spectra: list[Spectrum]
     matrices: MatrixAnalysis | None
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
-    diagnosing: Diagnosing | None = None
+    diagnosing: DiagnosticRunner | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards that are missing
     seconds: float = 0.0  # with those of earlier runs up to their last checkpoint
 
@@ -61,15 +61,15 @@ class Recorder:
         stage: Pass,
         inputs: Inputs,
         matrix: str | None,
-        diagnose: Callable[[Mapping[str, State]], Diagnosing] | None,
+        diagnose: Callable[[Mapping[str, State]], DiagnosticRunner] | None,
         engine: Engine,
         work: Path,
-        report: Report,
+        progress: Progress,
     ) -> None:
         self.stage, self.inputs, self.matrix, self.diagnose = stage, inputs, matrix, diagnose
         self.options = stage.options
-        self.engine, self.work, self.report = engine, work, report
-        self.diagnosing: Diagnosing | None = None
+        self.engine, self.work, self.progress = engine, work, progress
+        self.diagnosing: DiagnosticRunner | None = None
         self.depth: DepthMetrics | None = None
         self.batch = self.options.batch_size(inputs.length)
         self.checkpoints = Checkpoints(work)
@@ -108,9 +108,9 @@ class Recorder:
             matrices = MatrixAnalysis(fit["matrices"], self.options.rank, release=saved)  # type: ignore[arg-type]
         held, groups = self._held(where, state, rows, matrices)
         if self.diagnosing is not None:
-            forward = forward_of(self.stage.placed.model)
-            self.diagnosing.probe(forward, lambda done, total: self.report("probes", done, total))
-        self.report("eigen-analysis", self.total, self.total)
+            forward = forward_of(self.stage.model_ref.model)
+            self.diagnosing.probe(forward, lambda done, total: self.progress("probes", done, total))
+        self.progress("eigen-analysis", self.total, self.total)
         spectra = rows.spectra([group["rows"] for group in groups]) if rows is not None else []
         if rows is not None:
             del rows  # its bases are as large as all that follows
@@ -128,40 +128,40 @@ class Recorder:
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._begin, 2)
 
-    def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> Trunks:
+    def _trunks(self, bucket: int, start: int, stop: int, before: int, size: int) -> ShardGroups:
         """The inputs `start` to `stop` of a bucket; `before` inputs of other buckets run before the
         first of this one.
         """
         chosen = np.flatnonzero(self.inputs.buckets == bucket)[start:stop]
-        return trunks(stretches(self.inputs, chosen, size, self.batch, before + start))
+        return shard_groups(make_shards(self.inputs, chosen, size, self.batch, before + start))
 
     def _fold(
         self,
         name: str,
         job: Pass,
-        parts: Trunks,
+        parts: ShardGroups,
         before: int,
-        begun: Folded[State] | None,
+        resume_from: PartialFold[State] | None,
         take: Callable[[int, State | None], None],
         kept: Callable[[], State],
     ) -> None:
-        """Every trunk of a stage to `take`, in order; `kept` is what a checkpoint then needs beside
+        """Every group of a stage to `take`, in order; `kept` is what a checkpoint then needs beside
         what all stages share.
         """
         what = "held-out inputs" if name == "held" else "fit inputs"
 
         def progress(done: int) -> None:
-            self.report(what, before + done, self.total)
+            self.progress(what, before + done, self.total)
 
-        for folded in self.engine.fold(job, parts, begun, progress):
+        for folded in self.engine.fold(job, parts, resume_from, progress):
             missing = [failure.record() for failure in folded.failed]
             if folded.whole:
                 self.failed += missing
                 missing = []
                 self._take_shared(folded.state)
-                take(folded.trunk, folded.state)
+                take(folded.group, folded.state)
             if self.checkpoints.due():
-                at = {"trunk": folded.trunk, "shards": folded.shards, "whole": folded.whole}
+                at = {"trunk": folded.group, "shards": folded.shards, "whole": folded.whole}
                 opened = {} if folded.whole or folded.state is None else folded.state
                 state = {**kept(), **{f"open {name}": x for name, x in opened.items()}}
                 self._save({"stage": name, **at, "failed": self.failed + missing}, state)
@@ -225,7 +225,7 @@ class Recorder:
 
         if sketched and stage in {"start", "pilot"}:
             parts = self._trunks(FIT, 0, columns, 0, self.batch)
-            self._fold("pilot", job, parts, 0, begun_at(where, state, "pilot"), take, kept)
+            self._fold("pilot", job, parts, 0, resume_point(where, state, "pilot"), take, kept)
             pilot = fit["matrices"]
             assert isinstance(pilot, MatrixGram)
             fit["matrices"] = sketch = MatrixSketch.from_pilot(pilot)
@@ -237,7 +237,7 @@ class Recorder:
         if stage != "held":
             first = columns if sketched else 0
             parts = self._trunks(FIT, first, number, 0, self.options.shard_size(self.inputs.length))
-            self._fold("fit", job, parts, first, begun_at(where, state, "fit"), take, kept)
+            self._fold("fit", job, parts, first, resume_point(where, state, "fit"), take, kept)
             if sum(failure["inputs"] for failure in self.failed) == number:
                 raise self._nothing("fit")
             self._ahead[FITTED] = lambda: pack_states(fit)
@@ -275,8 +275,8 @@ class Recorder:
         groups = unpack_groups(stored)
         total = _without_depth(replace(job, matrices=None).statistics(_named(mine, "total ")))
         group = _without_depth(job.statistics(_named(mine, "group ")))
-        parts: Trunks = []
-        last: set[int] = set()  # the trunks that end a group
+        parts: ShardGroups = []
+        last: set[int] = set()  # the groups that end a group
         before, fit = 0, self.inputs.number(FIT)
         for bucket in self.inputs.groups[1:]:
             number = self.inputs.number(bucket)
@@ -286,11 +286,11 @@ class Recorder:
             last.add(len(parts) - 1)
             before += number
 
-        def take(trunk: int, found: State | None) -> None:
+        def take(shard_group: int, found: State | None) -> None:
             nonlocal group
             if found is not None:
                 merged(group, _without_depth(job.statistics(found)))
-            if trunk in last:
+            if shard_group in last:
                 analyses = {"rows": rows, "matrices": matrices}
                 if any(statistic.state() for statistic in group.values()):
                     groups.append(
@@ -310,17 +310,19 @@ class Recorder:
                 **pack_groups(groups),
             }
 
-        self._fold("held", job, parts, fit, begun_at(where, state, "held"), take, kept)
+        self._fold("held", job, parts, fit, resume_point(where, state, "held"), take, kept)
         if sum(failure["inputs"] for failure in self.failed if failure["shard"] >= fit) == before:
             raise self._nothing("held-out")
         return total, groups
 
 
-def begun_at(where: Mapping[str, Any], state: State, stage: str) -> Folded[State] | None:
+def resume_point(where: Mapping[str, Any], state: State, stage: str) -> PartialFold[State] | None:
     """Where an earlier run stopped in this stage."""
     if where["stage"] != stage or where["trunk"] < 0:
         return None
-    return Folded(where["trunk"], where["shards"], where["whole"], _named(state, "open ") or None)
+    return PartialFold(
+        where["trunk"], where["shards"], where["whole"], _named(state, "open ") or None
+    )
 
 
 def merged(mine: dict[str, Statistic], more: Mapping[str, Statistic]) -> None:

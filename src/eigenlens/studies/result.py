@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..diagnostics import Diagnoses, Finding, find
+from ..diagnostics import Finding, Findings, find
 from ..display import few_names, numbered
 from ..errors import EigenlensError
 from ..names import Named, unknown
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
-from ..run.result_folder import damage_told, read_result
+from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_form
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
@@ -83,7 +83,7 @@ class Study:
             raise EigenlensError(
                 f"the study in {folder} is damaged: study.json has changed since it was written"
             )
-        with damage_told(folder, "study"):
+        with report_damage(folder, "study"):
             check_record(facts, {f"{name}.safetensors" for name in FILES})
         for name, entry in facts["files"].items():
             path = folder / name
@@ -135,7 +135,7 @@ class Study:
 
     def _damage(self, name: str) -> AbstractContextManager[None]:
         """Around what is made from one of the files."""
-        return damage_told(self.folder, "study", f"{name}.safetensors")
+        return report_damage(self.folder, "study", f"{name}.safetensors")
 
     @property
     def name(self) -> str:
@@ -213,13 +213,13 @@ class Study:
             )
 
     @cached_property
-    def diagnostics(self) -> Diagnoses:
+    def diagnostics(self) -> Findings:
         """What each diagnostic found about heads and layers; entropy and spectral gap are those of
         the metrics along depth.
         """
         along = of_depth(self.depth) if self.has("depth") else []
         with self._damage("diagnostics"):
-            return Diagnoses([*self._diagnosed(), *along])
+            return Findings([*self._diagnosed(), *along])
 
     def _diagnosed(self) -> Iterator[Finding]:
         if not self.has("diagnostics"):

@@ -20,23 +20,23 @@ from ..captures.precision import in_double, stays_double
 from ..data.inputs import Inputs, Request, prepare
 from ..data.needs import check_asked
 from ..data.token_text import id_texts
-from ..diagnostics import Subject
+from ..diagnostics import StudiedModel
 from ..errors import EigenlensError
 from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several
 from ..passes.data_names import Data, data_names
-from ..passes.model_ref import Placed
+from ..passes.model_ref import ModelRef
 from ..passes.versions import versions
-from ..run.engine import Engine, choose, engaged
+from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
-from ..run.progress import Report, say, silent
+from ..run.progress import Progress, say, silent
 from ..run.run_all import lost
 from ..spectra.sentences import bound_levels
 from ..stats import State
 from ..stats.rounding import precision_of
-from .diagnostic_runner import Diagnosing
+from .diagnostic_runner import DiagnosticRunner
 from .memory import study_memory
 from .options import STATISTICS, Options
 from .recorder import Recorder, Recording
@@ -72,7 +72,7 @@ def study(
     engine: Engine | None = None,
     resume: bool = False,
     force: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Study:
     """Study a model's attention on data, in one pass.
 
@@ -102,7 +102,7 @@ def study(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            Placed.of(loaded).check_place()
+            ModelRef.of(loaded).check_place()
         with disk_errors(Path(scratch)):
             names = data_names(data, loaded, Path(scratch))
         if float64:
@@ -148,7 +148,7 @@ def study(
         memory = study_memory(loaded, ready, sites, options, matrix, engine.here)
         room = free(loaded.device)
         memory.check(room, None if memory_gigabytes is None else int(memory_gigabytes * 1e9))
-        stack.enter_context(engaged(engine))  # a cluster that cannot be had leaves no folder
+        stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         if not existed:
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -166,8 +166,10 @@ def study(
         with disk_errors(unfinished):
             say(memory.sentence(room))
             notes = [text for text in (note, no_depth) if text]
-            stage = Pass(Placed.of(loaded, device, float64), options, sites, depth, engine.threads)
-            _record(folder, stage, ready, matrix, notes, engine, report)
+            stage = Pass(
+                ModelRef.of(loaded, device, float64), options, sites, depth, engine.threads
+            )
+            _record(folder, stage, ready, matrix, notes, engine, progress)
         shutil.rmtree(unfinished)
     made = Study.open(folder)
     return Study(folder, made.facts, keep)
@@ -180,16 +182,16 @@ def _record(
     matrix: str | None,
     notes: list[str],
     engine: Engine,
-    report: Report,
+    progress: Progress,
 ) -> None:
-    model, options, sites, depth = stage.placed.model, stage.options, stage.sites, stage.depth
-    subject, every = Subject(model, sites), options.every_diagnosed(longest_of(sites))
+    model, options, sites, depth = stage.model_ref.model, stage.options, stage.sites, stage.depth
+    studied, every = StudiedModel(model, sites), options.every_diagnosed(longest_of(sites))
 
-    def diagnose(states: Mapping[str, State]) -> Diagnosing:
-        return Diagnosing.of(subject, options.diagnosed, every, states, bool(stage.names))
+    def diagnose(states: Mapping[str, State]) -> DiagnosticRunner:
+        return DiagnosticRunner.of(studied, options.diagnosed, every, states, bool(stage.names))
 
     asks = diagnose if options.diagnosed else None
-    recording = Recorder(stage, inputs, matrix, asks, engine, folder / "unfinished", report).run()
+    recording = Recorder(stage, inputs, matrix, asks, engine, folder / "unfinished", progress).run()
     asked, got = options.request.inputs, len(inputs.buckets)
     if got < asked:
         notes.append(f"the data gave {got:,} inputs, fewer than {asked:,}")

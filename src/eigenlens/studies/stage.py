@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 
 from ..captures import AttentionCall, Layer, block_paths, capture, capture_layers
-from ..diagnostics import DIAGNOSTICS, Subject
+from ..diagnostics import DIAGNOSTICS, StudiedModel
 from ..errors import EigenlensError
 from ..models.forward import forward_of
-from ..passes.model_ref import Placed
-from ..passes.shards import Stretch, moved
+from ..passes.model_ref import ModelRef
+from ..passes.shards import ShardBatches, moved
 from ..run.arrays import as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
@@ -27,7 +27,7 @@ from ..stats import (
     State,
     Statistic,
 )
-from .diagnostic_runner import Diagnosing, diagnostics_of
+from .diagnostic_runner import DiagnosticRunner, diagnostics_of
 from .options import Options
 from .survey import DepthForm, longest_of, names_of
 
@@ -38,7 +38,7 @@ class Pass:
     bases of a projection.
     """
 
-    placed: Placed
+    model_ref: ModelRef
     options: Options
     sites: dict[str, dict[str, Any]]
     depth: DepthForm | None
@@ -46,7 +46,7 @@ class Pass:
     matrices: Literal["samples", "sketch", "projection"] | None = None
     against: State = field(default_factory=dict)
     most: int = 0  # inputs in samples
-    _own: Diagnosing | None = field(default=None, repr=False)
+    _own: DiagnosticRunner | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_own": None, "against": as_arrays(self.against)}
@@ -111,16 +111,18 @@ class Pass:
             statistic.merge(other[name])
         return pack_states(one)
 
-    def run(self, content: Stretch, tick: Tick) -> State:
-        with self.placed.running() as model:
+    def run(self, content: ShardBatches, tick: Tick) -> State:
+        with self.model_ref.running() as model:
             self.against = {name: x.to(model.device) for name, x in self.against.items()}
             if self._own is None and self.diagnosed:
-                subject = Subject(model, self.sites)
+                studied = StudiedModel(model, self.sites)
                 every = self.options.every_diagnosed(longest_of(self.sites))
-                self._own = Diagnosing.of(subject, self.diagnosed, every, blocks=bool(self.names))
+                self._own = DiagnosticRunner.of(
+                    studied, self.diagnosed, every, blocks=bool(self.names)
+                )
             statistics = self.statistics()
             own = None if self._own is None else self._own.fresh()
-            _Viewing(self, statistics, own).over(content, tick)
+            CaptureRun(self, statistics, own).over(content, tick)
             summed = pack_states(statistics)
             # in the sums of the study nobody could tell any more whose fault it is
             for name, x in summed.items():
@@ -134,12 +136,12 @@ class Pass:
 
 
 @dataclass
-class _Viewing:
-    """The doors of capture, open to statistics and diagnostics."""
+class CaptureRun:
+    """Capture, installed for statistics and diagnostics."""
 
     stage: Pass
     statistics: dict[str, Statistic]
-    own: Diagnosing | None  # sees the model's own patterns, behind the rotary embedding
+    own: DiagnosticRunner | None  # sees the model's own patterns, behind the rotary embedding
     place: int = 0  # of the batch's first input among all inputs of the study
 
     def _sink(self, call: AttentionCall) -> None:
@@ -160,20 +162,20 @@ class _Viewing:
         if self.own is not None:
             self.own.layer(layer)
 
-    def over(self, content: Stretch, tick: Tick) -> None:
-        model, done = self.stage.placed.model, 0
+    def over(self, content: ShardBatches, tick: Tick) -> None:
+        model, done = self.stage.model_ref.model, 0
         run, names = forward_of(model), self.stage.names
-        with torch.no_grad(), ExitStack() as doors:
+        with torch.no_grad(), ExitStack() as hooks:
             if self.own is not None:
-                doors.enter_context(self.own.attached())
+                hooks.enter_context(self.own.attached())
             if self.stage.options.before_rope:
-                doors.enter_context(capture(model.backbone, self._sink, before_rope=True))
+                hooks.enter_context(capture(model.backbone, self._sink, before_rope=True))
             if names:
-                doors.enter_context(
+                hooks.enter_context(
                     capture_layers(model.backbone, names, self._measure, calls=self._see)
                 )
             elif not self.stage.options.before_rope or self.own is not None:
-                doors.enter_context(capture(model.backbone, self._see))
+                hooks.enter_context(capture(model.backbone, self._see))
             for batch in content.batches:
                 self.place = content.first + done
                 there = moved(batch, model.device)

@@ -16,7 +16,7 @@ from .options import Options
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchMemory:
     """Bytes while a batch runs, and bytes that diagnostics keep throughout."""
 
     run: int
@@ -29,7 +29,7 @@ def batch_of(
     options: Options,
     inputs: Inputs,
     matrix: str | None,
-) -> Batch:
+) -> BatchMemory:
     """Statistics work on one site after the other, in buffers that are used again: the largest site
     counts.
     """
@@ -48,7 +48,7 @@ def batch_of(
             + 64 * vocabulary
             + sum(item * (s["heads"] * s["head_dimension"]) ** 2 for s in sites.values())
         )
-    return Batch(work + tokens * item * _width(module), kept)
+    return BatchMemory(work + tokens * item * _width(module), kept)
 
 
 def _width(module: nn.Module) -> int:

@@ -6,7 +6,7 @@ from .clusters import Clusters, contributions, directions, k_means, nearest, pur
 from .heads import Heads, TrainedHeads, heads_of, matrix_of, train_heads
 from .losses import Logistic, Loss, Squared
 from .problem import (
-    Block,
+    ConvexBlock,
     FourierOperator,
     GatedAttention,
     LinearAttention,
@@ -18,8 +18,8 @@ from .solution import Solution
 from .solver import certificate, solve
 
 __all__ = [
-    "Block",
     "Clusters",
+    "ConvexBlock",
     "FourierOperator",
     "GatedAttention",
     "Heads",

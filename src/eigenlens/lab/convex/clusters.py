@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ...display import html_view, numbered
 from ...errors import EigenlensError
-from .problem import Block, GatedAttention, LinearAttention
+from .problem import ConvexBlock, GatedAttention, LinearAttention
 
 
-def directions(block: Block, Z: Tensor, share: float = 1e-9) -> Tensor:
+def directions(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Tensor:
     """`U S` of Z unfolded along the query's index, (d, r): `X @ directions` are the tokens' rows of
     the learned map.
     """
@@ -30,7 +30,7 @@ def directions(block: Block, Z: Tensor, share: float = 1e-9) -> Tensor:
     return U[:, kept] * S[kept]
 
 
-def contributions(block: Block, Z: Tensor) -> Tensor:
+def contributions(block: ConvexBlock, Z: Tensor) -> Tensor:
     """What token t gets from token u, (n, t, u, c); summed over u it is the output of the block.
 
     Holds n·s·c·(d + s) numbers.
@@ -45,7 +45,7 @@ def contributions(block: Block, Z: Tensor) -> Tensor:
     return total
 
 
-def _attention(block: Block) -> Block:
+def _attention(block: ConvexBlock) -> ConvexBlock:
     if not isinstance(block, LinearAttention | GatedAttention):
         raise EigenlensError(
             f"tokens have rows in a map of attention; {block.name} mixes them by position"
@@ -175,7 +175,7 @@ class Clusters:
         return html_view("Clusters of tokens", self.sentence, self.plot(), self.rows())
 
 
-def token_clusters(block: Block, Z: Tensor, k: int, seed: int = 0) -> Clusters:
+def token_clusters(block: ConvexBlock, Z: Tensor, k: int, seed: int = 0) -> Clusters:
     """Tokens of the block's inputs in k clusters by their rows of the learned map, and what goes
     from cluster to cluster.
     """

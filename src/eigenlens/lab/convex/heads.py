@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ...errors import EigenlensError
-from ...run.progress import Report, silent
-from .problem import Block, Problem
+from ...run.progress import Progress, silent
+from .problem import ConvexBlock, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Heads:
         ]
 
 
-def heads_of(block: Block, Z: Tensor, share: float = 1e-9) -> Heads:
+def heads_of(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Heads:
     """The heads of Z (P, rows, columns), largest first within a gate; singular values below `share`
     of the largest are none.
     """
@@ -56,7 +56,7 @@ def heads_of(block: Block, Z: Tensor, share: float = 1e-9) -> Heads:
     return Heads(W1.view(-1, *block.left), W2.view(-1, *block.right), gate)
 
 
-def matrix_of(block: Block, heads: Heads) -> Tensor:
+def matrix_of(block: ConvexBlock, heads: Heads) -> Tensor:
     """`Z_p = Σ_{j in p} vec(W_1j) vec(W_2j)ᵀ`, (P, rows, columns)."""
     Z = heads.W1.new_zeros(block.shape)
     return Z.index_add(
@@ -84,7 +84,7 @@ def train_heads(
     seed: int = 0,
     size: float = 0.5,
     most: int = 20_000,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> TrainedHeads:
     """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS from normal heads of
     `size`, in double precision.
@@ -122,7 +122,7 @@ def train_heads(
             )
             slopes = torch.autograd.grad(value, leaves)
         if evaluations % 100 == 0:
-            report(
+            progress(
                 f"{m} heads, objective {float(value.detach()):.6g}", min(evaluations, most), most
             )
         evaluations += 1

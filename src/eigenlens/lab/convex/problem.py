@@ -31,7 +31,7 @@ from ...errors import EigenlensError
 from .losses import Loss
 
 
-class Block(ABC):
+class ConvexBlock(ABC):
     """A block on inputs X (n, s, d) with outputs (n, s, c); `left` and `right` are the shapes of a
     head's two matrices.
 
@@ -91,7 +91,7 @@ class Block(ABC):
         """
 
 
-class LinearAttention(Block):
+class LinearAttention(ConvexBlock):
     """`Σ_j (X W_1j Xᵀ) X W_2j`, W_1 (d, d), W_2 (d, c)."""
 
     name = "linear attention"
@@ -123,7 +123,7 @@ class LinearAttention(Block):
         return self.n * self.d**2 + 2 * self.n * self.d * self.c
 
 
-class GatedAttention(Block):
+class GatedAttention(ConvexBlock):
     """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d,
     d).
 
@@ -178,7 +178,7 @@ class GatedAttention(Block):
         return each * (self.groups + 1) * self.d**2 + each * self.s + 2 * each * self.d * self.c
 
 
-class LinearMixer(Block):
+class LinearMixer(ConvexBlock):
     """`Σ_j W_1j X W_2j`, W_1 (s, s) over the tokens, W_2 (d, c) over their numbers."""
 
     name = "linear mixer"
@@ -209,7 +209,7 @@ class LinearMixer(Block):
         return self.n * self.s * (self.d + self.c)
 
 
-class FourierOperator(Block):
+class FourierOperator(ConvexBlock):
     """`Σ_j (circ(X) w_1j) w_2jᵀ`, w_1 (s, d), w_2 (c): `circ(X)[t, (r,a)] = X[t − r mod s, a]` (s,
     s·d).
 
@@ -250,7 +250,7 @@ class Problem:
     a classifier does.
     """
 
-    block: Block
+    block: ConvexBlock
     loss: Loss
     pooled: bool = False
 

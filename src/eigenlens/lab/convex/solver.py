@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ...errors import EigenlensError
-from ...run.progress import Report, silent
+from ...run.progress import Progress, silent
 from .problem import Problem, within
 from .solution import Solution
 
@@ -43,7 +43,7 @@ def solve(
     *,
     tolerance: float = 1e-6,
     most: int = 20_000,
-    report: Report = silent,
+    progress: Progress = silent,
     start: Tensor | None = None,
     gigabytes: float = 2.0,
 ) -> Solution:
@@ -66,11 +66,11 @@ def solve(
         raise EigenlensError(f"Z is {shape}, the start is {tuple(start.shape)}")
     with torch.no_grad():
         Z = X.new_zeros(shape) if start is None else start.detach().to(X).clone()
-        return _fista(problem, float(beta), Z, tolerance, most, report)
+        return _fista(problem, float(beta), Z, tolerance, most, progress)
 
 
 def _fista(
-    problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int, report: Report
+    problem: Problem, beta: float, Z: Tensor, tolerance: float, most: int, progress: Progress
 ) -> Solution:
     loss = problem.loss
     L = max(loss.smoothness * squared_norm(problem), torch.finfo(Z.dtype).tiny)
@@ -82,7 +82,7 @@ def _fista(
             now = certificate(problem, beta, Z, AZ, best)
             best = now["bound"]
             history.append({"step": step, **now})
-            report(f"objective {now['objective']:.6g}, gap {now['gap']:.1e}", step, most)
+            progress(f"objective {now['objective']:.6g}, gap {now['gap']:.1e}", step, most)
             if now["gap"] <= tolerance or step == most:
                 break
         g = problem.adjoint(loss.gradient(AY))

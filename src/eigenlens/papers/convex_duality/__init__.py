@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .blocks import block_run, counterexample, head_runs, path_rows
@@ -57,24 +57,24 @@ BLOCKS = ("linear attention", "gated-ReLU attention", "linear mixer", "Fourier o
 LOSSES = ("squared", "logistic")
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     of_blocks = {
         f"block-{name.replace(' ', '-')}-{loss}": partial(block_run, name, loss, scale, seed)
         for name in BLOCKS
         for loss in LOSSES
     }
-    blocks = parts.each(of_blocks, report, "blocks")
+    blocks = parts.each(of_blocks, progress, "blocks")
     makes = {
         f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)
     }
     makes["path"] = partial(path_rows, scale, 1000 * seed)
     makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
-    *sets, path, off = parts.each(makes, report, "numbers of heads, path, counterexample")
+    *sets, path, off = parts.each(makes, progress, "numbers of heads, path, counterexample")
     counted = [row for one in sets for row in one]
     tokens = Tokens(scale, seed)
     drawn = parts.each(
         {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)},
-        report,
+        progress,
         "tokens of pictures",
     )
     return {

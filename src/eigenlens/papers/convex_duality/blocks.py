@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...lab.convex import (
-    Block,
+    ConvexBlock,
     FourierOperator,
     GatedAttention,
     LinearAttention,
@@ -60,7 +60,7 @@ def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
     H, Y = _normal(source, GATES, scale.d, scale.d), _normal(source, scale.n, scale.s, scale.c)
     labels = torch.randint(scale.c, (scale.n, 1), generator=source)
-    block: Block = {
+    block: ConvexBlock = {
         "linear attention": lambda: LinearAttention(X, scale.c),
         "gated-ReLU attention": lambda: GatedAttention(X, scale.c, H),
         "linear mixer": lambda: LinearMixer(X, scale.c),

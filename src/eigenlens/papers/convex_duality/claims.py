@@ -76,10 +76,12 @@ def _certificates(blocks: Rows, heads: Rows) -> Claim:
 def _enough(heads: Rows) -> Claim:
     most = max(row["heads"] for row in heads)
     off = [abs(row["off"]) for row in heads if row["heads"] == most]
-    told = ", ".join(f"{optimum:.4g}" for optimum in dict.fromkeys(row["optimum"] for row in heads))
+    message = ", ".join(
+        f"{optimum:.4g}" for optimum in dict.fromkeys(row["optimum"] for row in heads)
+    )
     note = (
         f"relative distance to the optimum of training with m = {most} = min(d², dc) heads by"
-        f" L-BFGS, {len(off)} data sets and starts; optima {told}; interval: least and largest;"
+        f" L-BFGS, {len(off)} data sets and starts; optima {message}; interval: least and largest;"
         " reproduced if each is below 1e-6"
     )
     return judged(
@@ -182,10 +184,10 @@ def _anywhere(row: dict[str, Any]) -> Claim:
 def _low_rank(path: Rows) -> Claim:
     rank = [row["heads"] for row in path]
     rises = [b - a for a, b in zip(rank, rank[1:])]
-    told = ", ".join(f"{row['heads']} at {row['β / β_max']:g}" for row in path)
+    message = ", ".join(f"{row['heads']} at {row['β / β_max']:g}" for row in path)
     note = (
-        f"least step in the number of heads of the optimum from one β to the next smaller: {told}"
-        " of the largest β; reproduced if none is below 0 and the first is 0 heads"
+        "least step in the number of heads of the optimum from one β to the next smaller:"
+        f" {message} of the largest β; reproduced if none is below 0 and the first is 0 heads"
     )
     good = min(rises) >= 0 and rank[0] == 0
     verdict: Verdict = "reproduced" if good else "not reproduced"
@@ -199,7 +201,7 @@ def _low_rank(path: Rows) -> Claim:
     )
 
 
-def _clusters(than: str, told: str, clusters: Rows) -> Claim:
+def _clusters(than: str, message: str, clusters: Rows) -> Claim:
     by = {(row["draw"], row["grouped by"]): row["purity"] for row in clusters}
     draws = sorted({draw for draw, _ in by})
     gain = [by[draw, "learned rows"] - by[draw, than] for draw in draws]
@@ -212,7 +214,7 @@ def _clusters(than: str, told: str, clusters: Rows) -> Claim:
     )
     verdict: Verdict = "reproduced" if min(gain) > 0 else "not reproduced"
     return Claim(
-        f"learned rows cluster tokens by class more than {told}",
+        f"learned rows cluster tokens by class more than {message}",
         "tokens cluster by latent similarity",
         float(np.mean(gain)),
         (min(gain), max(gain)),
@@ -226,10 +228,12 @@ def _transfer(accuracy: Rows) -> Claim:
     draws = sorted({draw for draw, _ in by})
     gain = [by[draw, "linear attention"] - by[draw, "linear head"] for draw in draws]
     names = dict.fromkeys(row["head"] for row in accuracy)
-    told = ", ".join(f"{name} {np.mean([by[draw, name] for draw in draws]):.3f}" for name in names)
+    message = ", ".join(
+        f"{name} {np.mean([by[draw, name] for draw in draws]):.3f}" for name in names
+    )
     note = (
         "miniature, frozen dinov2-small and Fashion-MNIST: held-out accuracy gained over a linear"
-        f" head, mean of the draws ({len(draws)}); interval: least and largest; {told}; β by a"
+        f" head, mean of the draws ({len(draws)}); interval: least and largest; {message}; β by a"
         " third set of pictures"
     )
     return Claim(

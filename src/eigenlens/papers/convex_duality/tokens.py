@@ -16,7 +16,7 @@ from torch import Tensor
 from ...data import datasets
 from ...extras import needs
 from ...lab.convex import (
-    Block,
+    ConvexBlock,
     FourierOperator,
     LinearAttention,
     LinearMixer,
@@ -50,7 +50,7 @@ NAMES = (
 GROUPINGS = 5
 """Seeds of k-means: what depends on its start is averaged."""
 STEPS = 5000
-HEADS: dict[str, Callable[[Tensor], Block]] = {
+HEADS: dict[str, Callable[[Tensor], ConvexBlock]] = {
     "linear attention": lambda X: LinearAttention(X, CLASSES),
     "linear mixer": lambda X: LinearMixer(X, CLASSES),
     "Fourier operator": lambda X: FourierOperator(X, CLASSES),
@@ -199,7 +199,7 @@ def _labels(block: LinearAttention, solution: Solution, X: Tensor, start: int) -
 
 
 def _path(
-    make: Callable[[Tensor], Block], X: Tensor, y: Tensor, scale: Scale, until: float = 0.0
+    make: Callable[[Tensor], ConvexBlock], X: Tensor, y: Tensor, scale: Scale, until: float = 0.0
 ) -> list[tuple[float, Solution]]:
     """The optimum at each β, from the largest down to `until`, each from the one before."""
     problem = Problem(make(X), Logistic(y[:, None], CLASSES), pooled=True)
@@ -213,5 +213,7 @@ def _path(
     return path
 
 
-def _right(make: Callable[[Tensor], Block], X: Tensor, y: Tensor, solution: Solution) -> float:
+def _right(
+    make: Callable[[Tensor], ConvexBlock], X: Tensor, y: Tensor, solution: Solution
+) -> float:
     return float((make(X).apply(solution.Z).mean(1).argmax(1) == y).double().mean())

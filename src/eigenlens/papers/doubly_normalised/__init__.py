@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper, of_models
 from .claims import claims_of, key_charts
@@ -56,16 +56,16 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Random scores, mixtures, models, training."""
     makes = {
         name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
         for name in scale.models
     }
-    found, missing = of_models(parts, makes, report)
+    found, missing = of_models(parts, makes, progress)
     models = list(found.values())
     heads = [row for found in models for row in found["heads"]]
-    runs = training_rows(scale.training, parts, seed, report)
+    runs = training_rows(scale.training, parts, seed, progress)
     S = max(scale.sizes)
     return {
         "random scores": parts.part(

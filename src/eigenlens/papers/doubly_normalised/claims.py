@@ -78,7 +78,7 @@ def _models(tables: Tables) -> tuple[Claim, ...]:
     softmax = [row for row in rows if row["attention"] == "softmax"]
     both = [row for row in rows if row["attention"] == "doubly normalised"]
     shares = [row["keys below 1/S"] for row in softmax]
-    told = ", ".join(
+    message = ", ".join(
         f"{row['model']} {row['keys below 1/S']:.2%} (least {row['least']:.0e})" for row in softmax
     )
     made = [
@@ -89,7 +89,7 @@ def _models(tables: Tables) -> tuple[Claim, ...]:
             (min(shares), max(shares)),
             "reproduced" if min(shares) >= 0.01 else "not reproduced",
             "share of keys of all heads with a weight below 1/S, mean of the models, interval:"
-            f" least and largest model; {told}; reproduced if at least 1 % in every model",
+            f" least and largest model; {message}; reproduced if at least 1 % in every model",
         )
     ]
     if both:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...attention.call_terms import probabilities
 from ...attention.doubly_normalised import balanced
 from ...captures import AttentionCall, Site, capture
-from ...diagnostics import Seen
+from ...diagnostics import CallView
 from ...diagnostics.keys import BINS, NORMALISED, Keys, below, histogram, key_weights
 from ...errors import EigenlensError
 from ...models.load import load
@@ -167,7 +167,7 @@ def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dic
             )
         for i in range(len(call.q)):
             one = call.of_inputs(slice(i, i + 1))
-            keys.update(Seen(replace(one, q=one.q.double(), k=one.k.double())))
+            keys.update(CallView(replace(one, q=one.q.double(), k=one.k.double())))
 
     with capture(model.backbone, see):
         for batch in ids.split(BATCH):

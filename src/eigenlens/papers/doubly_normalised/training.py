@@ -12,7 +12,7 @@ import torch
 
 from ...lab import Config, MaskedBytes, Settings, Sort, Task, Transformer, documents, split, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from .keys import KeyWeights
 
 MECHANISMS = ("softmax", "doubly-normalised", "hybrid-normalised")
@@ -38,7 +38,9 @@ class Training:
     sort_batch: int = 64
 
 
-def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> list[dict[str, Any]]:
+def training_rows(
+    scale: Training, parts: Parts, seed: int, progress: Progress
+) -> list[dict[str, Any]]:
     """One row for every task, mechanism and seed; a run that was stopped goes on from its
     checkpoint.
     """
@@ -46,16 +48,16 @@ def training_rows(scale: Training, parts: Parts, seed: int, report: Report) -> l
     for task in TASKS:
         for number in range(scale.sort_seeds if task == "sort" else scale.seeds):
             for name in MECHANISMS:
-                work = partial(_run, task, name, scale, parts, seed + number, report)
+                work = partial(_run, task, name, scale, parts, seed + number, progress)
                 makes[f"training/{task.replace(' ', '-')}/{name}-{number}"] = work
                 tasks.append(task)
     return [
-        {"task": task, **run} for task, run in zip(tasks, parts.each(makes, report, "training"))
+        {"task": task, **run} for task, run in zip(tasks, parts.each(makes, progress, "training"))
     ]
 
 
 def _run(
-    task: str, name: str, scale: Training, parts: Parts, seed: int, report: Report
+    task: str, name: str, scale: Training, parts: Parts, seed: int, progress: Progress
 ) -> dict[str, Any]:
     made, config = _sort(scale, name) if task == "sort" else _bytes(scale, name)
     torch.manual_seed(seed)
@@ -67,7 +69,7 @@ def _run(
         model,
         made,
         settings,
-        report=report,
+        progress=progress,
         label=f"{task}: {name}, seed {seed}",
         checkpoint=checkpoint,
     )

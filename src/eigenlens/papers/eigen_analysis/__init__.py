@@ -24,7 +24,7 @@ from ...data.needs import check_named, read_by
 from ...errors import EigenlensError
 from ...models.load import load
 from ...run.parts import Parts
-from ...run.progress import Here, Report, silent
+from ...run.progress import Here, Progress, silent
 from ...spectra.centring import CENTRINGS
 from ...studies import Study, compare, study
 from ..claims import Reproduction
@@ -73,7 +73,7 @@ def reproduce(
     quick: bool = False,
     out: Path = Path("eigen-analysis"),
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = silent,
     *,
     resume: bool = False,
     force: bool = False,
@@ -95,13 +95,18 @@ def reproduce(
     }
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:
-        return _measured(scale, parts, request, seed, Here(report), notes)
+        return _measured(scale, parts, request, seed, Here(progress), notes)
 
 
 def _measured(
-    scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]
+    scale: Scale,
+    parts: Parts,
+    request: dict[str, Any],
+    seed: int,
+    progress: Progress,
+    notes: list[str],
 ) -> Reproduction:
-    studies = _studies(scale, parts, seed, report, notes)
+    studies = _studies(scale, parts, seed, progress, notes)
     texts = [s for s in studies if s.facts["model"]["kind"] != "vision"]
     pairs = list(combinations(texts, 2))
     tables = {
@@ -114,7 +119,7 @@ def _measured(
         ],
         "reconstruction": parts.part("reconstruction", partial(_reconstruction, studies)),
     }
-    runs, times = training.measure(scale.experiment, parts, report)
+    runs, times = training.measure(scale.experiment, parts, progress)
     tables |= {"training": summary(runs, times), "training runs": runs}
     done = Reproduction(PAPER, TITLE, claims_of(tables), tables, tuple(notes), request, SHOWN)
     parts.write("reproduction", done.record())
@@ -122,7 +127,7 @@ def _measured(
 
 
 def _studies(
-    scale: Scale, parts: Parts, seed: int, report: Report, notes: list[str]
+    scale: Scale, parts: Parts, seed: int, progress: Progress, notes: list[str]
 ) -> list[Study]:
     found = []
     for name in scale.models:
@@ -148,7 +153,7 @@ def _studies(
             rank=COMPONENTS,
             seed=seed,
             resume=True,
-            report=report,
+            progress=progress,
         )
         found.append(made)
     notes += [

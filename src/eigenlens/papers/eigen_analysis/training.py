@@ -25,7 +25,7 @@ from ...attention.interpolated import InterpolatedKeys
 from ...data.text import pieces
 from ...lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from .mechanisms import Moments, make, moments
 
 
@@ -96,7 +96,7 @@ def text_task(experiment: Experiment) -> MaskedBytes:
 
 
 def measure(
-    experiment: Experiment, parts: Parts, report: Report
+    experiment: Experiment, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Every run of every seed as one row of quality and cost, and the time that every mechanism
     takes.
@@ -105,17 +105,17 @@ def measure(
     rows = [
         row
         for seed in range(experiment.seeds)
-        for row in _one_seed(experiment, task, seed, parts, report)
+        for row in _one_seed(experiment, task, seed, parts, progress)
     ]
     times = parts.part(
         "training/times",
-        lambda: _times(experiment, task, *_base(experiment, task, 0, parts, report)),
+        lambda: _times(experiment, task, *_base(experiment, task, 0, parts, progress)),
     )
     return rows, times
 
 
 def _base(
-    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, report: Report
+    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
 ) -> tuple[Transformer, list[Moments]]:
     """The model with full attention, trained or found trained, and its moments."""
     torch.manual_seed(seed)
@@ -126,7 +126,7 @@ def _base(
         base,
         task,
         settings,
-        report=report,
+        progress=progress,
         label=f"seed {seed}: full attention",
         checkpoint=checkpoint,
     )
@@ -134,17 +134,17 @@ def _base(
 
 
 def _one_seed(
-    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, report: Report
+    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
 ) -> list[dict[str, Any]]:
     names = {run: f"training/seed-{seed}/{run.name}" for run in runs(experiment.shares)}
     if all(map(parts.has, names.values())):
         return [row for name in names.values() for row in parts.read(name)]
-    base = _base(experiment, task, seed, parts, report)
+    base = _base(experiment, task, seed, parts, progress)
     makes = {
-        name: partial(_one_run, experiment, task, *base, run, seed, report)
+        name: partial(_one_run, experiment, task, *base, run, seed, progress)
         for run, name in names.items()
     }
-    return [row for rows in parts.each(makes, report, f"seed {seed}: runs") for row in rows]
+    return [row for rows in parts.each(makes, progress, f"seed {seed}: runs") for row in rows]
 
 
 def _one_run(
@@ -154,7 +154,7 @@ def _one_run(
     found: list[Moments],
     run: Run,
     seed: int,
-    report: Report,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """The drop-in, and the tuned model."""
     torch.manual_seed(seed)
@@ -197,7 +197,7 @@ def _one_run(
         model,
         task,
         settings,
-        report=report,
+        progress=progress,
         label=f"seed {seed}: {run.mechanism} {run.share:.1%} {run.protocol}",
         before=refit if run.protocol == "refit" else None,
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .claims import claims_of
@@ -77,9 +77,9 @@ QUICK = Scale(
 TASKS: dict[str, Any] = {"reviews": reviews, "clothing": clothing, "stories": stories}
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
-    explained = {name: partial(make, scale, seed, report) for name, make in TASKS.items()}
-    tasks = dict(zip(explained, parts.each(explained, report, "deletions")))
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
+    explained = {name: partial(make, scale, seed, progress) for name, make in TASKS.items()}
+    tasks = dict(zip(explained, parts.each(explained, progress, "deletions")))
     makes = {}
     for build in scale.builds:
         for read in ("class token", "mean"):
@@ -91,8 +91,10 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
                     "inputs": scale.planted,
                     "draws": scale.draws,
                 }
-                makes[slug] = partial(planted_run, build, read, **sizes, seed=start, report=report)
-    planted = parts.each(makes, report, "planted inputs")
+                makes[slug] = partial(
+                    planted_run, build, read, **sizes, seed=start, progress=progress
+                )
+    planted = parts.each(makes, progress, "planted inputs")
     return {
         "areas": [row for task, found in tasks.items() for row in area_rows(task, found)],
         "pairs": [

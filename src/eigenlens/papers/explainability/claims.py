@@ -76,7 +76,7 @@ def _gain(tables: Tables, task: str, method: str, other: str, published: str) ->
     }
     first, last = rows["positive"], rows["negative"]
     areas = {row["method"]: row for row in tables["areas"] if row["task"] == task}
-    told = ", ".join(
+    message = ", ".join(
         f"{name} {areas[name]['positive']:.3f} / {areas[name]['negative']:.3f}"
         for name in (method, other)
     )
@@ -90,7 +90,7 @@ def _gain(tables: Tables, task: str, method: str, other: str, published: str) ->
         f"area saved with the most relevant tokens going first, mean over {areas[method]['inputs']}"
         " inputs, interval: 95 % of paired resamples; with the least relevant first"
         f" {last['gain']:+.3f} ({last['low']:+.3f} … {last['high']:+.3f}); areas positive /"
-        f" negative: {told}; reproduced if both intervals lie above 0",
+        f" negative: {message}; reproduced if both intervals lie above 0",
     )
 
 

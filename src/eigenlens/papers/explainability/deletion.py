@@ -20,7 +20,7 @@ from ...explanations.scores import Score, last_token, logits_of
 from ...explanations.target import Target, target_of
 from ...models.forward import forward_of
 from ...models.load import Model
-from ...run.progress import Report
+from ...run.progress import Progress
 from .labelled import Labelled
 
 RANDOM = "random"
@@ -35,7 +35,7 @@ def compared(
     seed: int,
     size: int = 16,
     methods: Sequence[str] = TESTED,
-    report: Report,
+    progress: Progress,
     name: str,
 ) -> dict[str, Any]:
     """Curves and areas of every method, and of `draws` random orders: plain data, inputs in the
@@ -45,28 +45,28 @@ def compared(
     probability and under whether it is right; `curves` are the means over inputs. Of random orders
     each number is the mean of the draws.
     """
-    scores = scores_of(model, asked, methods, size, report, name)
+    scores = scores_of(model, asked, methods, size, progress, name)
     T = asked.keep.shape[1]
     for draw in range(draws):
         generator = torch.Generator().manual_seed(1000 * seed + draw)
         scores[f"{RANDOM} {draw}"] = torch.rand(len(asked), T, generator=generator)
     both: dict[tuple[str, str], list[Tensor]] = {}  # (N, F) of every draw
-    report(f"{name}: deletion", 0, 1)
+    progress(f"{name}: deletion", 0, 1)
     for found in removed(model, asked, scores):
         label = RANDOM if found.method.startswith(f"{RANDOM} ") else found.method
         both.setdefault((label, found.order), []).append(found.scores)
-    report(f"{name}: deletion", 1, 1)
+    progress(f"{name}: deletion", 1, 1)
     return _plain(both, model, asked)
 
 
 def scores_of(
-    model: Model, asked: Labelled, methods: Sequence[str], size: int, report: Report, name: str
+    model: Model, asked: Labelled, methods: Sequence[str], size: int, progress: Progress, name: str
 ) -> dict[str, Tensor]:
     """Scores (N, T) of every method, some inputs at a time; what is beyond a shorter text is 0."""
     T, parts = asked.keep.shape[1], list(asked.parts(size))
     found: dict[str, list[Tensor]] = {}
     for done, part in enumerate(parts):
-        report(f"{name}: methods", done, len(parts))
+        progress(f"{name}: methods", done, len(parts))
         for method, scores in attribute(
             model, part.batch, target_of(model, part.batch), methods
         ).items():

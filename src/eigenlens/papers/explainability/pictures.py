@@ -42,12 +42,12 @@ def _panels(rows: Sequence[dict[str, Any]], y: str, name: str) -> Any:
                 "fraction",
                 y,
                 "method",
-                title=f"{task}: {said}",
+                title=f"{task}: {message}",
                 names=("share of tokens taken away", name),
                 width=330,
                 height=210,
             )
-            for order, said in ORDERS.items()
+            for order, message in ORDERS.items()
         ]
         lines.append(alt.hconcat(*panels).resolve_scale(y="shared"))
     return alt.vconcat(*lines)

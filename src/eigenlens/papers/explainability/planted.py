@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ...explanations.observe import observe
 from ...explanations.target import target_of
-from ...lab import Batch, Settings, Transformer, train
+from ...lab import Settings, TaskBatch, Transformer, train
 from ...lab.tasks import IGNORED
 from ...lab.toys import Toy
 from ...models.load import Model, load
-from ...run.progress import Report
+from ...run.progress import Progress
 from .deletion import RANDOM, TESTED, compared, scores_of
 from .labelled import Labelled
 
@@ -68,7 +68,9 @@ class Planted(Toy):
         if read == "class token":
             asked = torch.full((number, length), IGNORED)
             asked[:, 0] = labels
-        super().__init__(Batch(tokens[:train], asked[:train]), Batch(tokens[train:], asked[train:]))
+        super().__init__(
+            TaskBatch(tokens[:train], asked[:train]), TaskBatch(tokens[train:], asked[train:])
+        )
 
 
 class AtClassToken(nn.Module):
@@ -91,7 +93,7 @@ def planted_run(
     inputs: int,
     draws: int,
     seed: int,
-    report: Report,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Train a small model on the planted token; how often each method ranks it first, and the
     deletion curves.
@@ -103,13 +105,13 @@ def planted_run(
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
     settings = Settings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
-    done = train(model, task, settings, report=report, label=name)
+    done = train(model, task, settings, progress=progress, label=name)
     loaded = load((model if task.pooled else AtClassToken(model)).eval())
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)
     keep[:, 0] = True
     asked = Labelled({"inputs": task.test.inputs}, task.labels, keep)
-    found = compared(loaded, asked, draws=draws, seed=seed, size=100, report=report, name=name)
-    scores = scores_of(loaded, asked, (*TESTED, RANDOM), 100, report, name)
+    found = compared(loaded, asked, draws=draws, seed=seed, size=100, progress=progress, name=name)
+    scores = scores_of(loaded, asked, (*TESTED, RANDOM), 100, progress, name)
     top = {
         method: top_ranked(rows.masked_fill(keep, -torch.inf), task.places)
         for method, rows in scores.items()

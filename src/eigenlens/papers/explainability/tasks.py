@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...models.load import Model, load
-from ...run.progress import Report
+from ...run.progress import Progress
 from .checks import checks
 from .deletion import compared
 from .labelled import CLOTHING, SENTIMENT, Labelled, labelled_pictures, labelled_reviews
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
     from . import Scale
 
 
-def reviews(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The sentiment of reviews by minilm with a probe of the mean of its tokens; with the checks of
     relevance.
     """
-    report("reviews: probe", 0, 1)
+    progress("reviews: probe", 0, 1)
     base = load("minilm")
     learn, held = labelled_reviews(base, scale.learned_texts, scale.held_texts, seed=seed)
     model = probe_of(base, learn, SENTIMENT, "mean")
     asked = next(held.parts(scale.texts))
-    found = compared(model, asked, draws=scale.draws, seed=seed, report=report, name="reviews")
+    found = compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="reviews")
     return _with_accuracy(found, model, held) | {"checks": checks(model, next(asked.parts(8)))}
 
 
-def clothing(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The kind of clothing in a picture by dinov2-small with a probe of its class token; 7 × 7
     patches.
     """
-    report("clothing: probe", 0, 1)
+    progress("clothing: probe", 0, 1)
     base = load("dinov2-small")
     learn, held = labelled_pictures(base, scale.learned_pictures, scale.held_pictures, seed=seed)
     model = probe_of(base, learn, CLOTHING, "first")
     asked = next(held.parts(scale.pictures))
     return _with_accuracy(
-        compared(model, asked, draws=scale.draws, seed=seed, report=report, name="clothing"),
+        compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="clothing"),
         model,
         held,
     )
 
 
-def stories(scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The next token of stories15m's own stories; right is the token that it finds likeliest when
     nothing is gone.
     """
-    report("stories: telling", 0, 1)
+    progress("stories: telling", 0, 1)
     model = load("stories15m")
     asked = own_stories(model, scale.stories, scale.tokens, seed)
-    return compared(model, asked, draws=scale.draws, seed=seed, report=report, name="stories")
+    return compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="stories")
 
 
 def _with_accuracy(found: dict[str, Any], model: Model, held: Labelled) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
@@ -64,7 +64,7 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     n, seeds = scale.tokens, range(seed, seed + scale.starts)
     makes: dict[str, Any] = {
         "agreement": partial(measures.agreement, n, 32, seed),
@@ -78,18 +78,20 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     }
     found = {
         name.replace("-", " "): rows
-        for name, rows in zip(makes, parts.each(makes, report, "measures"))
+        for name, rows in zip(makes, parts.each(makes, progress, "measures"))
     }
     found["times"] = parts.part(
         "times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed)
     )
     trainings = {
-        f"training/{task}-{number}-{run}": partial(measures.trained, task, kind, run, scale, report)
+        f"training/{task}-{number}-{run}": partial(
+            measures.trained, task, kind, run, scale, progress
+        )
         for task in ("text", "sort")
         for number, kind in enumerate((*KINDS, *UNNORMALISED))
         for run in range(seed, seed + scale.seeds)
     }
-    training = [row for rows in parts.each(trainings, report, "training") for row in rows]
+    training = [row for rows in parts.each(trainings, progress, "training") for row in rows]
     return {
         **found,
         "start": start_rows(found["starts"]),

@@ -47,7 +47,7 @@ def _formula(tables: Tables) -> tuple[Claim, ...]:
 
 def _matrix(tables: Tables) -> tuple[Claim, ...]:
     share = [row["rank"] / row["bound"] for row in tables["ranks"]]
-    told = ", ".join(
+    message = ", ".join(
         f"p={row['p']} D={row['D']}: {row['rank']} of {row['bound']}" for row in tables["ranks"]
     )
     kernel = {row["p"]: row for row in tables["kernels"]}
@@ -69,7 +69,7 @@ def _matrix(tables: Tables) -> tuple[Claim, ...]:
             "C(D+p, p)",
             max(share),
             (min(share), max(share)),
-            f"rank over bound, largest of {len(share)}; {told}; interval: least and largest;"
+            f"rank over bound, largest of {len(share)}; {message}; interval: least and largest;"
             " reproduced if at most 1",
             at_most=1.0,
         ),

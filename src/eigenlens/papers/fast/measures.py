@@ -16,7 +16,7 @@ from torch import Tensor
 from ...attention import Mechanism, make
 from ...attention.fastmax import Fastmax, FastmaxSettings
 from ...lab import Config, NextBytes, Settings, Sort, Transformer, train
-from ...run.progress import Report
+from ...run.progress import Progress
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax": ("softmax", {}),
@@ -286,7 +286,7 @@ def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
 
 
 def trained(
-    task_name: str, kind: str, seed: int, scale: Any, report: Report
+    task_name: str, kind: str, seed: int, scale: Any, progress: Progress
 ) -> list[dict[str, Any]]:
     """One small model on one task: held-out loss and accuracy along training, the entropy of its
     patterns at the end.
@@ -305,7 +305,7 @@ def trained(
         model,
         task,
         Settings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
-        report=report,
+        progress=progress,
         label=f"{task_name}, {kind}, seed {seed}",
     )
     with torch.no_grad():

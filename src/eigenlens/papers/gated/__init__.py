@@ -19,7 +19,7 @@ import torch
 
 from ...lab import NextBytes, Settings, Transformer, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .checks import exact_checks
@@ -78,15 +78,15 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """The exact checks, and every gate trained from every seed."""
     exact = parts.part("checks", partial(exact_checks, scale.spans, scale.draws))
     makes = {
-        f"seed-{at}/{gate}": partial(one_run, scale, gate, at, report)
+        f"seed-{at}/{gate}": partial(one_run, scale, gate, at, progress)
         for at in range(seed, seed + scale.seeds)
         for gate in scale.gates
     }
-    runs = parts.each(makes, report, "training")
+    runs = parts.each(makes, progress, "training")
     rows = [{**run["end"], "even": even(scale.length)} for run in runs]
     return {
         "runs": rows,
@@ -105,14 +105,14 @@ def task_of(scale: Scale) -> NextBytes:
     )
 
 
-def one_run(scale: Scale, gate: str, seed: int, report: Report) -> dict[str, Any]:
+def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str, Any]:
     """One model, trained and looked into."""
     task = task_of(scale)
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads}
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape, gate=None if gate == "none" else gate))
     settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed)
-    done = train(model, task, settings, report=report, label=f"seed {seed}: gate {gate}")
+    done = train(model, task, settings, progress=progress, label=f"seed {seed}: gate {gate}")
     end = {
         "gate": gate,
         "seed": seed,

@@ -126,7 +126,7 @@ def _far(tables: Tables) -> list[Claim]:
             before, after = PUBLISHED["none"][at], PUBLISHED[gate][at]
             assert before is not None and after is not None
             here = ratios(gate, key)
-            told = f"{before:g} → {after:g}, × {after / before:.3f}"
+            message = f"{before:g} → {after:g}, × {after / before:.3f}"
             note = (
                 "measured: the ratio to no gate in the small models here, mean and range over seeds"
             )
@@ -134,7 +134,7 @@ def _far(tables: Tables) -> list[Claim]:
             found.append(
                 Claim(
                     f"{gate} changes the {name} of a 15A2B model",
-                    told,
+                    message,
                     mean,
                     spread,
                     "out of reach",
@@ -149,13 +149,15 @@ def _far(tables: Tables) -> list[Claim]:
         for seed in seeds
     ]
     claim = "Gates at G1 help most, then G2; G3, G4 and G5 help little"
-    told = "PPL 5.761, 5.792, 5.820, 6.016, 5.981, 6.017; none 6.026"
+    message = "PPL 5.761, 5.792, 5.820, 6.016, 5.981, 6.017; none 6.026"
     note = (
         "measured: rank correlation of the published perplexities and the losses here, mean and"
         " range over seeds"
     )
     found.append(
-        Claim(claim, told, sum(ranks) / len(ranks), (min(ranks), max(ranks)), "out of reach", note)
+        Claim(
+            claim, message, sum(ranks) / len(ranks), (min(ranks), max(ranks)), "out of reach", note
+        )
     )
     return found
 

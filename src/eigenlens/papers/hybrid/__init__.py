@@ -11,7 +11,7 @@ from typing import Any
 
 from ...lab import Settings
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
@@ -81,7 +81,7 @@ SHOWN = (
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     shape = {"width": scale.train_width, "heads": scale.train_heads, "size": 1.0}
     settings = Settings(
         scale.train_steps,
@@ -99,7 +99,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     makes["equality"] = partial(
         equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed
     )
-    *composed, held, equal = parts.each(makes, report, "composition, capacity, chunks")
+    *composed, held, equal = parts.each(makes, progress, "composition, capacity, chunks")
     timed = partial(
         speed,
         scale.lengths,
@@ -108,7 +108,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         scale.head_width,
         scale.repeats,
         seed,
-        partial(report, "speed"),
+        partial(progress, "speed"),
     )
     tables = {
         "composition": [row for one in composed for row in one],
@@ -126,7 +126,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         scale.train_seeds,
         seed,
         parts,
-        report,
+        progress,
     )
     return {**tables, "trained": ends(curve), "training": curve}
 

@@ -28,7 +28,7 @@ def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     numbers, deep = sorted({row["values"] for row in rows}), max(row["functions"] for row in rows)
     short = {(row["values"], row["functions"]): row for row in rows if row["linear"] == 1}
     one = short[numbers[-1], deep]
-    told = ", ".join(f"N={N} {short[N, deep]['accuracy']:.3f}" for N in numbers)
+    message = ", ".join(f"N={N} {short[N, deep]['accuracy']:.3f}" for N in numbers)
     found = [
         judged(
             "L + 1 full layers compose L functions",
@@ -47,8 +47,8 @@ def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
             (one["low"], one["high"]),
             "out of reach",
             f"a statement about all weights; measured: one of {deep} look-ups by the best linear"
-            f" state for its table, the others by attention, right answers: {told}; interval: least"
-            " and largest seed",
+            f" state for its table, the others by attention, right answers: {message}; interval:"
+            " least and largest seed",
         ),
     ]
     state = {(row["values"], row["functions"]): row for row in rows if row["full"] == 0}
@@ -66,14 +66,14 @@ def _composition(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     for L in range(1, deep + 1):
         far = {N: N * state[N, L]["accuracy"] for N in numbers if N >= FAR}
         worst = max(far, key=lambda N: far[N])
-        told = ", ".join(f"N={N} {times:.2f}" for N, times in far.items())
+        message = ", ".join(f"N={N} {times:.2f}" for N, times in far.items())
         found.append(
             judged(
                 f"best linear state, L = {L}: right about one time in N from N = {FAR}",
                 "about 1/N",
                 far[worst],
                 (worst * state[worst, L]["low"], worst * state[worst, L]["high"]),
-                f"N times the share of right answers, the largest of {told}; interval: least and"
+                f"N times the share of right answers, the largest of {message}; interval: least and"
                 " largest seed; reproduced if at most 2",
                 at_most=2.0,
             )
@@ -133,7 +133,7 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
         )
         for name in (*RULES, "linear", "softmax")
     }
-    told = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
+    message = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
     worst = max(powers[name] for name in RULES)
     spread = (min(powers[name] for name in RULES), worst)
     loops = {row["form"]: row for row in times if row["form"].endswith("loop")}
@@ -143,10 +143,10 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
         for name, n in ((name, loops[f"{name}, loop"]["tokens"]) for name in RULES)
     )
     note = (
-        f"power of the length that processor time grows with, from {long} tokens on: {told}; times"
-        f" as fast as the loop over {loops['delta, loop']['tokens']} tokens: {faster}; shown: the"
-        " largest of the recurrences; interval: least and largest of them; reproduced if at most"
-        " 1.15"
+        f"power of the length that processor time grows with, from {long} tokens on: {message};"
+        f" times as fast as the loop over {loops['delta, loop']['tokens']} tokens: {faster}; shown:"
+        " the largest of the recurrences; interval: least and largest of them; reproduced if at"
+        " most 1.15"
     )
     claim = judged(
         "the chunked form is linear in length", "linear", worst, spread, note, at_most=1.15
@@ -159,14 +159,14 @@ def _training(tables: Tables) -> Claim:
     full, linear = (
         next(row for name, row in rows.items() if set(name) == {letter}) for letter in "FD"
     )
-    told = ", ".join(
+    message = ", ".join(
         f"{name} {row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
         for name, row in rows.items()
     )
     note = (
         f"a miniature: {full['steps']} steps, L = {full['functions']}, N ="
         f" {round(1 / full['chance'])}, every answer on the way asked for; right last answers by"
-        f" pattern: {told}; measured: {full['pattern']} over {linear['pattern']}; interval: from"
+        f" pattern: {message}; measured: {full['pattern']} over {linear['pattern']}; interval: from"
         " the least seed of the one over the largest of the other to the reverse; what so short a"
         " training does not learn is no proof, and a state of this width could hold so few pairs"
     )

@@ -91,7 +91,7 @@ def speed(
     width: int,
     repeats: int,
     seed: int,
-    report: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
     """Milliseconds of processor time of a forward pass by length, the least of `repeats`; loops
     over at most `loop` tokens.
@@ -100,7 +100,7 @@ def speed(
     """
     rows = []
     for at, n in enumerate(lengths):
-        report(at, len(lengths))
+        progress(at, len(lengths))
         inputs = drawn(n, heads, width, seed)
         q, k, v = inputs[:3]
         forms: dict[str, Callable[[], Tensor]] = {

@@ -12,7 +12,7 @@ import torch
 
 from ...lab import Composition, Settings, Transformer, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 
 
 def trained(
@@ -24,7 +24,7 @@ def trained(
     seeds: int,
     seed: int,
     parts: Parts,
-    report: Report,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """A row for every pattern, seed and measurement: the share of last answers that are right, over
     the steps.
@@ -38,9 +38,9 @@ def trained(
             name = f"training/{functions}-{pattern}/seed-{trial}"
             start = seed * 1000 + trial
             makes[name] = partial(
-                _one, pattern, functions, values, shape, settings, start, name, parts, report
+                _one, pattern, functions, values, shape, settings, start, name, parts, progress
             )
-    return [row for rows in parts.each(makes, report, "training") for row in rows]
+    return [row for rows in parts.each(makes, progress, "training") for row in rows]
 
 
 def _one(
@@ -52,7 +52,7 @@ def _one(
     seed: int,
     name: str,
     parts: Parts,
-    report: Report,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     task = Composition(functions=functions, values=values, order="forward")
     torch.manual_seed(seed)
@@ -61,7 +61,7 @@ def _one(
         model,
         task,
         Settings(**{**vars(settings), "seed": seed}),
-        report=report,
+        progress=progress,
         label=f"composition of {functions}, {pattern}, seed {seed}",
         checkpoint=parts.checkpoint(name),
     )

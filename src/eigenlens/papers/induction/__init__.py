@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper, of_models
 from .claims import claims_of
@@ -46,11 +46,11 @@ OLDEST = 300
 """Epochs of the published run."""
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     starts = range(seed, seed + scale.seeds)
     runs = parts.each(
         {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts},
-        report,
+        progress,
         "training",
     )
     apart = {
@@ -59,12 +59,12 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
     apart["others"] = partial(others, scale.fewer, seed, OLDEST // scale.shrink)
     *staged, read, sets = parts.each(
-        apart, report, "stage after stage, other readings, other parents"
+        apart, progress, "stage after stage, other readings, other parents"
     )
     makes = {
         name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models
     }
-    found, missing = of_models(parts, makes, report)
+    found, missing = of_models(parts, makes, progress)
     return {
         "curve": table(runs),
         "runs": [

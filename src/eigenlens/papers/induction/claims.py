@@ -96,7 +96,7 @@ def _stages(tables: Tables) -> list[Claim]:
     first = min(min(row["copies"], row["a"]) - row["p"] for row in runs)
     later = [row["a"] - row["copies"] for row in runs]
     mean = {name: sum(row[name] for row in runs) / len(runs) for name in ("p", "copies", "a")}
-    told = (
+    message = (
         f"p {mean['p']:.0f}, copying {mean['copies']:.0f}, a {mean['a']:.0f}, in the mean of"
         f" {len(runs)} seeds"
     )
@@ -117,7 +117,7 @@ def _stages(tables: Tables) -> list[Claim]:
             first,
             None,
             "epochs from p half way to the next of copying and a half way, the least of all seeds;"
-            f" {told}; {half}; reproduced if above 0",
+            f" {message}; {half}; reproduced if above 0",
             at_least=1,
         ),
         judged(
@@ -125,8 +125,8 @@ def _stages(tables: Tables) -> list[Claim]:
             "second and third stage",
             min(later),
             None,
-            f"epochs from copying half way to a half way, the least of all seeds; {told}; {half};"
-            " reproduced if above 0",
+            f"epochs from copying half way to a half way, the least of all seeds; {message};"
+            f" {half}; reproduced if above 0",
             at_least=1,
         ),
         Claim(
@@ -220,14 +220,14 @@ def _models(tables: Tables) -> list[Claim]:
             )
         )
     once = max(row["largest prefix, once"] for row in models.values())
-    told = ", ".join(f"{name} {row['largest prefix, once']:.3f}" for name, row in models.items())
+    message = ", ".join(f"{name} {row['largest prefix, once']:.3f}" for name, row in models.items())
     made.append(
         judged(
             "control: where tokens come only once no head has the stripe",
             "uniform ≈ .014",
             once,
             None,
-            f"largest prefix score over the same places of all heads of all models: {told};"
+            f"largest prefix score over the same places of all heads of all models: {message};"
             f" reproduced if at most half of {least:g}",
             at_most=least / 2,
         )
@@ -244,7 +244,7 @@ def _composition(tables: Tables) -> list[Claim]:
     made = []
     if rows or lone:
         ahead = [row["first induction layer"] - row["first previous-token layer"] for row in rows]
-        told = "; ".join(f"{row['model']} {row['stack']} {_layers(row)}" for row in rows)
+        message = "; ".join(f"{row['model']} {row['stack']} {_layers(row)}" for row in rows)
         made.append(
             Claim(
                 "previous-token heads come in layers before induction heads",
@@ -253,7 +253,7 @@ def _composition(tables: Tables) -> list[Claim]:
                 None,
                 _verdict(bool(ahead) and min(ahead) > 0 and not lone),
                 "layers from the first previous-token head to the first induction head, the least"
-                f" of all stacks with induction; first layers: {told}; reproduced if above 0 in"
+                f" of all stacks with induction; first layers: {message}; reproduced if above 0 in"
                 " every one",
             )
         )

@@ -36,10 +36,10 @@ def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
 
     `p > .99` is the epoch from which on p stays above.
     """
-    begun = time.process_time()
+    start = time.process_time()
     drawn = Markov(number).draw(seed)
     _, rows = train(drawn, epochs=epochs)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - start
     # p can fall again after it has been above
     last = max(row["epoch"] for row in rows if row["p"] <= 0.99)
     dip = min(row["p"] for row in rows[10:])  # behind epoch 10, at which it is all but 1
@@ -91,8 +91,8 @@ def others(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
         winner = model.sets[int(model.p.argmax())]
         found.append(
             {
-                "true parents": _told(parents),
-                "largest p": _told([h + 1 for h in winner]),
+                "true parents": _describe(parents),
+                "largest p": _describe([h + 1 for h in winner]),
                 "p of the true": rows[-1]["p"],
                 "a": rows[-1]["a"],
                 "off at first": rows[0]["off"],
@@ -102,7 +102,7 @@ def others(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
     return found
 
 
-def _told(parents: Sequence[int]) -> str:
+def _describe(parents: Sequence[int]) -> str:
     return ", ".join(f"−{parent}" for parent in parents) or "none"
 
 

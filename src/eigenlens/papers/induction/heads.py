@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...captures import AttentionCall, replaced
-from ...diagnostics import Finding, Seen, Subject
+from ...captures import AttentionCall, replace_attention
+from ...diagnostics import CallView, Finding, StudiedModel
 from ...diagnostics.finding import Place
 from ...diagnostics.induction import SCORES, Induction, scores
 from ...diagnostics.induction_probe import uniform_scores
@@ -42,12 +42,12 @@ def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ())
     """What the diagnostic finds in a model; the outputs of the heads `without` are zero (their
     patterns are still seen).
     """
-    if why := diagnostic.begin(Subject(model, {})):
+    if why := diagnostic.begin(StudiedModel(model, {})):
         raise EigenlensError(f"{model.name}: {why}")
     for batch in diagnostic.batches(model):
 
         def attend(call: AttentionCall, batch: Any = batch) -> Tensor | None:
-            seen = Seen(call, _ids(batch, call))
+            seen = CallView(call, _ids(batch, call))
             diagnostic.update(seen)
             gone = [
                 head
@@ -60,7 +60,7 @@ def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ())
             A[:, gone] = 0
             return A @ call.values
 
-        with torch.no_grad(), replaced(model.backbone, attend):
+        with torch.no_grad(), replace_attention(model.backbone, attend):
             forward_of(model)(batch)
     return diagnostic.result()
 
@@ -120,11 +120,11 @@ def _ablation(
     named = {place for score in SCORES for place in seen.above(found, score)}
     rows = [_row(model.name, "all heads", found, induction, ())]
 
-    def ablated(without: Sequence[Place]) -> Finding:
+    def ablate(without: Sequence[Place]) -> Finding:
         return probed(model, Induction(inputs=inputs, seed=seed), without)
 
     rows.append(
-        _row(model.name, "without previous-token heads", ablated(previous), induction, previous)
+        _row(model.name, "without previous-token heads", ablate(previous), induction, previous)
     )
     draw = torch.Generator().manual_seed(seed)
     for _ in range(draws):
@@ -137,7 +137,7 @@ def _ablation(
             ]
             if free:
                 others.append(free[int(torch.randint(len(free), (), generator=draw))])
-        rows.append(_row(model.name, "without as many others", ablated(others), induction, others))
+        rows.append(_row(model.name, "without as many others", ablate(others), induction, others))
     return rows
 
 
@@ -146,11 +146,11 @@ def _row(
 ) -> dict[str, Any]:
     prefix = found.values("prefix")
     mean = sum(prefix[place] for place in induction) / len(induction)
-    told = ", ".join(f"{stack}/{layer}.{head}" for stack, layer, head in gone)
+    message = ", ".join(f"{stack}/{layer}.{head}" for stack, layer, head in gone)
     return {
         "model": model,
         "heads": what,
         "prefix of induction heads": mean,
-        "ablated": told,
+        "ablated": message,
         "number": len(gone),
     }

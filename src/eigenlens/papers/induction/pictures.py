@@ -99,8 +99,13 @@ def _heads(rows: Sequence[dict[str, Any]], model: str) -> list[Any]:
     for stack in dict.fromkeys(row["stack"] for row in rows):
         some = [row for row in rows if row["stack"] == stack]
         points = [
-            {"layer": row["layer"], "head": row["head"], "attention to": told, "share": row[name]}
-            for name, told in kinds.items()
+            {
+                "layer": row["layer"],
+                "head": row["head"],
+                "attention to": message,
+                "share": row[name],
+            }
+            for name, message in kinds.items()
             for row in some
             if row[name] >= SMALL
         ]

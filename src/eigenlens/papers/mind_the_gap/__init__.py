@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .claims import claims_of, gap_charts
@@ -97,22 +97,22 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Spectra, ranks and gradients of random attention, and an encoder with and without its
     outlier.
     """
     makes: dict[str, Any] = {
-        "gradients": partial(gradients, scale, seed, report),
-        "depth": partial(depths, scale, seed, report),
-        "spectrum": partial(spectra, scale, seed, report),
-        "width": partial(widths, scale, seed, report),
+        "gradients": partial(gradients, scale, seed, progress),
+        "depth": partial(depths, scale, seed, progress),
+        "spectrum": partial(spectra, scale, seed, progress),
+        "width": partial(widths, scale, seed, progress),
         "encoder": partial(
             encoder_rows, scale.model, scale.text, scale.length, scale.inputs, scale.starts, seed
         ),
         "cloud": partial(clouds, scale, seed),
         "causal": partial(causal, scale, seed),
     }
-    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(makes, report)
+    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(makes, progress)
     return {
         "spectrum": _summary(spectrum_runs, ("model", "T")),
         "spectrum runs": spectrum_runs,
@@ -129,7 +129,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     }
 
 
-def spectra(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
+def spectra(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """Outlier and bulk of A by model, T and seed."""
     rows = []
     for model in MODELS:
@@ -137,7 +137,7 @@ def spectra(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
             for s in range(scale.seeds):
                 A = attention_of(model, T, _width(T, scale), generator(seed, s, T))
                 rows.append({"model": model, "T": T, "seed": s, **spectrum(A)})
-            report(f"spectra, {model}", done + 1, len(scale.lengths))
+            progress(f"spectra, {model}", done + 1, len(scale.lengths))
     return rows
 
 
@@ -156,7 +156,7 @@ def clouds(scale: Scale, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def widths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
+def widths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """The stable rank after one layer, by model, variant and T."""
     rows = []
     for model in MODELS:
@@ -173,11 +173,11 @@ def widths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
                         }
                     )
                 rows.append({"model": model, "variant": variant.name, "T": T, **_means(found)})
-            report(f"one layer, {model}", done + 1, len(scale.lengths))
+            progress(f"one layer, {model}", done + 1, len(scale.lengths))
     return rows
 
 
-def depths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
+def depths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """The stable rank along depth, by model and variant."""
     rows, T = [], scale.depth_length
     for model in MODELS:
@@ -199,11 +199,11 @@ def depths(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
                         **_means(found),
                     }
                 )
-            report(f"depth, {model}", done + 1, len(VARIANTS))
+            progress(f"depth, {model}", done + 1, len(VARIANTS))
     return rows
 
 
-def gradients(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
+def gradients(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """`‖∂X_L/∂W_1‖` by model, variant, T and seed."""
     rows = []
     for model in MODELS:
@@ -220,7 +220,7 @@ def gradients(scale: Scale, seed: int, report: Report) -> list[dict[str, Any]]:
                         "seed": s,
                     }
                     rows.append({**row, "norm": norm})
-            report(f"gradients, {model}", done + 1, len(VARIANTS))
+            progress(f"gradients, {model}", done + 1, len(VARIANTS))
     return rows
 
 

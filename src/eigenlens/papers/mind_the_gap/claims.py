@@ -82,15 +82,15 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
         excess = exponent(
             [{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess"
         )
-        told = f"{model} model; {SEEDS.format(row['seeds'])}"
+        message = f"{model} model; {SEEDS.format(row['seeds'])}"
         made += [
             judged(
                 f"{model}: after one layer the tokens are nearly of rank one",
                 "stable rank → 1 as T grows",
                 row["stable rank"],
                 (row["low"], row["high"]),
-                f"{told}; {row['T']} tokens; the excess over 1 goes as T^{excess:.2f}; reproduced"
-                " if at most 1.1",
+                f"{message}; {row['T']} tokens; the excess over 1 goes as T^{excess:.2f};"
+                " reproduced if at most 1.1",
                 at_most=1.1,
             ),
             judged(
@@ -98,7 +98,7 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
                 "stable rank grows with T",
                 other["stable rank"],
                 (other["low"], other["high"]),
-                f"{told}; {other['T']} tokens; grows as"
+                f"{message}; {other['T']} tokens; grows as"
                 f" T^{exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least 10",
                 at_least=10.0,
             ),
@@ -110,13 +110,13 @@ def _depth(tables: Tables) -> tuple[Claim, ...]:
     """The variants come in pairs, with the outlier and without."""
     made = []
     for model in MODELS:
-        pairs, told = [], []
+        pairs, message = [], []
         for kept, removed in zip(VARIANTS[::2], VARIANTS[1::2]):
             before, after = (
                 _of(tables["depth"], model=model, variant=v.name) for v in (kept, removed)
             )
             pairs += [(a["stable rank"], b["stable rank"]) for a, b in zip(after, before)]
-            told.append(
+            message.append(
                 f"{kept.name} {before[-1]['stable rank']:.2f} and {removed.name}"
                 f" {after[-1]['stable rank']:.2f}"
             )
@@ -128,8 +128,8 @@ def _depth(tables: Tables) -> tuple[Claim, ...]:
                 share,
                 None,
                 "share of depths, with and without norm and skip, at which A⊥ has the higher"
-                f" stable rank (mean of seeds); after the last layer {'; '.join(told)}; reproduced"
-                " if all",
+                f" stable rank (mean of seeds); after the last layer {'; '.join(message)};"
+                " reproduced if all",
                 at_least=1.0,
             )
         )
@@ -142,7 +142,9 @@ def _gradients(tables: Tables) -> tuple[Claim, ...]:
         runs = {v.name: _of(tables["gradient runs"], model=model, variant=v.name) for v in VARIANTS}
         falls = [a - b for a, b in zip(*(_by_seed(runs[name], "norm") for name in ("A", "A⊥")))]
         fall, fall_range = _mean(falls)
-        told = ", ".join(f"{name}: {_slopes(found, 'norm')[0]:.2f}" for name, found in runs.items())
+        message = ", ".join(
+            f"{name}: {_slopes(found, 'norm')[0]:.2f}" for name, found in runs.items()
+        )
         made.append(
             judged(
                 f"{model}: removing the outlier tames the growth of gradients with T",
@@ -150,8 +152,8 @@ def _gradients(tables: Tables) -> tuple[Claim, ...]:
                 fall,
                 fall_range,
                 f"how much the exponent of ‖∂X_L/∂W_1‖ in T falls, {L} layers;"
-                f" {SEEDS.format(len(falls))}; {told}; for long inputs of the Markov model it falls"
-                f" from {L / 2:g} to 0.5; reproduced if by half of that, {(L - 1) / 4:g}",
+                f" {SEEDS.format(len(falls))}; {message}; for long inputs of the Markov model it"
+                f" falls from {L / 2:g} to 0.5; reproduced if by half of that, {(L - 1) / 4:g}",
                 at_least=(L - 1) / 4,
             )
         )
@@ -188,12 +190,14 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
             row["stable rank"]
             for row in _of(rows, weights="random start", attention=attention, depth=last)
         ]
-        for attention in ("softmax", "gapless")
+        for attention in ("softmax", "spectral-gap-removal")
     }
-    ratios = [after / before for before, after in zip(ends["softmax"], ends["gapless"])]
+    ratios = [
+        after / before for before, after in zip(ends["softmax"], ends["spectral-gap-removal"])
+    ]
     trained = [
         _of(rows, weights="trained", attention=name, depth=last)[0]["stable rank"]
-        for name in ("softmax", "gapless")
+        for name in ("softmax", "spectral-gap-removal")
     ]
     return (
         judged(

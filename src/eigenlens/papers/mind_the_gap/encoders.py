@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ...captures import capture
 from ...models.load import load
-from ...plans import attending
+from ...plans import use_attention
 from ...stats.geometry import mean_cosine, relative_residual
 from ..inputs import token_ids
 from .models import stable_rank
 
 BATCH = 16
-ATTENTIONS = ("softmax", "gapless")
+ATTENTIONS = ("softmax", "spectral-gap-removal")
 
 
 @torch.no_grad()
@@ -31,16 +31,20 @@ def encoder_rows(
     trained = load(name)
     ids = token_ids(trained, text, length, inputs, seed)
     models: list[tuple[str, int | None, Any]] = [("trained", None, trained.backbone)]
-    for begun in range(starts):
-        torch.manual_seed(seed + begun)
+    for start in range(starts):
+        torch.manual_seed(seed + start)
         models.append(
-            ("random start", begun, type(trained.backbone)(copy.deepcopy(trained.config)).eval())
+            (
+                "random start",
+                start,
+                type(trained.backbone)(copy.deepcopy(trained.config)).eval(),
+            )
         )
     rows, embeddings = [], []
     for weights, number, model in models:
         found = {}
         for attention in ATTENTIONS:
-            with attending(model, attention):  # softmax is what it has
+            with use_attention(model, attention):  # softmax is what it has
                 streams = [_streams(model, batch) for batch in ids.split(BATCH)]
             for depth in range(len(streams[0])):
                 X = torch.cat([stream[depth] for stream in streams])  # (N, T, C)
@@ -60,7 +64,7 @@ def encoder_rows(
                 torch.cat([stream[-1] for stream in streams]).mean(1), dim=1
             )
         row = {"weights": weights, "start": number, "left of patterns": _left(model, ids[:BATCH])}
-        embeddings.append({**row, **_moved(found["softmax"], found["gapless"])})
+        embeddings.append({**row, **_moved(found["softmax"], found["spectral-gap-removal"])})
     return {"encoder": rows, "embeddings": embeddings}
 
 
@@ -93,6 +97,6 @@ def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
     return {
         "cosine with its own": float((own * other).sum(1).mean()),
         "between texts, softmax": float(own_pairs[apart].mean()),
-        "between texts, gapless": float(other_pairs[apart].mean()),
+        "between texts, spectral-gap-removal": float(other_pairs[apart].mean()),
         "nearest text stays": float((nearest[0] == nearest[1]).double().mean()),
     }

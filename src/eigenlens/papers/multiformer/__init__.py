@@ -21,7 +21,7 @@ from torch import nn
 from ...attention.relevance import evenness, head_relevance, head_terms
 from ...lab import Config, Repeated, Settings, Transformer, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .claims import claims_of
@@ -81,12 +81,12 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     facts = parts.part("checks", partial(checks, seed))
     built = parts.part("configurations", partial(configurations, seed))
     maps: list[dict[str, Any]] = []
     for done, name in enumerate(scale.models):
-        report("relevance of loaded models", done, len(scale.models))
+        progress("relevance of loaded models", done, len(scale.models))
         maps += parts.part(
             f"map-{name}",
             partial(catalogue_map, name, scale.text, scale.length, scale.inputs, seed),
@@ -95,8 +95,8 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     for start in range(seed, seed + scale.seeds):
         for kind in KINDS:
             slug = kind.replace(",", "").replace(" ", "-")
-            makes[f"run-{slug}-{start}"] = partial(miniature, kind, scale, start, report)
-    runs = parts.each(makes, report, "training")
+            makes[f"run-{slug}-{start}"] = partial(miniature, kind, scale, start, progress)
+    runs = parts.each(makes, progress, "training")
     return {
         "checks": facts,
         "configurations": built,
@@ -205,7 +205,7 @@ def _layer(width: int, chosen: Any) -> Any:
     return Transformer(config).attentions[0]
 
 
-def miniature(kind: str, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def miniature(kind: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """One training on repeated letters: how much is right, how alike the heads count, what the
     attention costs.
     """
@@ -221,7 +221,7 @@ def miniature(kind: str, scale: Scale, seed: int, report: Report) -> dict[str, A
     )
     model = Transformer(config)
     settings = Settings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, report=report, label=f"{kind}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"{kind}, seed {seed}")
     relevance = lab_relevance(model, next(iter(task.held_out())).inputs)
     full = Transformer(task.config(layers=scale.layers, width=scale.width, heads=4))
     return {

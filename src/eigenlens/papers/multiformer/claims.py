@@ -61,10 +61,10 @@ def _check(row: dict[str, Any]) -> Claim:
 
 def _runs(tables: Tables) -> Claim:
     rows = tables["configurations"]
-    told = ", ".join(f"{row['configuration']} {row['cost at 1024']:.2f}" for row in rows)
+    message = ", ".join(f"{row['configuration']} {row['cost at 1024']:.2f}" for row in rows)
     note = (
         "number that give finite outputs at 1, 2 and 100 frames; cost of attention at 1024 frames,"
-        f" full = 1: {told}"
+        f" full = 1: {message}"
     )
     return judged(
         "the layer configurations lc, v1 and v2 (12 layers of 4 heads) run",
@@ -86,13 +86,13 @@ def _gains(tables: Tables) -> tuple[float, list[float]]:
 
 def _mix(tables: Tables) -> Claim:
     mean, each = _gains(tables)
-    told = ", ".join(
+    message = ", ".join(
         f"{row['heads']} {row['accuracy']:.3f} (cost {row['cost']:.2f})" for row in tables["kinds"]
     )
     note = (
         f"repeated letters, accuracy of {MIXED} in every layer less that of the better of all local"
-        f" and all conv; all: {told}; interval: least and largest of {len(each)} seeds; reproduced"
-        " if every seed gains"
+        f" and all conv; all: {message}; interval: least and largest of {len(each)} seeds;"
+        " reproduced if every seed gains"
     )
     verdict: Verdict = "reproduced" if min(each) > 0 else "not reproduced"
     return Claim(

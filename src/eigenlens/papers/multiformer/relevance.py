@@ -29,7 +29,7 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     watch = Diagnosed(model, "relevance", batches)
     values = watch.values()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
-    for site, entry in watch.subject.sites.items():
+    for site, entry in watch.studied.sites.items():
         if entry["kind"] != "self":
             continue
         if site not in values:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...data.needs import read_by
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..curves import curves
 from ..paper import Paper
@@ -60,18 +60,18 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     blocks: list[dict[str, Any]] = []
     for done, name in enumerate(scale.models):
-        report("pretrained encoders", done, len(scale.models))
+        progress("pretrained encoders", done, len(scale.models))
         blocks += parts.part(f"blocks-{name}", partial(pretrained, name, scale, seed))
     makes = {}
     for start in range(seed, seed + scale.seeds):
         for read_out in READ_OUTS:
             slug = f"{read_out.replace(' ', '-')}-{start}"
-            makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, report)
-            makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, report)
-    runs = parts.each(makes, report, "read-outs")
+            makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, progress)
+            makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, progress)
+    runs = parts.each(makes, progress, "read-outs")
     digits, reviews = runs[::2], runs[1::2]
     blocks += [row for run in digits for row in run["steps"]]
     fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]

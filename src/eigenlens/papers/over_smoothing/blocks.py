@@ -49,12 +49,12 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
     padding.
     """
     watch = Diagnosed(model, "smoothing", batches)
-    subject, smoothing = watch.subject, watch.diagnostic
+    studied, smoothing = watch.studied, watch.diagnostic
     assert isinstance(smoothing, Smoothing)
-    if len(subject.stacks) != 1:
-        name = type(subject.module).__name__
+    if len(studied.stacks) != 1:
+        name = type(studied.module).__name__
         raise EigenlensError(
-            f"the bound is for an encoder alone; {name} has {len(subject.stacks)} stacks of blocks"
+            f"the bound is for an encoder alone; {name} has {len(studied.stacks)} stacks of blocks"
         )
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))

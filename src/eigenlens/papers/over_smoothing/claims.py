@@ -190,10 +190,10 @@ def _less_alike(model: str, rows: Rows) -> Claim:
 
     plain, fused = mean("last layer"), {fusion: mean(fusion) for fusion in FUSIONS}
     change = [value - plain for value in fused.values()]
-    told = ", ".join(f"{name} {value:.3f}" for name, value in fused.items())
+    message = ", ".join(f"{name} {value:.3f}" for name, value in fused.items())
     note = (
-        f"token similarity of what is read out: last layer {plain:.3f}, {told}; the largest change"
-        " is shown, interval: least and largest of the three; reproduced if all are below 0"
+        f"token similarity of what is read out: last layer {plain:.3f}, {message}; the largest"
+        " change is shown, interval: least and largest of the three; reproduced if all are below 0"
     )
     return judged(
         f"{model}: fused tokens are less alike",

@@ -17,7 +17,7 @@ from ...data.datasets import reviews
 from ...lab import Digits, Settings, Transformer, train
 from ...lab.fusion import FUSIONS, Fusion
 from ...models.load import Model, load
-from ...run.progress import Report
+from ...run.progress import Progress
 from ...stats.geometry import mean_cosine
 from ..inputs import token_ids
 from .blocks import block_steps
@@ -48,7 +48,7 @@ def encoder(scale: Scale, fusion: str | None, seed: int) -> Transformer:
     return Transformer(config)
 
 
-def digits_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def digits_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """A lab encoder trained on digits with one read-out: how well it ends, how alike its tokens
     are, and its blocks.
     """
@@ -57,7 +57,7 @@ def digits_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[s
     plain = read_out == "last layer"
     steps = _lab_steps(model, task, "random start", seed) if plain else []
     settings = Settings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, report=report, label=f"digits, {read_out}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"digits, {read_out}, seed {seed}")
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():
         read = _read_stream(model, next(iter(task.held_out())).inputs)
@@ -148,7 +148,7 @@ def _encoded(model: Model, texts: Sequence[str], length: int) -> tuple[Tensor, T
     return torch.stack(hidden[1:], 1), mask.bool()  # (B, L, T, C), without the embedding
 
 
-def reviews_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def reviews_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """Sentiment of reviews from a frozen encoder's states: accuracy on the quarter that was not
     learned from.
     """
@@ -166,7 +166,7 @@ def reviews_run(read_out: str, scale: Scale, seed: int, report: Report) -> dict[
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        report(f"reviews, {read_out}, seed {seed}", epoch + 1, scale.epochs)
+        progress(f"reviews, {read_out}, seed {seed}", epoch + 1, scale.epochs)
     with torch.no_grad():
         logits = torch.cat([reader(states[rows], tokens[rows]) for rows in asked.split(64)])
         alike = torch.cat(

@@ -14,7 +14,7 @@ import torch
 
 from ...lab import NextBytes, Settings, Transformer, documents, split, train
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..curves import curves
 from ..fits import rank_correlation, resampled
@@ -66,24 +66,24 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     seeds = [seed * 100 + start for start in range(scale.seeds)]
     toy, descent = parts.each(
         {"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)}
     )
     heads = []
     for done, name in enumerate(scale.models):
-        report("spectra of heads", done, len(scale.models))
+        progress("spectra of heads", done, len(scale.models))
         made = partial(head_rows, name, scale.inputs, scale.length, scale.text, seed)
         heads += parts.part(f"heads/{name}", made)
     makes = {
         (name := f"training/{at}-{start}"): partial(
-            _train, scale, penalty, start, name, parts, report
+            _train, scale, penalty, start, name, parts, progress
         )
         for at, penalty in enumerate(scale.penalties)
         for start in seeds[: scale.training_seeds]
     }
-    trained = parts.each(makes, report, "training")
+    trained = parts.each(makes, progress, "training")
     return {
         "toy": _mean_rows(toy, ("trace", "variance")),
         "descent": descent,
@@ -132,7 +132,7 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _train(
-    scale: Scale, penalty: float, seed: int, name: str, parts: Parts, report: Report
+    scale: Scale, penalty: float, seed: int, name: str, parts: Parts, progress: Progress
 ) -> dict[str, Any]:
     """A causal language model of bytes with the LocAteR-style penalty at this strength."""
     task = NextBytes(
@@ -143,7 +143,7 @@ def _train(
     settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
     label = f"language model, penalty {penalty:g}, seed {seed}"
     done = train(
-        model, task, settings, report=report, label=label, checkpoint=parts.checkpoint(name)
+        model, task, settings, progress=progress, label=label, checkpoint=parts.checkpoint(name)
     )
     return {
         "penalty": penalty,

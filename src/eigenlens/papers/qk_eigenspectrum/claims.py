@@ -25,8 +25,8 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
             "1.5/1.8/3.7/8.1",
             rises,
             None,
-            f"least rise of the mean distance from one to the next, of {_told(rows, 'distance')};"
-            " reproduced if above 0",
+            "least rise of the mean distance from one to the next, of"
+            f" {_describe(rows, 'distance')}; reproduced if above 0",
             at_least=1e-9,
         ),
         _figures(
@@ -64,7 +64,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     )
 
 
-def _told(rows: list[dict[str, Any]], key: str) -> str:
+def _describe(rows: list[dict[str, Any]], key: str) -> str:
     return "/".join(f"{row[key]:.2f}" for row in rows)
 
 
@@ -84,8 +84,8 @@ def _figures(
     verdict: Verdict = "reproduced" if max(gaps) <= limit else "not reproduced"
     unit = f"{limit:.0%}" if relative else f"{limit:g}"
     note = (
-        f"at variance {worst['variance']:g}, where it is farthest, of {_told(rows, key)}; interval:"
-        f" seeds; reproduced if at most {unit} off at every variance"
+        f"at variance {worst['variance']:g}, where it is farthest, of {_describe(rows, key)};"
+        f" interval: seeds; reproduced if at most {unit} off at every variance"
     )
     interval = (worst[f"{key} low"], worst[f"{key} high"])
     return Claim(
@@ -102,8 +102,8 @@ def _within(rows: list[dict[str, Any]]) -> Claim:
     low, high = min(row["distance"] for row in rows), max(row["distance"] for row in rows)
     verdict: Verdict = "reproduced" if low >= 14 and high <= 17 else "not reproduced"
     note = (
-        f"means over seeds: {_told(rows, 'distance')}; interval: over variances; reproduced if all"
-        " lie in 14 – 17"
+        f"means over seeds: {_describe(rows, 'distance')}; interval: over variances; reproduced if"
+        " all lie in 14 – 17"
     )
     return Claim(
         "toy: without a trace attention does not localise",
@@ -168,9 +168,9 @@ def _training(tables: Tables) -> list[Claim]:
     ):
         ratios = [runs[STRENGTH, seed][key] / runs[0.0, seed][key] for seed in seeds]
         mean = sum(ratios) / len(ratios)
-        told = ", ".join(f"{row['penalty']:g}: {row[key]:.3f}" for row in tables["training"])
+        message = ", ".join(f"{row['penalty']:g}: {row[key]:.3f}" for row in tables["training"])
         note = (
-            f"ratio to none at strength {STRENGTH:g}; {key} by strength {told}; interval: seeds;"
+            f"ratio to none at strength {STRENGTH:g}; {key} by strength {message}; interval: seeds;"
             " reproduced if "
         )
         bounds = (min(ratios), max(ratios))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...diagnostics.qk import QueryKey
 from ...models.load import load
-from ..diagnostic_pass import Diagnosed, begun
+from ..diagnostic_pass import Diagnosed, begin
 from ..inputs import batches_of
 
 
@@ -20,7 +20,7 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
         model, "photos" if vision else text, None if vision else length, inputs, seed, 4
     )
     watch, spectra = Diagnosed(model, "localisation", batches), QueryKey()
-    begun(spectra, watch.subject)
+    begin(spectra, watch.studied)
     looks = watch.seen()
     near = {(row["stack"], row["layer"], row["head"]): row for row in looks.result().rows()}
     rows = []

@@ -20,7 +20,7 @@ from ...data.needs import check_named, read_by
 from ...errors import EigenlensError
 from ...models.load import Model, load
 from ...run.parts import Parts
-from ...run.progress import Here, Report, silent
+from ...run.progress import Here, Progress, silent
 from ...run.run_all import Refused
 from ...stats.rounding import in_words
 from ..claims import Reproduction
@@ -126,7 +126,7 @@ def reproduce(
     quick: bool = False,
     out: Path = Path(PAPER),
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = silent,
     *,
     resume: bool = False,
     force: bool = False,
@@ -140,18 +140,23 @@ def reproduce(
     request = {"paper": PAPER, "seed": seed, **scale.record()}
     notes = ["this is a miniature; verdicts of the full run can differ"] if quick else []
     with Parts.held(out, request, resume=resume, force=force) as parts:
-        return _measured(scale, parts, request, seed, Here(report), notes)
+        return _measured(scale, parts, request, seed, Here(progress), notes)
 
 
 def _measured(
-    scale: Scale, parts: Parts, request: dict[str, Any], seed: int, report: Report, notes: list[str]
+    scale: Scale,
+    parts: Parts,
+    request: dict[str, Any],
+    seed: int,
+    progress: Progress,
+    notes: list[str],
 ) -> Reproduction:
     starts = [(family, start) for family in scale.random for start in range(scale.seeds)]
     own = {
-        f"random/{family}-{start}": partial(random_run, family, start, scale, seed, report)
+        f"random/{family}-{start}": partial(random_run, family, start, scale, seed, progress)
         for family, start in starts
     }
-    runs = parts.each(own, report, "random models")
+    runs = parts.each(own, progress, "random models")
     changed = {
         f"random/{family}-{start}-{what.replace(' ', '-')}": partial(
             other_run, what, family, start, scale, seed
@@ -159,9 +164,9 @@ def _measured(
         for family, start in starts
         for what in (NO_NORM, OTHER_TEXT)
     }
-    others = parts.each(changed, report, "random models, otherwise")
-    models = _models(scale, parts, seed, report, notes)
-    circles = training.circle_table(scale.training, parts, report)
+    others = parts.each(changed, progress, "random models, otherwise")
+    models = _models(scale, parts, seed, progress, notes)
+    circles = training.circle_table(scale.training, parts, progress)
     tables = {
         "random curves": (curves := _random_curves([*runs, *others])),
         "random by depth": _by_depth(curves),
@@ -181,7 +186,7 @@ def _measured(
         ],
         "orders": parts.part("orders", partial(orders, seed)),
         "bounds": [row for model in [*runs, *models] for row in model["bounds"]],
-        "path accuracy": (accuracy := training.path_table(scale.training, parts, report)),
+        "path accuracy": (accuracy := training.path_table(scale.training, parts, progress)),
         "accuracy by length": _by_length(accuracy),
         "circle": [_circle_row(row) for row in circles],
         "trajectories": circles,
@@ -201,7 +206,7 @@ def _measured(
 
 
 def _models(
-    scale: Scale, parts: Parts, seed: int, report: Report, notes: list[str]
+    scale: Scale, parts: Parts, seed: int, progress: Progress, notes: list[str]
 ) -> list[dict[str, Any]]:
     """The catalogue's models; one that is not to be had is left out, but a cluster that is lost
     ends the run.
@@ -212,7 +217,7 @@ def _models(
         if not parts.has(part):
             try:
                 model = _at_hand(name, scale.text)
-                parts.write(part, catalogue_run(model, scale, seed, parts.folder, report))
+                parts.write(part, catalogue_run(model, scale, seed, parts.folder, progress))
             except Refused as error:
                 notes.append(f"{name} was left out: {error.reason}")
                 continue
@@ -292,11 +297,13 @@ def _by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 for row in mine
                 if (row["mode"], row["reading"]) == (mode, "alone") and row["length"]
             ]
-            told = {
+            message = {
                 f"length {row['length']}": f"{row['accuracy']:.3f} ± {row['spread']:.3f}"
                 for row in lengths
             }
-            rows.append({"task": task, "paths": mode, "whole": whole, "majority": majority, **told})
+            rows.append(
+                {"task": task, "paths": mode, "whole": whole, "majority": majority, **message}
+            )
     return rows
 
 

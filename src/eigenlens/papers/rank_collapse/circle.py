@@ -22,7 +22,7 @@ from torch import Tensor
 from ...collapses import VARIANTS
 from ...lab import Circle, Settings, Transformer, feed_back, train
 from ...run.parts import Parts
-from ...run.progress import Report, silent
+from ...run.progress import Progress, silent
 
 SHOWN = ("SAN", "SAN+MLP", "SAN+skip")
 """The variants that are fed back, all without norms."""
@@ -42,7 +42,7 @@ class CircleTrial:
 
 
 def circles(
-    trials: Sequence[CircleTrial], seeds: int, parts: Parts, report: Report | None = None
+    trials: Sequence[CircleTrial], seeds: int, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """A row for every trial, variant and seed: the trajectory of both points, their distance,
     radius and turn at every step.
@@ -54,8 +54,8 @@ def circles(
     """
     runs = itertools.product(trials, SHOWN, range(seeds))
     return parts.each(
-        {_name(*run): partial(_one, *run, parts, report) for run in runs},
-        report or silent,
+        {_name(*run): partial(_one, *run, parts, progress) for run in runs},
+        progress or silent,
         "circles",
     )
 
@@ -65,7 +65,7 @@ def _name(trial: CircleTrial, variant: str, seed: int) -> str:
 
 
 def _one(
-    trial: CircleTrial, variant: str, seed: int, parts: Parts, report: Report | None
+    trial: CircleTrial, variant: str, seed: int, parts: Parts, progress: Progress | None
 ) -> dict[str, Any]:
     circle = Circle(jitter=trial.jitter)
     torch.manual_seed(seed)
@@ -75,7 +75,7 @@ def _one(
         model,
         circle,
         replace(trial.settings, seed=seed),
-        report=report,
+        progress=progress,
         label=f"circle, {variant}, seed {seed}",
         checkpoint=parts.checkpoint(_name(trial, variant, seed)),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...collapses.verdict import COLLAPSED
-from ...stats.rounding import rounding_floor, told
+from ...stats.rounding import describe, rounding_floor
 from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT
 from .training_claims import circle_claims, task_claims
@@ -116,7 +116,7 @@ def _ends(tables: Tables, variant: str) -> dict[str, float]:
 def _pretrained_collapse(tables: Tables) -> Claim:
     ends = _ends(tables, "SAN")
     share = float(np.mean([value < COLLAPSED for value in ends.values()]))
-    listed = ", ".join(f"{name} {told(value, FLOOR)}" for name, value in ends.items())
+    listed = ", ".join(f"{name} {describe(value, FLOOR)}" for name, value in ends.items())
     note = (
         f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {listed};"
         " reproduced if all do"
@@ -135,7 +135,9 @@ def _pretrained_kept(tables: Tables) -> Claim:
     ends, pure = _ends(tables, "full"), _ends(tables, "SAN")
     share = float(np.mean([value >= COLLAPSED for value in ends.values()]))
     both = [
-        (name, told(ends[name], FLOOR), told(pure[name], FLOOR)) for name in ends if name in pure
+        (name, describe(ends[name], FLOOR), describe(pure[name], FLOOR))
+        for name in ends
+        if name in pure
     ]
     listed = ", ".join(f"{name} {end} (pure {alone})" for name, end, alone in both)
     note = (
@@ -200,12 +202,12 @@ def _single_paths(tables: Tables) -> list[Claim]:
 def _shares(tables: Tables) -> Claim:
     apart = {row["model"]: abs(row["measured"] - row["published"]) for row in tables["path shares"]}
     worst = max(apart, key=lambda name: apart[name])
-    told = ", ".join(
+    message = ", ".join(
         f"{row['model']} {row['measured']:.3f} ({row['published']:.3f})"
         for row in tables["path shares"]
     )
     note = (
-        f"(H/(H+1))^L, in brackets the published share: {told}; shown: {worst}, the farthest;"
+        f"(H/(H+1))^L, in brackets the published share: {message}; shown: {worst}, the farthest;"
         " reproduced if at most .002 apart"
     )
     value = next(row["measured"] for row in tables["path shares"] if row["model"] == worst)

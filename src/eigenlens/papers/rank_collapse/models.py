@@ -18,13 +18,13 @@ import torch
 
 from ...anatomy import freeze
 from ...captures import Layer, attention_names, capture, capture_layers
-from ...collapses import VARIANTS, ablated, collapse
+from ...collapses import VARIANTS, ablate, collapse
 from ...collapses.bounds_model import bound_rows, model_bounds
 from ...collapses.contraction import contraction_order
 from ...collapses.sampling import residuals_by_length
 from ...data.inputs import Request, prepare
 from ...models.load import Model, load
-from ...run.progress import Report
+from ...run.progress import Progress
 from ...stats.geometry import relative_residual
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def _texts(text: str, length: int, number: int, seed: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def random_run(family: str, start: int, scale: Scale, seed: int, report: Report) -> dict[str, Any]:
+def random_run(
+    family: str, start: int, scale: Scale, seed: int, progress: Progress
+) -> dict[str, Any]:
     """The four variants of one random start, its single paths and its bounds."""
     model, ids = (
         random_model(family, scale.layers, scale.width, scale.length, start),
@@ -76,10 +78,10 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
     )
     curves = []
     for done, (name, switches) in enumerate(VARIANTS.items()):
-        with ablated(model, switches):
+        with ablate(model, switches):
             means = residual_curve(model, ids)
         curves += _rows(family, start, name, means)
-        report(f"random {family}, start {start}", done + 1, len(VARIANTS) + 1)
+        progress(f"random {family}, start {start}", done + 1, len(VARIANTS) + 1)
     frozen = freeze(model, {"input_ids": ids[:1]})[0]
     residuals = residuals_by_length(frozen, scale.paths, start)
     single = [
@@ -87,7 +89,7 @@ def random_run(family: str, start: int, scale: Scale, seed: int, report: Report)
         for hops, found in enumerate(residuals, 1)
     ]
     found = bound_rows(frozen.name, list(model_bounds(frozen)))
-    report(f"random {family}, start {start}", len(VARIANTS) + 1, len(VARIANTS) + 1)
+    progress(f"random {family}, start {start}", len(VARIANTS) + 1, len(VARIANTS) + 1)
     return {
         "family": family,
         "seed": start,
@@ -106,7 +108,7 @@ def other_run(what: str, family: str, start: int, scale: Scale, seed: int) -> di
     model = random_model(family, scale.layers, scale.width, scale.length, start)
     other = "python-docs" if scale.text != "python-docs" else "reviews"
     ids = texts(replace(scale, text=other) if what == OTHER_TEXT else scale, seed)
-    with ablated(model, norm=what != NO_NORM):
+    with ablate(model, norm=what != NO_NORM):
         means = residual_curve(model, ids)
     return {"curves": _rows(family, start, what, means)}
 
@@ -154,7 +156,7 @@ def bound_summary(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def catalogue_run(
-    model: Model, scale: Scale, seed: int, folder: Path, report: Report
+    model: Model, scale: Scale, seed: int, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """A pretrained model of the catalogue: residual with the paper's four variants, its single
     paths, its bounds.
@@ -181,7 +183,7 @@ def catalogue_run(
             variants=list(VARIANTS),
             seed=seed,
             resume=True,
-            report=report,
+            progress=progress,
         )
     curves = []
     for stack in run.curves["full"].stacks:

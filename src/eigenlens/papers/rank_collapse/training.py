@@ -30,10 +30,10 @@ from torch import Tensor
 from ...anatomy import freeze
 from ...collapses.paths import path_lengths
 from ...collapses.sampling import draw_paths, rerun_paths
-from ...lab import Batch, ConvexHull, Memorise, Settings, Sort, Toy, Transformer, train
+from ...lab import ConvexHull, Memorise, Settings, Sort, TaskBatch, Toy, Transformer, train
 from ...names import unknown
 from ...run.parts import Parts
-from ...run.progress import Report, silent
+from ...run.progress import Progress, silent
 from .circle import CircleTrial, circles
 
 TASKS: dict[str, Callable[..., Toy]] = {
@@ -73,7 +73,7 @@ class Scale:
 
 
 def train_toys(
-    task: str, scale: Scale, seed: int, parts: Parts, report: Report | None = None
+    task: str, scale: Scale, seed: int, parts: Parts, progress: Progress | None = None
 ) -> tuple[Transformer, Toy, dict[str, float]]:
     """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy,
     loss and seconds.
@@ -90,7 +90,7 @@ def train_toys(
         model,
         toy,
         replace(trial.settings, seed=seed),
-        report=report,
+        progress=progress,
         label=f"{task}, seed {seed}",
         checkpoint=parts.checkpoint(_toy_name(task, seed)),
     )
@@ -101,7 +101,9 @@ def _toy_name(task: str, seed: int) -> str:
     return f"collapse/{task.replace(' ', '-')}/seed-{seed}"
 
 
-def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list[dict[str, Any]]:
+def path_table(
+    scale: Scale, parts: Parts, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """A row for every task, mode, reading and length: `accuracy` and its `spread`, mean and
     deviation over seeds.
 
@@ -109,11 +111,11 @@ def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list
     """
     rows = []
     makes = {
-        _toy_name(trial.task, seed): partial(_one_seed, trial, scale, seed, parts, report)
+        _toy_name(trial.task, seed): partial(_one_seed, trial, scale, seed, parts, progress)
         for trial in scale.trials
         for seed in range(scale.seeds)
     }
-    found = iter(parts.each(makes, report or silent, "path lengths"))
+    found = iter(parts.each(makes, progress or silent, "path lengths"))
     for trial in scale.trials:
         for same in zip(*itertools.islice(found, scale.seeds)):
             each = [row["accuracy"] for row in same]
@@ -131,9 +133,9 @@ def path_table(scale: Scale, parts: Parts, report: Report | None = None) -> list
 
 
 def _one_seed(
-    trial: Trial, scale: Scale, seed: int, parts: Parts, report: Report | None
+    trial: Trial, scale: Scale, seed: int, parts: Parts, progress: Progress | None
 ) -> list[dict[str, Any]]:
-    model, toy, trained = train_toys(trial.task, scale, seed, parts, report)
+    model, toy, trained = train_toys(trial.task, scale, seed, parts, progress)
     rows = [{"mode": "model", "reading": "whole", "length": None, "accuracy": trained["accuracy"]}]
     rows += [
         {"mode": "baseline", "reading": name, "length": None, "accuracy": value}
@@ -142,16 +144,16 @@ def _one_seed(
     found: dict[tuple[str, str], list[Tensor]] = {}
     number = len(list(toy.held_out()))
     for i, batch in enumerate(toy.held_out()):
-        said = {("frozen", name): x for name, x in frozen_answers(model, batch).items()}
+        message = {("frozen", name): x for name, x in frozen_answers(model, batch).items()}
         if i < trial.batches:
-            said |= {
+            message |= {
                 ("rerun", name): x
                 for name, x in rerun_answers(model, batch, trial.paths, seed).items()
             }
-        for key, answers in said.items():
+        for key, answers in message.items():
             found.setdefault(key, []).append(answers == batch.targets)  # (lengths, networks, B, …)
-        if report is not None:
-            report(f"{trial.task}, seed {seed}: paths", i + 1, number)
+        if progress is not None:
+            progress(f"{trial.task}, seed {seed}: paths", i + 1, number)
     for (mode, reading), right in found.items():
         shares = torch.cat(right, 2).double().flatten(1).mean(1).tolist()
         first = 1 if mode == "rerun" else 0
@@ -179,7 +181,7 @@ def baselines(toy: Toy) -> dict[str, float]:
 
 
 @torch.no_grad()
-def frozen_answers(model: Transformer, batch: Batch) -> dict[str, Tensor]:
+def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
     """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1,
     B).
     """
@@ -202,7 +204,9 @@ def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tenso
 
 
 @torch.no_grad()
-def rerun_answers(model: Transformer, batch: Batch, number: int, seed: int) -> dict[str, Tensor]:
+def rerun_answers(
+    model: Transformer, batch: TaskBatch, number: int, seed: int
+) -> dict[str, Tensor]:
     """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L,
     number, B, …).
 
@@ -239,9 +243,11 @@ def _classes(model: Transformer, x: Tensor) -> Tensor:
     return model.read(x).argmax(-1)
 
 
-def circle_table(scale: Scale, parts: Parts, report: Report | None = None) -> list[dict[str, Any]]:
+def circle_table(
+    scale: Scale, parts: Parts, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """The rows of `collapse_circle.circles` for all circles of a scale."""
-    return circles(scale.circles, scale.seeds, parts, report)
+    return circles(scale.circles, scale.seeds, parts, progress)
 
 
 FULL = Scale(

@@ -43,12 +43,14 @@ def _lengths(task: str, first: float, mode: str, rows: Sequence[dict[str, Any]])
     longer the less.
     """
     curve = _curve(rows, mode, "alone")
-    told = _told(curve)
+    message = _describe(curve)
     if residual := _curve(rows, mode, "residual"):
-        told += f" (of the residual, without what is common to all tokens: {_told(residual)})"
+        message += (
+            f" (of the residual, without what is common to all tokens: {_describe(residual)})"
+        )
     note = (
-        f"paths of length 1, 2, …, {mode}, read out alone: {told}; reproduced if length 1 exceeds"
-        f" {first}"
+        f"paths of length 1, 2, …, {mode}, read out alone: {message}; reproduced if length 1"
+        f" exceeds {first}"
     )
     name = f"{task}: what paths of length one are worth ({mode})"
     worth = judged(
@@ -63,7 +65,7 @@ def _lengths(task: str, first: float, mode: str, rows: Sequence[dict[str, Any]])
     best = max(row["accuracy"] for row in curve) <= start["accuracy"] + start["spread"]
     verdict: Verdict = "reproduced" if learned and falls and far and best else "not reproduced"
     note = (
-        f"accuracy of the longest paths ({mode}): {told}; reproduced if the task was learned, no"
+        f"accuracy of the longest paths ({mode}): {message}; reproduced if the task was learned, no"
         " length is better than the first, and the last has lost half of what the first has over"
         f" the commonest answer ({chance:.2f}) and more than the seeds' spread"
     )
@@ -81,7 +83,7 @@ def _curve(rows: Sequence[dict[str, Any]], mode: str, reading: str) -> list[dict
     return sorted(found, key=lambda row: row["length"])
 
 
-def _told(curve: Sequence[dict[str, Any]]) -> str:
+def _describe(curve: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{row['accuracy']:.2f}" for row in curve)
 
 
@@ -124,10 +126,10 @@ def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
             speeds[variant] = float(
                 np.mean([abs(row["turn"]) / max(row["steps"], 1) for row in round_it])
             )
-    told = ", ".join(f"{variant} {value:.2f}" for variant, value in speeds.items()) or "none"
+    message = ", ".join(f"{variant} {value:.2f}" for variant, value in speeds.items()) or "none"
     note = (
         "turn a step in steps of the arc learned, mean size over the runs whose points keep half"
-        f" their distance: {told}"
+        f" their distance: {message}"
     )
     others = [value for variant, value in speeds.items() if variant != "SAN+skip"]
     if "SAN+skip" not in speeds or not others:
@@ -145,7 +147,7 @@ def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
 
 def _runs(rows: Sequence[dict[str, Any]]) -> str:
     """How the runs ended, by what was trained on."""
-    told = []
+    message = []
     for jitter in dict.fromkeys(row["jitter"] for row in rows):
         mine = [row for row in rows if row["jitter"] == jitter]
         merged, left = (
@@ -153,5 +155,5 @@ def _runs(rows: Sequence[dict[str, Any]]) -> str:
             sum(row["left"] is not None for row in mine),
         )
         what = "points on the circle" if jitter == 0 else f"points off it by {jitter:g}"
-        told.append(f"trained on {what}: {merged} of {len(mine)} merged, {left} left the circle")
-    return "; ".join(told)
+        message.append(f"trained on {what}: {merged} of {len(mine)} merged, {left} left the circle")
+    return "; ".join(message)

@@ -17,7 +17,7 @@ from ...anatomy.truncation import query_weights, truncated
 from ...lab import NearestNeighbour, Settings, Transformer, train
 from ...models.load import Model, load
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..curves import curves
 from ..inputs import batches_of
@@ -67,13 +67,13 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     sizes = [2**i for i in range(scale.d.bit_length()) if 2**i <= scale.d]
     seeds = [seed * 100 + start for start in range(scale.seeds)]
     swept = partial(sweep, scale.d, scale.points, scale.samples, sizes, (1, 8))
     fitted = parts.each(
         {f"least-squares/seed-{start}": partial(swept, start) for start in seeds},
-        report,
+        progress,
         "least squares",
     )
     found = [row for one in fitted for row in one]
@@ -91,17 +91,17 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
     ]
     trained = parts.each(
         {
-            f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, report)
+            f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, progress)
             for L, r, s in runs
         },
-        report,
+        progress,
         "training",
     )
     cut, alone = [], []
     makes = {
-        f"models/{name}": partial(cut_model, name, scale, seed, report) for name in scale.models
+        f"models/{name}": partial(cut_model, name, scale, seed, progress) for name in scale.models
     }
-    for both in parts.each(makes, report, "models"):
+    for both in parts.each(makes, progress, "models"):
         cut += both["all heads"]
         alone += both["one head"]
     return {
@@ -131,7 +131,7 @@ def _rank_one(scale: Scale, heads: int, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _train(
-    scale: Scale, layers: int, rank: int, seed: int, parts: Parts, report: Report
+    scale: Scale, layers: int, rank: int, seed: int, parts: Parts, progress: Progress
 ) -> dict[str, Any]:
     """Attention with rH = d and values of full width, trained; the error is 1 for the answer 0."""
     task = NearestNeighbour(scale.points, scale.d)
@@ -150,7 +150,7 @@ def _train(
     settings = Settings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
     label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
     checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
-    done = train(model, task, settings, report=report, label=label, checkpoint=checkpoint)
+    done = train(model, task, settings, progress=progress, label=label, checkpoint=checkpoint)
     return {
         "layers": layers,
         "rank": rank,
@@ -162,7 +162,7 @@ def _train(
 
 @torch.no_grad()
 def cut_model(
-    name: str, scale: Scale, seed: int, report: Report
+    name: str, scale: Scale, seed: int, progress: Progress
 ) -> dict[str, list[dict[str, Any]]]:
     """Quality of a loaded model with all heads cut to each rank, and with one head cut at a
     time.
@@ -176,7 +176,7 @@ def cut_model(
     for done, rank in enumerate(
         ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})
     ):
-        report(f"{name}, all heads", done, len(ranks))
+        progress(f"{name}, all heads", done, len(ranks))
         with truncated(model.module, rank):
             cut.append(
                 {
@@ -191,7 +191,7 @@ def cut_model(
     some = batches[: max(1, len(batches) // 4)]
     own = outputs(model, some)
     for done, (at, head) in enumerate(heads):
-        report(f"{name}, one head", done, len(heads))
+        progress(f"{name}, one head", done, len(heads))
         for rank in scale.alone:
             with truncated(model.module, rank, [(at, head)]):
                 found = quality(model, own, outputs(model, some), some)

@@ -26,8 +26,8 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
             "monotone in r",
             min(drops),
             None,
-            f"least fall from one rank to the next; {_told(curve[1])} at rH = d, {_told(curve[8])}"
-            " with 8 times the heads; reproduced if above 0",
+            f"least fall from one rank to the next; {_describe(curve[1])} at rH = d,"
+            f" {_describe(curve[8])} with 8 times the heads; reproduced if above 0",
             at_least=1e-9,
         ),
         judged(
@@ -62,7 +62,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     )
 
 
-def _told(rows: Sequence[dict[str, Any]]) -> str:
+def _describe(rows: Sequence[dict[str, Any]]) -> str:
     return "/".join(f"{row['error']:.2f}" for row in rows)
 
 
@@ -113,15 +113,15 @@ def _training(rows: Sequence[dict[str, Any]]) -> list[Claim]:
             "/".join(str(row["rank"]) for row in curve),
             "/".join(f"{row['error']:.3f}" for row in curve),
         )
-        told = f"ranks {ranks}: {errors}"
+        message = f"ranks {ranks}: {errors}"
         if layers == 1:
             drop = judged(
                 "trained, 1 layer: the error drops from half the rank to the full one",
                 "≥ 10 times (d = 64: .70 to .015)",
                 half["error"] / full["error"],
                 (half["low"] / full["high"], half["high"] / full["low"]),
-                f"{told} at d = {full['rank']}, rH = d; interval: seeds; reproduced if at least 10"
-                " times",
+                f"{message} at d = {full['rank']}, rH = d; interval: seeds; reproduced if at least"
+                " 10 times",
                 at_least=10.0,
             )
             found.append(drop)
@@ -129,7 +129,7 @@ def _training(rows: Sequence[dict[str, Any]]) -> list[Claim]:
         name = f"trained at d = 64, {layers} layer{'s' * (layers > 1)} of {size}, ranks 1/32/64"
         interval = (full["low"], full["high"]) if full["low"] < full["high"] else None
         note = (
-            f"error at full rank of the miniature: d = {full['rank']}, rH = d, {told}; interval:"
+            f"error at full rank of the miniature: d = {full['rank']}, rH = d, {message}; interval:"
             " seeds, if several"
         )
         found.append(Claim(name, published[layers], full["error"], interval, "out of reach", note))
@@ -142,8 +142,8 @@ def _cut(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     for model in dict.fromkeys(row["model"] for row in rows):
         curve = [row for row in rows if row["model"] == model]
         half = next(row for row in curve if row["rank"] * 2 >= curve[-1]["rank"])
-        told = ", ".join(f"{row['rank']}: {row['kept']:.3f}" for row in curve)
-        note = f"kept at half the rank of every head, of {told}; reproduced if below .99"
+        message = ", ".join(f"{row['rank']}: {row['kept']:.3f}" for row in curve)
+        note = f"kept at half the rank of every head, of {message}; reproduced if below .99"
         what = "not in the paper: that rank is of use is said of targets made for it"
         found.append(
             judged(

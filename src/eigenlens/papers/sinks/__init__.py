@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper, of_models
 from .claims import claims_of
@@ -82,18 +82,18 @@ STEP = (
 """Columns of the table of step blocks."""
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Exact checks, models, training."""
     sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
     measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
-    found, missing = of_models(parts, measured, report)
+    found, missing = of_models(parts, measured, progress)
     models = list(found.values())
     trainings = {
-        f"training/{number}-seed-{at}": partial(one_run, variant, scale.training, at, report)
+        f"training/{number}-seed-{at}": partial(one_run, variant, scale.training, at, progress)
         for at in range(seed, seed + scale.training.seeds)
         for number, variant in enumerate(VARIANTS)
     }
-    runs = parts.each(trainings, report, "training")
+    runs = parts.each(trainings, progress, "training")
     layers = [row for found in models for row in found["layers"]]
     return {
         "models": [found["summary"] for found in models],

@@ -143,14 +143,14 @@ def _steps(row: Row) -> Claim:
         f"{way} in layer {', '.join(map(str, at))}" if at else f"{way} nowhere"
         for way, at in (("up", up), ("down", down))
     )
-    told = f"{', '.join(ways)} of {L}"
+    message = f"{', '.join(ways)} of {L}"
     return Claim(
         f"{row['model']}: activations step up in an early block and down in a late one",
         "Llama-2-7B: up at 4, down at 62 of 64",
         max(up) / L if up else None,
         None,
         "reproduced" if holds else "not reproduced",
-        f"{told} (from 0), where the largest magnitude moves by half of the largest of all;"
+        f"{message} (from 0), where the largest magnitude moves by half of the largest of all;"
         " measured: the last step up as a share of the depth; reproduced if all steps up are in"
         " the first half and all steps down, at least one, in the second",
     )
@@ -221,7 +221,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
     gains = [b - a for a, b in zip(kept, alone)]
     gain, low, high = mean_interval(len(gains), sum(gains), sum(g * g for g in gains))
     size = {way: math.exp(min(mean(losses), 700)) for way, losses in ways.items()}
-    told = ", ".join(f"{way} {value:.4g}" for way, value in size.items())
+    message = ", ".join(f"{way} {value:.4g}" for way, value in size.items())
     return Claim(
         f"{name}: a window of keys needs the first {FIRST}",
         "StreamingLLM: with them the perplexity stays, without it is lost",
@@ -230,7 +230,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
         "reproduced" if low is not None and low > 0 else "not reproduced",
         f"nats a token that {FIRST} first keys save in a window of {rows[0]['window']} keys,"
         f" {len(whole)} texts of {rows[0]['tokens']} tokens, 95 % interval of the mean; perplexity:"
-        f" {told}; reproduced if the interval is above 0",
+        f" {message}; reproduced if the interval is above 0",
     )
 
 

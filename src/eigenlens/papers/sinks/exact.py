@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...captures import AttentionCall, Site
-from ...diagnostics import Seen
+from ...diagnostics import CallView
 from ...diagnostics.amplifier import channel_norms, eigenpairs
 from ...diagnostics.sinks import Sinks
 
@@ -28,7 +28,7 @@ def pattern_checks(T: int) -> list[dict[str, Any]]:
     ):
         sinks = Sinks()
         sinks.update(
-            Seen(AttentionCall(Site("self", 0), "self", "attention", q, k, k, 1.0, causal=True))
+            CallView(AttentionCall(Site("self", 0), "self", "attention", q, k, k, 1.0, causal=True))
         )
         found = sinks.result()
         rows.append(

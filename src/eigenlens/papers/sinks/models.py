@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...attention.window import Window, WindowSettings
-from ...captures import AttentionCall, Layer, capture_layers, replaced
-from ...diagnostics import Subject
+from ...captures import AttentionCall, Layer, capture_layers, replace_attention
+from ...diagnostics import StudiedModel
 from ...diagnostics.amplifier import Amplifier
 from ...diagnostics.sinks import Sinks
 from ...diagnostics.spikes import Spikes
@@ -21,7 +21,7 @@ from ...errors import EigenlensError
 from ...models.forward import forward_of
 from ...models.load import Model, load
 from ...stats.depth import mean_interval
-from ...studies.diagnostic_runner import Diagnosing
+from ...studies.diagnostic_runner import DiagnosticRunner
 from ..diagnostic_pass import subject_of
 from ..inputs import token_ids
 
@@ -44,33 +44,33 @@ def model_rows(
     """Everything that is measured of one decoder, as tables."""
     model = load(name)
     ids = token_ids(model, text, length, inputs, seed)
-    subject = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    studied = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     if model.kind != "decoder":
         raise EigenlensError(
             f"{name} is no decoder: sinks and spikes at the first token are claims about these"
         )
-    sinks, spikes, rates = on_texts(subject, ids)
+    sinks, spikes, rates = on_texts(studied, ids)
     amplifier = Amplifier()
-    why = amplifier.begin(subject)
+    why = amplifier.begin(studied)
     layers = layer_rows(name, sinks, spikes, None if why else amplifier)
     medians = torch.tensor([row["median"] for row in layers])
     return {
         "layers": layers,
         "heads": [{"model": name, **row} for row in sinks.result().rows()],
         "summary": summary(name, ids, sinks, spikes, rates),
-        "first": {"model": name, **first_tokens(subject, ids, medians, tokens, seed, spikes)},
+        "first": {"model": name, **first_tokens(studied, ids, medians, tokens, seed, spikes)},
         "window": window_rows(model, text, long, few, window, seed),
     }
 
 
-def on_texts(subject: Subject, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
+def on_texts(studied: StudiedModel, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
     """The diagnostics over all inputs (N, T), and the sink rate of each input: share of its heads
     whose α₁ > ε.
     """
     sinks, spikes, rates = Sinks(), Spikes(), []
     for one in ids[:, None]:
-        parts = Diagnosing(subject, {"sinks": Sinks(), "spikes": Spikes()}, 1)
-        _run(subject, parts, one)
+        parts = DiagnosticRunner(studied, {"sinks": Sinks(), "spikes": Spikes()}, 1)
+        _run(studied, parts, one)
         found = parts.diagnostics["sinks"].result().values("rate")
         rates.append(mean(found.values()))
         sinks.merge(parts.diagnostics["sinks"])  # type: ignore[arg-type]
@@ -78,14 +78,14 @@ def on_texts(subject: Subject, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]
     return sinks, spikes, rates
 
 
-def _run(subject: Subject, parts: Diagnosing, ids: Tensor) -> None:
+def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
     """A forward pass over ids (B, T), shown to the diagnostics."""
-    names: dict[str, Any] = {site["name"]: site["kind"] for site in subject.sites.values()}
-    with torch.no_grad(), ExitStack() as doors:
-        doors.enter_context(parts.attached())
-        doors.enter_context(capture_layers(subject.module, names, parts.layer, calls=parts.call))
+    names: dict[str, Any] = {site["name"]: site["kind"] for site in studied.sites.values()}
+    with torch.no_grad(), ExitStack() as hooks:
+        hooks.enter_context(parts.attached())
+        hooks.enter_context(capture_layers(studied.module, names, parts.layer, calls=parts.call))
         parts.shown({"input_ids": ids}, 0)
-        forward_of(subject.model)({"input_ids": ids})
+        forward_of(studied.model)({"input_ids": ids})
 
 
 def layer_rows(
@@ -159,7 +159,7 @@ def summary(
 
 
 def first_tokens(
-    subject: Subject, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes
+    studied: StudiedModel, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes
 ) -> dict[str, Any]:
     """How many tokens of a sample of the vocabulary have a massive activation at position 0, and
     how many of a text elsewhere.
@@ -167,13 +167,13 @@ def first_tokens(
     Nothing comes before the first token of a decoder, so each is run alone; the median it is held
     against is that of the same layer on texts (L,).
     """
-    V = int(subject.model.config.vocab_size)
+    V = int(studied.model.config.vocab_size)
     sample = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:number]
     alone = torch.cat(
-        [massive(subject, part[:, None], medians, spikes)[:, 0] for part in sample.split(256)]
+        [massive(studied, part[:, None], medians, spikes)[:, 0] for part in sample.split(256)]
     )
     # (N, T)
-    texts = torch.cat([massive(subject, part, medians, spikes) for part in ids.split(BATCH)])
+    texts = torch.cat([massive(studied, part, medians, spikes) for part in ids.split(BATCH)])
     return {
         "vocabulary": V,
         "sampled": len(sample),
@@ -183,9 +183,9 @@ def first_tokens(
     }
 
 
-def massive(subject: Subject, ids: Tensor, medians: Tensor, spikes: Spikes) -> Tensor:
+def massive(studied: StudiedModel, ids: Tensor, medians: Tensor, spikes: Spikes) -> Tensor:
     """Which tokens of ids (B, T) have a massive activation behind some block, (B, T) bool."""
-    names: dict[str, Any] = {site["name"]: site["kind"] for site in subject.sites.values()}
+    names: dict[str, Any] = {site["name"]: site["kind"] for site in studied.sites.values()}
     found = torch.zeros(ids.shape, dtype=torch.bool)
 
     def see(layer: Layer) -> None:
@@ -193,8 +193,8 @@ def massive(subject: Subject, ids: Tensor, medians: Tensor, spikes: Spikes) -> T
         bound = spikes.settings.ratio * float(medians[layer.site.layer])
         found.logical_or_((size > spikes.settings.size) & (size >= bound))
 
-    with torch.no_grad(), capture_layers(subject.module, names, see):
-        forward_of(subject.model)({"input_ids": ids})
+    with torch.no_grad(), capture_layers(studied.module, names, see):
+        forward_of(studied.model)({"input_ids": ids})
     return found
 
 
@@ -238,6 +238,6 @@ def _loss(model: Model, ids: Tensor, mechanism: Window | None) -> Tensor:
         assert mechanism is not None
         return mechanism(call.q, call.keys, call.values, causal=True, scale=call.scale)
 
-    with replaced(model.module, attend) if mechanism is not None else ExitStack():
+    with replace_attention(model.module, attend) if mechanism is not None else ExitStack():
         logits = forward_of(model, whole=True)({"input_ids": ids}).logits[0, :-1]
     return torch.nn.functional.cross_entropy(logits.float(), ids[0, 1:], reduction="none")

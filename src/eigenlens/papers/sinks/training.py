@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...lab import Batch, Config, Settings, Transformer, train
-from ...run.progress import Report
+from ...lab import Config, Settings, TaskBatch, Transformer, train
+from ...run.progress import Progress
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -60,19 +60,19 @@ class Triggers:
         self.chain = (2 * torch.randn(vocabulary, vocabulary, generator=draw)).softmax(1)  # (V, V)
         self._held = self._draw(held, torch.Generator().manual_seed(99))
 
-    def _draw(self, size: int, generator: torch.Generator) -> Batch:
+    def _draw(self, size: int, generator: torch.Generator) -> TaskBatch:
         x = torch.full((size, self.length + 1), self.vocabulary)
         x[:, 1] = torch.randint(self.vocabulary, (size,), generator=generator)
         for t in range(1, self.length):
             drawn = torch.multinomial(self.chain[x[:, t]], 1, generator=generator)[:, 0]
             copies = (x[:, t] < self.triggers) & (x[:, t - 1] != self.vocabulary)
             x[:, t + 1] = torch.where(copies, x[:, t - 1], drawn)
-        return Batch(x[:, :-1], x[:, 1:])
+        return TaskBatch(x[:, :-1], x[:, 1:])
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
+    def batch(self, size: int, seed: int, step: int) -> TaskBatch:
         return self._draw(size, torch.Generator().manual_seed((seed << 32) + step))
 
-    def held_out(self) -> Iterator[Batch]:
+    def held_out(self) -> Iterator[TaskBatch]:
         yield self._held
 
     def config(self, **shape: Any) -> Config:
@@ -90,7 +90,7 @@ class Triggers:
         return (inputs < self.triggers) & (before != self.vocabulary)
 
 
-def one_run(variant: str, scale: Training, seed: int, report: Report) -> dict[str, Any]:
+def one_run(variant: str, scale: Training, seed: int, progress: Progress) -> dict[str, Any]:
     """One model trained, and its sinks on held-out inputs."""
     task = Triggers(scale.vocabulary, scale.triggers, scale.length)
     shape = {
@@ -102,7 +102,7 @@ def one_run(variant: str, scale: Training, seed: int, report: Report) -> dict[st
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape))
     settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, report=report, label=f"{variant}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"{variant}, seed {seed}")
     return {
         "attention": variant,
         "seed": seed,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Tables
 from ..explainability.tables import area_rows, pair_rows
 from ..paper import Paper, of_models
@@ -89,14 +89,14 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Exactness, Jacobian, cost, maps of a sentence, deletion."""
     families = {
         f"exactness/{family}": partial(family_rows, family, scale.seeds, seed)
         for family in scale.families
     }
     exact = [
-        row for rows in parts.each(families, report, "exactness, random models") for row in rows
+        row for rows in parts.each(families, progress, "exactness, random models") for row in rows
     ]
     makes = {
         name: partial(
@@ -110,7 +110,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         )
         for name in scale.catalogue
     }
-    found, missing = of_models(parts, makes, report, "exactness")
+    found, missing = of_models(parts, makes, progress, "exactness")
     exact += [row for rows in found.values() for row in rows]
     derived: dict[str, Any] = {
         f"jacobian/{family}{'-as-started' * started}": partial(
@@ -124,7 +124,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed)
         for name in scale.derived
     }
-    jacobian = [row for rows in parts.each(derived, report, "Jacobian") for row in rows]
+    jacobian = [row for rows in parts.each(derived, progress, "Jacobian") for row in rows]
     cost = []
     for done, length in enumerate(scale.lengths):
         cost.append(
@@ -133,10 +133,10 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
                 partial(length_row, scale.derived[0], scale.text, length, scale.seconds, seed),
             )
         )
-        report("cost", done + 1, len(scale.lengths))
+        progress("cost", done + 1, len(scale.lengths))
     reviews = (scale.learned, scale.asked, scale.longest, scale.draws)
     deletion = parts.part(
-        "deletion", partial(deletion_run, scale.derived[0], *reviews, seed, report)
+        "deletion", partial(deletion_run, scale.derived[0], *reviews, seed, progress)
     )
     return {
         "exactness": exact,
@@ -176,7 +176,7 @@ def _summary(
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
 
-    def told(values: list[Any]) -> Any:
+    def summarised(values: list[Any]) -> Any:
         return values[0] if len(set(values)) == 1 else of(values)
 
     skip = {*by, "seed", "input"}
@@ -184,7 +184,7 @@ def _summary(
         {
             **dict(zip(by, place)),
             "rows": len(some),
-            **{key: told([row[key] for row in some]) for key in some[0] if key not in skip},
+            **{key: summarised([row[key] for row in some]) for key in some[0] if key not in skip},
         }
         for place, some in groups.items()
     ]

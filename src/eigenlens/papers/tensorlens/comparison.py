@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...models.load import load
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..explainability.deletion import RANDOM, compared
 from ..explainability.labelled import SENTIMENT, labelled_reviews
 from ..explainability.probe import probe_logits, probe_of, share_right
@@ -26,7 +26,7 @@ ORDER = (*METHODS, RANDOM)
 
 
 def deletion_run(
-    name: str, learned: int, asked: int, length: int, draws: int, seed: int, report: Report
+    name: str, learned: int, asked: int, length: int, draws: int, seed: int, progress: Progress
 ) -> dict[str, Any]:
     """Areas under the deletion curves of every method, one number an input, and how often the probe
     is right.
@@ -37,7 +37,7 @@ def deletion_run(
     right = int((probe_logits(probe, ask).argmax(1) == ask.labels).sum())
     share, low, high = share_right(right, len(ask))
     found = compared(
-        probe, ask, draws=draws, seed=seed, methods=METHODS, report=report, name="reviews"
+        probe, ask, draws=draws, seed=seed, methods=METHODS, progress=progress, name="reviews"
     )
     return {
         **found,

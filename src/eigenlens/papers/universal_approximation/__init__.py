@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...attention.ramps import HARD, Ramp, SequenceMap, fit_network, network
 from ...run.parts import Parts
-from ...run.progress import Report
+from ...run.progress import Progress
 from ..claims import Claim, Tables, Verdict, judged
 from ..curves import curves
 from ..fits import exponent
@@ -67,7 +67,7 @@ QUICK = Scale(
 )
 
 
-def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
+def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     sizes = [
         (units, target, start)
         for units in scale.units
@@ -80,7 +80,7 @@ def measure(scale: Scale, parts: Parts, seed: int, report: Report) -> Tables:
         )
         for units, target, start in sizes
     }
-    maps = parts.each(makes, report, "sequence maps")
+    maps = parts.each(makes, progress, "sequence maps")
     anchors, heads, functions, sort = parts.each(
         {
             "anchors": partial(ramp_errors, scale.anchors, (1,), scale.places),
@@ -249,7 +249,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     share = max(row["hard"] / row["half a spacing"] for row in (*anchors, *heads))
     by_p = {row["p"]: row for row in anchors}
     apart = max(abs(by_p[p]["hard"] / error - 1) for p, error in PUBLISHED.items())
-    told = ", ".join(f"p={p} {by_p[p]['hard']:.5f} ({error})" for p, error in PUBLISHED.items())
+    message = ", ".join(f"p={p} {by_p[p]['hard']:.5f} ({error})" for p, error in PUBLISHED.items())
     at = by_p[129]
     largest = max(
         row["largest"]
@@ -281,7 +281,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
             ".1245, .0620, .00775",
             apart,
             None,
-            f"largest relative difference; in brackets the published: {told}; reproduced if at"
+            f"largest relative difference; in brackets the published: {message}; reproduced if at"
             " most 1 %",
             at_most=0.01,
         ),
