@@ -8,7 +8,7 @@ debian = { apt-get update --quiet && apt-get install --yes --quiet --no-install-
 .PHONY: demo test format clean
 
 demo: $(VENV)/demo-ready
-	HF_HUB_OFFLINE=1 $(BIN)/eigenlens demo --force
+	HF_HUB_OFFLINE=1 $(BIN)/eigenlens demo --overwrite
 
 test: $(VENV)/test-ready
 	$(BIN)/ruff check .

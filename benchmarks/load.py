@@ -98,7 +98,7 @@ def run_of_heads(
             time.perf_counter(),
         )
         memory.check(free())
-        study = el.study(model, data, length=length, inputs=inputs, only=only)
+        study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
     grown = peak() - before
     by = (
         (study.facts["options"]["matrices_by"] or "left out") if "matrices" in only else "not asked"
@@ -166,7 +166,7 @@ def run_workers(workers: int, inputs: int, length: int, only: list[str]) -> dict
     there = memory.parts["workers"]
     here, before = memory.needed - there, resident()
     with el.Dask(workers=workers) as engine:
-        el.study("minilm", "wikipedia", length=length, inputs=inputs, only=only)
+        el.study("minilm", "wikipedia", max_length=length, max_inputs=inputs, only=only)
         peaks = engine._client.run(peak).values()
     grown = peak() - before
     return {
@@ -196,7 +196,7 @@ def run_soak(inputs: int, length: int) -> dict:
             seen.append((done, resident()))
 
     begin = time.perf_counter()
-    study = el.study("minilm", "wikipedia", length=length, inputs=inputs, progress=progress)
+    study = el.study("minilm", "wikipedia", max_length=length, max_inputs=inputs, progress=progress)
     number, size = np.array(seen, dtype=float).T
     later = number > number[-1] / 4
     slope = np.polyfit(number[later], size[later] / MB, 1)[0]
@@ -237,7 +237,7 @@ def write_text(path: Path, size: int) -> None:
 def run_study(data: str, inputs: int, length: int, only: list[str]) -> dict:
     model = el.load("minilm")
     before, begin = resident(), time.perf_counter()
-    study = el.study(model, data, length=length, inputs=inputs, only=only)
+    study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
     return {
         "inputs": study.facts["inputs"],
         "with the model, MB": before / MB,

@@ -39,7 +39,7 @@ def study(folder: Path) -> el.Study:
     return (
         el.Study.open(folder)
         if (folder / "study.json").is_file()
-        else el.study(MODEL, DATA, folder, inputs=INPUTS)
+        else el.study(MODEL, DATA, folder, max_inputs=INPUTS)
     )
 
 
@@ -68,7 +68,7 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
 
 
 def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict[str, Any]:
-    found = el.evaluate(model, data, plan=plan, inputs=inputs)
+    found = el.evaluate(model, data, plan=plan, max_inputs=inputs)
     scores = [head["score_error"] for head in found.heads]
     return {
         "pairs": found.value("share of the pairs computed exactly"),
@@ -138,7 +138,7 @@ def run_time(inputs: int, rounds: int) -> list[dict[str, Any]]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as scratch:
             begin = time.perf_counter()
-            made = el.study(MODEL, DATA, Path(scratch) / "study", inputs=inputs)
+            made = el.study(MODEL, DATA, Path(scratch) / "study", max_inputs=inputs)
             middle = time.perf_counter()
             el.plan(made, budget=0.25)
             seconds["study"].append(middle - begin)

@@ -57,10 +57,10 @@ def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
     before.
     """
     loaded, rows = el.load(model), []
-    el.study(loaded, DATA, inputs=64, only=LIGHT)
+    el.study(loaded, DATA, max_inputs=64, only=LIGHT)
     for number in (200, 400, 800):
         taken = min(
-            el.study(loaded, DATA, inputs=number, only=LIGHT).facts["seconds"]
+            el.study(loaded, DATA, max_inputs=number, only=LIGHT).facts["seconds"]
             for _ in range(rounds)
         )
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
@@ -77,7 +77,9 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
     for length in (64, 128, 256, 512):
         number = max(32, 65536 // length)
         taken = min(
-            el.study(loaded, DATA, length=length, inputs=number, only=LIGHT).facts["seconds"]
+            el.study(loaded, DATA, max_length=length, max_inputs=number, only=LIGHT).facts[
+                "seconds"
+            ]
             for _ in range(rounds)
         )
         ids = torch.randint(0, 1000, (max(1, 4096 // length), length))
@@ -112,7 +114,7 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
         )
         module = BertModel(config, add_pooling_layer=False).eval()
         taken = min(
-            el.study(module, ids, length=128, inputs=320, only=LIGHT).facts["seconds"]
+            el.study(module, ids, max_length=128, max_inputs=320, only=LIGHT).facts["seconds"]
             for _ in range(rounds)
         )
         rows.append(
@@ -140,8 +142,8 @@ def run_workers(
             for workers in (1, 2):
                 with el.Dask(workers=workers):
                     # every worker loads the model
-                    el.study(model, DATA, inputs=64, only=LIGHT, shard=16)
-                    made = el.study(model, DATA, inputs=number, only=only, shard=shard)
+                    el.study(model, DATA, max_inputs=64, only=LIGHT, shard_size=16)
+                    made = el.study(model, DATA, max_inputs=number, only=only, shard_size=shard)
                 taken[workers].append(made.facts["seconds"])
                 digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
         assert len(digests) == 1, "one and two workers gave different numbers"
@@ -202,7 +204,7 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
 
         Pass.run = watched  # type: ignore[method-assign]
         try:
-            study = el.study(model, DATA, inputs=number, only=only)
+            study = el.study(model, DATA, max_inputs=number, only=only)
         finally:
             Pass.run = run  # type: ignore[method-assign]
         (job, one), (_, two) = states[0], states[-1]

@@ -21,7 +21,7 @@ from eigenlens.data.datasets import DATASETS
 from eigenlens.models.catalogue import MODELS
 from tiny import some_text, tiny_bert
 
-SMALL = ("--inputs", "24", "--length", "16")
+SMALL = ("--max-inputs", "24", "--max-length", "16")
 
 
 def strict(text):
@@ -47,12 +47,12 @@ def world(tmp_path_factory):
         home=home, model=tiny_bert(home / "tiny"), text=some_text(home / "a.txt")
     )
     for name, length in (("study", 16), ("shorter", 12)):
-        found = study(made.model, made.text, home / name, inputs=24, length=length)
+        found = study(made.model, made.text, home / name, max_inputs=24, max_length=length)
         setattr(made, name, found.folder)
     made.plan = home / "plan"
-    plan(made.study, budget=0.3, inputs=4, out=made.plan)
+    plan(made.study, budget=0.3, max_inputs=4, output_dir=made.plan)
     made.bare = study(
-        made.model, made.text, home / "bare", inputs=24, length=16, only=["rows"]
+        made.model, made.text, home / "bare", max_inputs=24, max_length=16, only=["rows"]
     ).folder
     made.other = tiny_bert(home / "other", seed=1)
     made.record = strict(json.dumps(Study.open(made.study).record()))
@@ -116,7 +116,7 @@ def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
 
 def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
     made = run(
-        "plan", world.study, "--budget", 0.4, "-o", tmp_path / "plan", "--inputs", 4, "--json"
+        "plan", world.study, "--budget", 0.4, "-o", tmp_path / "plan", "--max-inputs", 4, "--json"
     )
     assert made.code == 0
     record = strict(made.out)
@@ -124,7 +124,15 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
     assert [(h["layer"], h["head"]) for h in record["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(Path(path).stat().st_size > 1000 for path in record["pictures"])
     shown = run(
-        "plan", world.study, "--error", 0.1, "-o", tmp_path / "plan", "--inputs", 4, "--force"
+        "plan",
+        world.study,
+        "--error",
+        0.1,
+        "-o",
+        tmp_path / "plan",
+        "--max-inputs",
+        4,
+        "--overwrite",
     ).out
     assert re.search(r"4 heads \(.*\) take \S+% of the work of exact scores", shown)
     found = strict(
@@ -150,7 +158,7 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
         world.plan,
         "-o",
         tmp_path / "evaluation",
-        "--force",
+        "--overwrite",
         "--json",
     )
     assert strict(forced.out) == Evaluation.open(tmp_path / "evaluation").record()
@@ -161,13 +169,15 @@ def test_a_plan_is_evaluated_on_one_to_three_inputs_of_other_data_or_another_len
     run, world, tmp_path, number
 ):
     other = some_text(tmp_path / "other.txt", documents=5)
-    for given in ((other,), (world.text, "--length", 12), (other, "--pad")):
+    for given in ((other,), (world.text, "--max-length", 12), (other, "--padding")):
         done = run(
-            "evaluate", world.model, *given, "--plan", world.plan, "--inputs", number, "--json"
+            "evaluate", world.model, *given, "--plan", world.plan, "--max-inputs", number, "--json"
         )
         assert done.code == 0, done.err
         found = strict(done.out)
-        assert found["inputs"] == number and found["length"] == (12 if "--length" in given else 16)
+        assert found["inputs"] == number and found["length"] == (
+            12 if "--max-length" in given else 16
+        )
         assert (
             0
             < next(
@@ -427,11 +437,11 @@ BAD = {
         "standard input is named twice",
     ),
     "length over the maximum": (
-        lambda w, t: ("study", w.model, w.text, "--length", 65),
+        lambda w, t: ("study", w.model, w.text, "--max-length", 65),
         "a length of 65 is over the maximum of tiny, 64 tokens",
     ),
     "length of nothing": (
-        lambda w, t: ("study", w.model, w.text, "--length", 0),
+        lambda w, t: ("study", w.model, w.text, "--max-length", 0),
         "a length of 0 is too short",
     ),
     "place is a study": (
@@ -443,7 +453,7 @@ BAD = {
         "nothing to resume",
     ),
     "place is another folder": (
-        lambda w, t: ("study", w.model, w.text, "-o", folder_with(t / "x", a="1"), "--force"),
+        lambda w, t: ("study", w.model, w.text, "-o", folder_with(t / "x", a="1"), "--overwrite"),
         "exists and is not a study",
     ),
     "place is a file": (
@@ -564,11 +574,11 @@ BAD = {
         "the plan was made for tiny",
     ),
     "evaluate another length": (
-        lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--length", 20),
+        lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--max-length", 20),
         "up to 16 tokens and 20 are asked for",
     ),
     "evaluate over a plan": (
-        lambda w, t: ("evaluate", w.model, "--plan", w.plan, "-o", w.plan, "--force"),
+        lambda w, t: ("evaluate", w.model, "--plan", w.plan, "-o", w.plan, "--overwrite"),
         "is the folder of a plan; name another folder for the evaluation",
     ),
     "evaluate into a full folder": (
@@ -601,7 +611,7 @@ def command_of(case, world, tmp_path):
         args = (*args, "-o", tmp_path / "out")
     if args[0] == "study":
         place = () if "-o" in args else ("-o", tmp_path / "out")
-        args = (*args, *place, *(() if "--length" in args else SMALL))
+        args = (*args, *place, *(() if "--max-length" in args else SMALL))
     return args
 
 
@@ -660,7 +670,15 @@ def disk(tmp_path):
 def test_a_disk_too_full_to_begin_is_said_and_left_empty(run, world, disk):
     place = disk("8k")
     ended = run(
-        "study", world.model, world.text, "-o", place / "out", "--inputs", 200, "--length", 16
+        "study",
+        world.model,
+        world.text,
+        "-o",
+        place / "out",
+        "--max-inputs",
+        200,
+        "--max-length",
+        16,
     )
     assert ended.code == 2
     assert re.fullmatch(r"eigenlens: the disk is full: .*\n", ended.err)
@@ -688,9 +706,9 @@ def test_a_full_place_for_temporary_files_is_said(world, tmp_path, disk):
         world.text,
         "-o",
         tmp_path / "out",
-        "--inputs",
+        "--max-inputs",
         600,
-        "--length",
+        "--max-length",
         16,
     )
     ended = in_a_shell(*args, env={**os.environ, "TMPDIR": str(place)})

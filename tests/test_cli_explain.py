@@ -200,7 +200,7 @@ def test_a_text_that_begins_with_a_minus(explain, world, tmp_path, text):
 
 
 def test_a_limit_of_memory(explain, world):
-    done = explain(world.llama, "cat " * 100, "--gigabytes", "0.0001")
+    done = explain(world.llama, "cat " * 100, "--max-memory", "0.0001")
     assert done.code == 2 and "102 tokens takes 0.000666 GB" in done.err
 
 
@@ -215,9 +215,9 @@ def test_an_existing_folder_is_overwritten_only_with_force(explain, world, tmp_p
     assert explain(*given).code == 0
     before = (tmp_path / "e" / "explanation.json").read_bytes()
     again = explain(*given)
-    assert again.code == 2 and "already exists" in again.err and "--force" in again.err
+    assert again.code == 2 and "already exists" in again.err and "--overwrite" in again.err
     assert (tmp_path / "e" / "explanation.json").read_bytes() == before
-    assert explain(world.llama, "another house", *given[2:], "--force").code == 0
+    assert explain(world.llama, "another house", *given[2:], "--overwrite").code == 0
     assert Explanation.open(tmp_path / "e").facts["data"] == "another house"
 
 

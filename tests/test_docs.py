@@ -171,14 +171,14 @@ def printed(tmp_path_factory):
     study, other, plan, evaluation, run = (
         str(place / name) for name in ("study", "other", "plan", "evaluation", "collapse")
     )
-    small = ["--length", "16", "--inputs"]
+    small = ["--max-length", "16", "--max-inputs"]
     calls = {
         "models": [],
         "study": [model, text, "-o", study, *small, "12"],
         "show": [study],
         "compare": [study, other],
-        "plan": [study, "--budget", "0.5", "--inputs", "2", "-o", plan],
-        "evaluate": [model, "--plan", plan, "--inputs", "2", "-o", evaluation],
+        "plan": [study, "--budget", "0.5", "--max-inputs", "2", "-o", plan],
+        "evaluate": [model, "--plan", plan, "--max-inputs", "2", "-o", evaluation],
         "collapse": [
             model,
             text,

@@ -32,7 +32,7 @@ def bert():
 
 @pytest.fixture(scope="module")
 def made(bert):
-    return el.study(bert, IDS, length=12, inputs=40, only="rows, moments,depth,sinks")
+    return el.study(bert, IDS, max_length=12, max_inputs=40, only="rows, moments,depth,sinks")
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_study_takes_its_statistics_as_one_text(made, bert):
         made.has("rows") and made.has("moments") and made.has("depth") and not made.has("matrices")
     )
     assert list(made.facts["options"]["diagnosed"]) == ["sinks"]
-    one = el.study(bert, IDS, length=12, inputs=40, only="sinks")
-    listed = el.study(bert, IDS, length=12, inputs=40, only=["sinks"])
+    one = el.study(bert, IDS, max_length=12, max_inputs=40, only="sinks")
+    listed = el.study(bert, IDS, max_length=12, max_inputs=40, only=["sinks"])
     assert one.diagnostics["sinks"].rows() == listed.diagnostics["sinks"].rows()
 
 
 def test_every_call_that_takes_names_takes_one_text(made, bert, tmp_path):
     assert chosen_names("mean, joint") == ["mean", "joint"] and chosen_names("mean") == ["mean"]
-    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", inputs=4)
+    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", max_inputs=4)
     assert {choice.estimator for choice in plan.choices} <= {"mean", "key-pca", "exact"}
-    run = el.collapse(bert, IDS, length=12, inputs=4, paths=0, bounds=0, variants="SAN")
+    run = el.collapse(bert, IDS, max_length=12, max_inputs=4, paths=0, bounds=0, variants="SAN")
     assert set(run.curves) == {"full", "SAN"}
     found = el.explain(
         tiny_llama(tmp_path), "Seven, eight, nine", methods="relevance", deletion=False
@@ -156,14 +156,14 @@ def test_a_spectrum_that_is_not_there_says_which_there_are(made):
 
 
 def test_a_measure_and_a_variant_that_are_not_there_list_those_that_are(made, bert):
-    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", inputs=4)
-    measured = el.evaluate(bert, IDS[:20], plan=plan, inputs=4)
+    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", max_inputs=4)
+    measured = el.evaluate(bert, IDS[:20], plan=plan, max_inputs=4)
     with pytest.raises(EigenlensError, match=r"no measure 'cosine'; there are .*cosine of the"):
         measured.value("cosine")
     with pytest.raises(
         EigenlensError,
         match=r"no variant 'SAN\+mlp' \(did you mean SAN\+MLP\?\); there are full, SAN\+MLP",
     ):
-        el.collapse(bert, IDS, length=12, inputs=4, paths=0, bounds=0, variants="SAN+MLP").curves[
-            "SAN+mlp"
-        ]
+        el.collapse(
+            bert, IDS, max_length=12, max_inputs=4, paths=0, bounds=0, variants="SAN+MLP"
+        ).curves["SAN+mlp"]

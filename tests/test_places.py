@@ -13,7 +13,7 @@ from eigenlens.cli import app
 from eigenlens.cli.places import latest, place_for
 from tiny import some_text, tiny_bert, tiny_llama
 
-STUDY = ("--inputs", 24, "--length", 16, "--only", "rows,moments")
+STUDY = ("--max-inputs", 24, "--max-length", 16, "--only", "rows,moments")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
         assert (f"the folder is {folder}\n" in done.err) == (number > 1)
         assert Explanation.open(folder).facts["data"] == text
     again = run(
-        "explain", model, "A last one", "--no-deletion", "--methods", "attention", "--force"
+        "explain", model, "A last one", "--no-deletion", "--methods", "attention", "--overwrite"
     )
     assert again.code == 0 and Explanation.open("explanation").facts["data"] == "A last one"
     assert run("explain", model, "x", "--no-deletion", "-o", "explanation").code == 2
@@ -49,7 +49,7 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
         assert Study.open(folder).length == 16
         assert (
             run(
-                "plan", "study", "--budget", 0.5, "--inputs", 2, "--estimators", "mean,key-pca"
+                "plan", "study", "--budget", 0.5, "--max-inputs", 2, "--estimators", "mean,key-pca"
             ).code
             == 0
         )
@@ -57,9 +57,9 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
             "collapse",
             bert,
             "a.txt",
-            "--inputs",
+            "--max-inputs",
             3,
-            "--length",
+            "--max-length",
             8,
             "--paths",
             0,
@@ -75,7 +75,7 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
         "collapse-2",
     }
     assert latest("plan", "plan.json") == Path("plan-2")
-    measured = run("evaluate", bert, "--inputs", 2, "--json")
+    measured = run("evaluate", bert, "--max-inputs", 2, "--json")
     assert measured.code == 0, measured.err
     assert not (here / "evaluation").exists()
 

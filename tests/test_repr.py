@@ -26,7 +26,7 @@ def test_a_study_in_one_line(made, tmp_path):
         " moments, diagnostics>"
     )
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
-    kept = el.study(model, text, tmp_path / "kept", inputs=9, length=8, only="rows")
+    kept = el.study(model, text, tmp_path / "kept", max_inputs=9, max_length=8, only="rows")
     said = (
         f"<study of tiny on a.txt: {kept.facts['inputs']} inputs of 8 tokens, 4 heads; rows, in"
         f" {tmp_path / 'kept'}>"
@@ -35,7 +35,7 @@ def test_a_study_in_one_line(made, tmp_path):
 
 
 def test_a_plan_in_one_line(made, bert):
-    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", inputs=4)
+    plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", max_inputs=4)
     counts = {
         name: sum(c.estimator == name for c in plan.choices)
         for name in {c.estimator for c in plan.choices}
@@ -50,12 +50,12 @@ def test_a_plan_in_one_line(made, bert):
 
 
 def test_a_collapse_run_in_one_line(bert):
-    bare = el.collapse(bert, IDS, inputs=4, paths=0, bounds=0, variants="SAN")
+    bare = el.collapse(bert, IDS, max_inputs=4, paths=0, bounds=0, variants="SAN")
     assert (
         repr(bare)
         == "<collapse run of BertModel on an array (40 × 12): 4 inputs of 12 tokens; full, SAN>"
     )
-    whole = el.collapse(bert, IDS, inputs=4, paths=2, bounds=1, variants="SAN,SAN+MLP")
+    whole = el.collapse(bert, IDS, max_inputs=4, paths=2, bounds=1, variants="SAN,SAN+MLP")
     assert repr(whole).endswith("; full, SAN, SAN+MLP; paths; bounds>")
 
 

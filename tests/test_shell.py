@@ -34,9 +34,9 @@ def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
         text,
         "-o",
         "-a study",
-        "--inputs",
+        "--max-inputs",
         24,
-        "--length",
+        "--max-length",
         16,
         "--only",
         "rows,moments",
@@ -44,10 +44,10 @@ def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
     assert made.code == 0, made.err
     shown = run(*pasted(made.out))
     assert shown.code == 0 and "my model's; $HOME" in shown.out
-    planned = run("plan", "./-a study", "--budget", 0.3, "--inputs", 4, "-o", 'the "plan"')
+    planned = run("plan", "./-a study", "--budget", 0.3, "--max-inputs", 4, "-o", 'the "plan"')
     assert planned.code == 0, planned.err
     assert Path(pasted(planned.out)[1]) == model
-    measured = run(*pasted(planned.out), "--inputs", "4")
+    measured = run(*pasted(planned.out), "--max-inputs", "4")
     assert measured.code == 0 and "cosine of the embeddings" in measured.out, measured.err
 
 

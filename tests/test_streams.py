@@ -18,7 +18,12 @@ def world(tmp_path_factory):
     home = tmp_path_factory.mktemp("world")
     tiny_bert(home / "tiny"), some_text(home / "a.txt")
     study(
-        home / "tiny", home / "a.txt", home / "s", inputs=24, length=16, only="rows,moments,depth"
+        home / "tiny",
+        home / "a.txt",
+        home / "s",
+        max_inputs=24,
+        max_length=16,
+        only="rows,moments,depth",
     )
     return home
 
@@ -28,7 +33,17 @@ COMMANDS = {
     "help": ("study", "--help"),
     "tables": ("show", "s"),
     "numbers": ("show", "s", "--json"),
-    "study": ("study", "tiny", "a.txt", "--inputs", "24", "--length", "8", "--only", "rows"),
+    "study": (
+        "study",
+        "tiny",
+        "a.txt",
+        "--max-inputs",
+        "24",
+        "--max-length",
+        "8",
+        "--only",
+        "rows",
+    ),
 }
 
 

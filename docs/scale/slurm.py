@@ -23,7 +23,7 @@ def main() -> None:
     # not scale(): that does not replace a job that ended
     cluster.adapt(minimum_jobs=2, maximum_jobs=2)
     with cluster, el.Dask(scheduler=cluster.scheduler_address):
-        el.study("minilm", "python-docs", "out", inputs=400, resume=True)
+        el.study("minilm", "python-docs", "out", max_inputs=400, resume=True)
 
 
 if __name__ == "__main__":

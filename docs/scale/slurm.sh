@@ -1,5 +1,5 @@
 #!/bin/bash
-# One job that brings its own scheduler, workers and command:  sbatch docs/scale/slurm.sh minilm python-docs -o out --inputs 400
+# One job that brings its own scheduler, workers and command:  sbatch docs/scale/slurm.sh minilm python-docs -o out --max-inputs 400
 #SBATCH --job-name=eigenlens
 #SBATCH --ntasks=2             # workers; Slurm spreads them over nodes
 #SBATCH --cpus-per-task=1      # threads of each: give the same to --threads below

@@ -75,7 +75,7 @@ def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
     engine = el.Dask(workers=2)
     monkeypatch.setattr(el.Dask, "running", lambda _: pytest.fail("a cluster was started"))
     with pytest.raises(el.EigenlensError, match="BertModel is a module in hand"):
-        el.collapse(small_bert(), np.full((4, 8), 7), length=8, inputs=4, engine=engine)
+        el.collapse(small_bert(), np.full((4, 8), 7), max_length=8, max_inputs=4, engine=engine)
 
 
 def test_a_cluster_that_cannot_be_had_leaves_no_folder(world, monkeypatch, tmp_path):
@@ -150,15 +150,15 @@ def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, 
             el.collapse(*world, tmp_path / "run", **few, resume=True)
     finally:
         torch.set_num_threads(1)
-    el.collapse(*world, tmp_path / "run", **few, force=True)
+    el.collapse(*world, tmp_path / "run", **few, overwrite=True)
 
 
 def test_the_command_joins_a_cluster(world, cluster, whole, tmp_path, run):
     model, text = world
     asked = (
-        "--inputs",
+        "--max-inputs",
         44,
-        "--length",
+        "--max-length",
         16,
         "--paths",
         0,

@@ -121,7 +121,7 @@ def test_what_rounding_hides_is_called_so_and_float64_shows_it(collapsing, capsy
     assert f"{true:.1e}" in printed["double"]
     page = single._repr_html_() + single.curves["SAN"]._repr_html_()
     assert "below rounding" in page and f"{hidden:.3g}" not in page
-    report = el.report(single, out=tmp_path / "page.html").read_text()
+    report = el.report(single, output=tmp_path / "page.html").read_text()
     assert "below rounding" in report and f"<td>{hidden:.4g}</td>" not in report
 
 
@@ -298,7 +298,7 @@ class Unknown(nn.Module):
 
 def test_an_unknown_family_is_measured_without_ablations():
     ids = np.random.default_rng(0).integers(0, 50, (6, 12))
-    run = el.collapse(Unknown(), ids, length=12, inputs=6)
+    run = el.collapse(Unknown(), ids, max_length=12, max_inputs=6)
     assert list(run.curves) == ["full"] and len(run.curves["full"].curve("residual")) == 4
     assert (
         "Wrapped with inner" in run.facts["notes"][0]
@@ -322,8 +322,8 @@ def test_what_a_model_does_not_allow_is_noted_and_the_rest_goes_on(model, why):
     run = el.collapse(
         model().eval(),
         np.random.default_rng(0).integers(3, 50, (4, 10)),
-        length=10,
-        inputs=4,
+        max_length=10,
+        max_inputs=4,
         paths=1,
         bounds=1,
     )
@@ -373,7 +373,9 @@ def test_a_position_bias_of_one_head_voids_the_cubic_bound():
 
 
 def test_all_equal_tokens_and_padding_give_numbers(world, tmp_path):
-    run = el.collapse(small_llama(), np.full((4, 8), 7), length=8, inputs=4, paths=2, bounds=1)
+    run = el.collapse(
+        small_llama(), np.full((4, 8), 7), max_length=8, max_inputs=4, paths=2, bounds=1
+    )
     assert [point["mean"] for point in run.curves["full"].curve("residual")] == pytest.approx(
         [0, 0, 0], abs=1e-6
     )
@@ -382,7 +384,7 @@ def test_all_equal_tokens_and_padding_give_numbers(world, tmp_path):
     short = tmp_path / "short.jsonl"
     short.write_text("\n".join(map(json.dumps, lines)))
     padded = el.collapse(
-        world[0], short, **{**SMALL, "length": 32, "paths": 6, "bounds": 6}, pad=True
+        world[0], short, **{**SMALL, "length": 32, "paths": 6, "bounds": 6}, padding=True
     )
     json.dumps(padded.record(), allow_nan=False)
     assert padded.error < 1e-4 and sum(row["share"] for row in padded.paths) == pytest.approx(
@@ -464,7 +466,18 @@ def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypat
             return end.code, capsys.readouterr()
         return 0, capsys.readouterr()
 
-    small = ("--inputs", 4, "--length", 12, "--paths", 1, "--bounds", 1, "-o", tmp_path / "out")
+    small = (
+        "--max-inputs",
+        4,
+        "--max-length",
+        12,
+        "--paths",
+        1,
+        "--bounds",
+        1,
+        "-o",
+        tmp_path / "out",
+    )
     code, said = command(model, text, *small)
     assert not code, said.err
     assert (
@@ -479,9 +492,9 @@ def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypat
         "metrics.png",
     }
     for by in ("both", "mlp"):
-        code, said = command(model, text, *small, "--force", "--variants", "SAN", "--by", by)
+        code, said = command(model, text, *small, "--overwrite", "--variants", "SAN", "--by", by)
         assert not code and "mlp hops" in said.out
-    code, said = command(model, text, *small, "--force", "--json", "--variants", "SAN")
+    code, said = command(model, text, *small, "--overwrite", "--json", "--variants", "SAN")
     found = json.loads(said.out)
     assert not code and set(found["curves"]) == {"full", "SAN"} and found["sentence"]
     code, said = command(model, text, *small, "--variants", "SAM")

@@ -54,11 +54,14 @@ def test_the_length_of_a_study_is_that_of_the_rows(bert, form):
 def test_a_file_of_rows_has_its_own_length_too(bert, tmp_path):
     np.save(tmp_path / "ids.npy", IDS)
     assert el.study(bert, tmp_path / "ids.npy", only="rows").length == 20
-    assert el.collapse(bert, IDS, inputs=4, paths=0, bounds=0, variants="SAN").facts["length"] == 20
+    assert (
+        el.collapse(bert, IDS, max_inputs=4, paths=0, bounds=0, variants="SAN").facts["length"]
+        == 20
+    )
 
 
 def test_a_flat_array_is_cut_at_the_length(bert):
-    assert el.study(bert, IDS.ravel(), length=10, only="rows").length == 10
+    assert el.study(bert, IDS.ravel(), max_length=10, only="rows").length == 10
     assert el.study(bert, np.tile(IDS.ravel(), 8), only="rows").length == 128
 
 
@@ -98,11 +101,11 @@ def test_the_array_of_the_study_is_known_again(made, bert):
     """A plan is then chosen on what the study held out, and an evaluation is of what neither has
     seen.
     """
-    plan = el.plan(made, budget=0.5, model=bert, data=IDS, inputs=4)
+    plan = el.plan(made, budget=0.5, model=bert, data=IDS, max_inputs=4)
     assert plan.facts["groups"] and all(group % 2 == 0 for group in plan.facts["groups"])
-    measured = el.evaluate(bert, IDS, plan=plan, inputs=48)
+    measured = el.evaluate(bert, IDS, plan=plan, max_inputs=48)
     assert measured.facts["inputs"] < 60 * 0.2 and measured.facts["notes"] == []
-    other = el.evaluate(bert, (IDS + 1) % 50, plan=plan, inputs=48)
+    other = el.evaluate(bert, (IDS + 1) % 50, plan=plan, max_inputs=48)
     assert other.facts["inputs"] == 48 and other.facts["notes"] == []
 
 

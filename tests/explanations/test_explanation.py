@@ -257,7 +257,11 @@ def test_its_folder_gives_it_back(found, tmp_path):
 
 def test_several_texts_each_have_a_folder(llama, tmp_path):
     made = el.explain(
-        llama, ["one", "two words"], methods=["attention"], deletion=False, out=tmp_path / "all"
+        llama,
+        ["one", "two words"],
+        methods=["attention"],
+        deletion=False,
+        output_dir=tmp_path / "all",
     )
     assert [Explanation.open(tmp_path / "all" / str(i)).record() for i in (1, 2)] == [
         one.record() for one in made
@@ -267,7 +271,12 @@ def test_several_texts_each_have_a_folder(llama, tmp_path):
 def test_with_force_nothing_of_an_earlier_explanation_is_left(llama, tmp_path):
     def make(text, force=True):
         el.explain(
-            llama, text, methods=["attention"], deletion=False, out=tmp_path / "d", force=force
+            llama,
+            text,
+            methods=["attention"],
+            deletion=False,
+            output_dir=tmp_path / "d",
+            overwrite=force,
         )
         return {str(path.relative_to(tmp_path / "d")) for path in (tmp_path / "d").rglob("*.*")}
 
@@ -337,14 +346,14 @@ def test_more_memory_than_allowed_is_refused_with_the_figure(llama):
     with pytest.raises(
         EigenlensError, match=rf"300 tokens takes {needed:.3g} GB.*8 heads.*limit is 0.005 GB"
     ):
-        el.explain(llama, text, gigabytes=0.005, **few)
-    both = el.explain(llama, [text, text, "cat"], gigabytes=0.006, **few)  # each for itself
+        el.explain(llama, text, max_memory=0.005, **few)
+    both = el.explain(llama, [text, text, "cat"], max_memory=0.006, **few)  # each for itself
     together = el.explain(llama, [text, "cat"], **few)
     np.testing.assert_allclose(
         both[2].scores["attention"], together[1].scores["attention"], rtol=1e-4
     )
     with pytest.raises(EigenlensError, match="must be above 0"):
-        el.explain(llama, text, gigabytes=0, **few)
+        el.explain(llama, text, max_memory=0, **few)
 
 
 def test_labels_and_notes_send_nothing_to_a_terminal(capsys):
@@ -509,7 +518,7 @@ def test_folders_that_are_there_stay(llama, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(EigenlensError, match="already exists"):
-        el.explain(llama, "a cat", out=tmp_path / "mine")
+        el.explain(llama, "a cat", output_dir=tmp_path / "mine")
     (tmp_path / "mine" / "study.json").write_text("{}")
     with pytest.raises(EigenlensError, match="folder of a study"):
-        el.explain(llama, "a cat", out=tmp_path / "mine", force=True)
+        el.explain(llama, "a cat", output_dir=tmp_path / "mine", overwrite=True)

@@ -96,7 +96,7 @@ def read_study(place: Path, rng: Random) -> None:
         asked.append(lambda: study.diagnostics._repr_html_())
         asked.append(lambda: [f.plot().to_dict() for f in study.diagnostics.found])
     if rng.random() < 0.03:
-        asked.append(lambda: el.report(study, out=place.parent / "page.html"))
+        asked.append(lambda: el.report(study, output=place.parent / "page.html"))
     rng.shuffle(asked)
     refused: EigenlensError | None = None
     with silence():
@@ -131,7 +131,7 @@ def plan(rng: Random, folder: Path) -> None:
         if rng.random() < 0.05:
             opened._repr_html_()
         if rng.random() < 0.03:
-            el.report(opened, out=folder / "page.html")
+            el.report(opened, output=folder / "page.html")
         if rng.random() < 0.5:
             with torch.no_grad(), opened.applied(bert()):
                 bert().module(input_ids=torch.arange(8)[None])
@@ -161,7 +161,7 @@ def evaluation(rng: Random, folder: Path) -> None:
         if rng.random() < 0.04:
             found._repr_html_()
         if rng.random() < 0.02:
-            el.report(found, out=folder / "page.html")
+            el.report(found, output=folder / "page.html")
 
 
 def collapse(rng: Random, folder: Path) -> None:
@@ -175,7 +175,7 @@ def collapse(rng: Random, folder: Path) -> None:
         if rng.random() < 0.04:
             found._repr_html_()
         if rng.random() < 0.02:
-            el.report(found, out=folder / "page.html")
+            el.report(found, output=folder / "page.html")
 
 
 def explanation(rng: Random, folder: Path) -> None:
@@ -194,4 +194,4 @@ def explanation(rng: Random, folder: Path) -> None:
         if rng.random() < 0.1:
             found._repr_html_()
         if rng.random() < 0.02:
-            el.report(found, out=folder / "page.html")
+            el.report(found, output=folder / "page.html")

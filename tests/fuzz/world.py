@@ -75,12 +75,14 @@ def world() -> Path:
     documents = [" ".join(rng.choices(WORDS[4:], k=60)) for _ in range(12)]
     (folder / "text.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in documents))
     text = folder / "text.jsonl"
-    made = el.study(folder / "bert", text, folder / "full", inputs=10, length=8, rank=4)
-    el.study(folder / "llama", text, folder / "causal", inputs=10, length=8, rank=4)
-    plan = el.plan(made, budget=0.5, inputs=2, out=folder / "plan")
-    el.evaluate(folder / "bert", plan=plan, inputs=2, out=folder / "evaluation")
-    el.collapse(folder / "bert", text, folder / "collapse", inputs=3, paths=2, bounds=1, length=8)
-    el.explain(folder / "llama", documents[0][:24], out=folder / "explanation")
+    made = el.study(folder / "bert", text, folder / "full", max_inputs=10, max_length=8, rank=4)
+    el.study(folder / "llama", text, folder / "causal", max_inputs=10, max_length=8, rank=4)
+    plan = el.plan(made, budget=0.5, max_inputs=2, output_dir=folder / "plan")
+    el.evaluate(folder / "bert", plan=plan, max_inputs=2, output_dir=folder / "evaluation")
+    el.collapse(
+        folder / "bert", text, folder / "collapse", max_inputs=3, paths=2, bounds=1, max_length=8
+    )
+    el.explain(folder / "llama", documents[0][:24], output_dir=folder / "explanation")
     drawing_library()  # the first page of a machine starts a program for it
     return folder
 

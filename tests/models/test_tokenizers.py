@@ -47,14 +47,17 @@ def test_text_for_a_folder_without_a_vocabulary_says_which_files_are_missing(fam
     (tmp_path / "a.txt").write_text("Some words that are there.\n\n" * 500)
     said = r"bare has no tokenizer \(.*bare holds none of tokenizer\.json, .*vocab\.txt\)"
     with pytest.raises(EigenlensError, match=said):
-        study(tmp_path / "bare", tmp_path / "a.txt", inputs=8, length=8)
+        study(tmp_path / "bare", tmp_path / "a.txt", max_inputs=8, max_length=8)
     with pytest.raises(EigenlensError, match=said):
         explain(tmp_path / "bare", "Some words.")
     model = load(tmp_path / "bare")
     assert model.tokenizer is None
     ids = torch.randint(0, 40, (9, 8))
     if family != "t5":
-        assert study(tmp_path / "bare", ids, inputs=9, length=8, only=["rows"]).facts["inputs"] == 9
+        assert (
+            study(tmp_path / "bare", ids, max_inputs=9, max_length=8, only=["rows"]).facts["inputs"]
+            == 9
+        )
 
 
 def test_a_file_that_holds_no_vocabulary_is_named(tmp_path):
@@ -101,4 +104,4 @@ def test_sound_without_a_feature_extractor_says_so(tmp_path):
     with pytest.raises(
         EigenlensError, match=r"w has no feature extractor for sound \(no preprocessor_config\.json"
     ):
-        study(tmp_path / "w", tmp_path / "a.wav", inputs=4)
+        study(tmp_path / "w", tmp_path / "a.wav", max_inputs=4)

@@ -25,15 +25,15 @@ def study(place, llama):
         llama,
         some_text(place / "text.txt", documents=40),
         place / "study",
-        length=32,
-        inputs=20,
+        max_length=32,
+        max_inputs=20,
         only=["moments", "rows"],
     )
 
 
 @pytest.fixture(scope="module")
 def blocks(place, study):
-    return el.plan_blocks(study, budget=0.6, length=768, out=place / "blocks")
+    return el.plan_blocks(study, budget=0.6, max_length=768, output_dir=place / "blocks")
 
 
 def ids(length):
@@ -47,7 +47,7 @@ def test_every_head_has_a_bar_and_the_budget_is_kept(blocks):
 
 
 def test_a_budget_for_everything_is_dense(study, llama):
-    dense = el.plan_blocks(study, budget=1.0, length=640)
+    dense = el.plan_blocks(study, budget=1.0, max_length=640)
     assert {choice.estimator for choice in dense.choices} <= {"exact", "blocks"}
     model = el.load(llama).module
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_registered_it_stays_with_the_model(blocks, llama):
 
 
 def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
-    found = el.evaluate(llama, plan=place / "blocks", inputs=1)
+    found = el.evaluate(llama, plan=place / "blocks", max_inputs=1)
     rows = {row["measure"]: row for row in found.rows()}
     assert 0 < rows["relative error of the attention output"]["planned"] < 1
     assert rows["perplexity"]["plain"] > 1 and rows["perplexity"]["change"] is not None
@@ -117,7 +117,9 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
     """
     token_ids = np.random.default_rng(0).integers(1000, 1010, (2, length))
     np.save(place / "few_words.npy", token_ids)
-    found = el.evaluate(llama, place / "few_words.npy", plan=blocks, inputs=2, length=length)
+    found = el.evaluate(
+        llama, place / "few_words.npy", plan=blocks, max_inputs=2, max_length=length
+    )
     shares = []
 
     def count(call):
@@ -153,7 +155,7 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
 
 
 def test_inputs_too_short_for_blocks_take_all_of_the_work(place, blocks, llama):
-    found = el.evaluate(llama, place / "text.txt", plan=blocks, inputs=1, length=256)
+    found = el.evaluate(llama, place / "text.txt", plan=blocks, max_inputs=1, max_length=256)
     assert {head["work"] for head in found.heads} == {
         1.0
     } and "at 100.0% of the work" in found.sentence
@@ -168,10 +170,12 @@ def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
 
 def test_what_cannot_be_planned_is_refused(place, study):
     with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
-        el.plan_blocks(study, budget=0.5, length=512)
+        el.plan_blocks(study, budget=0.5, max_length=512)
     with pytest.raises(el.EigenlensError, match="must lie above 0"):
         el.plan_blocks(study, budget=0.0)
     bert = tiny_bert(place / "bert")
-    encoder = el.study(bert, place / "text.txt", length=24, inputs=20, only=["rows", "moments"])
+    encoder = el.study(
+        bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows", "moments"]
+    )
     with pytest.raises(el.EigenlensError, match="causal language models, and bert is none"):
         el.plan_blocks(encoder, budget=0.5)

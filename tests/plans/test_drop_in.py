@@ -181,8 +181,8 @@ def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
         place / "text.txt",
         attention="window",
         settings={"window": 4},
-        length=24,
-        inputs=6,
+        max_length=24,
+        max_inputs=6,
     )
     model = el.load(place / "llama")
     inputs = prepare(model, Request((str(place / "text.txt"),), 24, 6, 0.5, 0, False), tmp_path)
@@ -237,14 +237,14 @@ def test_an_evaluation_is_kept_shown_and_reported(place, tmp_path):
         place / "bert",
         place / "text.txt",
         attention="off-by-one",
-        length=16,
-        inputs=3,
-        pad=True,
-        out=tmp_path / "e",
+        max_length=16,
+        max_inputs=3,
+        padding=True,
+        output_dir=tmp_path / "e",
     )
     again = el.Evaluation.open(tmp_path / "e")
     assert again.record() == found.record() and "off-by-one attention" in again._repr_html_()
-    page = el.report(tmp_path / "e", out=tmp_path / "page.html")
+    page = el.report(tmp_path / "e", output=tmp_path / "page.html")
     assert "off-by-one attention" in page.read_text()
 
 
@@ -280,21 +280,23 @@ def test_the_command(place, tmp_path):
         str(place / "text.txt"),
         "--attention",
         "window",
-        "--length",
+        "--max-length",
         "16",
-        "--inputs",
+        "--max-inputs",
         "2",
     ]
-    done = CliRunner().invoke(app, [*call, "--set", "window=4", "--set", "sinks=0", "--json"])
+    done = CliRunner().invoke(
+        app, [*call, "--settings", "window=4", "--settings", "sinks=0", "--json"]
+    )
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert record["plan"]["target"] == {"attention": "window", "window": 4, "sinks": 0}
-    shown = CliRunner().invoke(app, [*call, "--set", "window=4", "-o", str(tmp_path / "e")])
+    shown = CliRunner().invoke(app, [*call, "--settings", "window=4", "-o", str(tmp_path / "e")])
     assert (
         "share of the multiply-adds of full attention" in shown.stdout
         and (tmp_path / "e" / "evaluation.json").is_file()
     )
-    wrong = CliRunner().invoke(app, [*call, "--set", "window"])
+    wrong = CliRunner().invoke(app, [*call, "--settings", "window"])
     assert isinstance(wrong.exception, el.EigenlensError) and "name=value" in str(wrong.exception)
 
 

@@ -26,8 +26,8 @@ def place(tmp_path_factory):
 def world(place):
     """A random BERT, a text, and a plan."""
     bert, text = tiny_bert(place / "bert"), some_text(place / "text.txt", documents=30)
-    study = el.study(bert, text, place / "study", length=24, inputs=120, rank=8)
-    return bert, text, el.plan(study, budget=0.3, inputs=12, out=place / "plan")
+    study = el.study(bert, text, place / "study", max_length=24, max_inputs=120, rank=8)
+    return bert, text, el.plan(study, budget=0.3, max_inputs=12, output_dir=place / "plan")
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +82,23 @@ def test_so_does_a_mechanism(world, llama, cluster):
 
 
 def test_and_a_plan_of_blocks(world, llama, cluster, place):
-    study = el.study(llama, world[1], place / "llama-study", length=32, inputs=12, only=["moments"])
-    blocks = el.plan_blocks(study, budget=0.6, length=640)
+    study = el.study(
+        llama, world[1], place / "llama-study", max_length=32, max_inputs=12, only=["moments"]
+    )
+    blocks = el.plan_blocks(study, budget=0.6, max_length=640)
     there, here = both(cluster, llama, plan=blocks, inputs=2)
     assert there == here and 0 < here["heads"][0]["output_error"] < 1
 
 
 def test_shards_make_no_difference_beyond_rounding(world, monkeypatch):
     bert, text, _ = world
-    few = el.evaluate(bert, text, attention="window", settings={"window": 5}, inputs=40, length=24)
+    few = el.evaluate(
+        bert, text, attention="window", settings={"window": 5}, max_inputs=40, max_length=24
+    )
     monkeypatch.setattr(held_out, "TOKENS", 10_000)
-    once = el.evaluate(bert, text, attention="window", settings={"window": 5}, inputs=40, length=24)
+    once = el.evaluate(
+        bert, text, attention="window", settings={"window": 5}, max_inputs=40, max_length=24
+    )
     for row, other in zip(few.summary[:-1], once.summary[:-1], strict=True):
         assert row["measure"] == other["measure"]
         np.testing.assert_allclose(row["planned"], other["planned"], rtol=1e-4)
@@ -144,7 +150,9 @@ def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
     engine = el.Dask(workers=2)
     monkeypatch.setattr(el.Dask, "running", lambda _: pytest.fail("a cluster was started"))
     with pytest.raises(el.EigenlensError, match="LlamaForCausalLM is a module in hand"):
-        el.evaluate(small_llama(), np.full((6, 8), 7), attention="window", length=8, engine=engine)
+        el.evaluate(
+            small_llama(), np.full((6, 8), 7), attention="window", max_length=8, engine=engine
+        )
 
 
 def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
@@ -182,7 +190,7 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
 
 def test_the_command_joins_a_cluster(world, cluster, place, run):
     bert, text, _ = world
-    asked = ("evaluate", bert, text, "--plan", place / "plan", "--inputs", 12, "--json")
+    asked = ("evaluate", bert, text, "--plan", place / "plan", "--max-inputs", 12, "--json")
     there = run(*asked, "--engine", "dask", "--scheduler", cluster._client.scheduler.address)
     here = run(*asked)
     assert there.code == here.code == 0, there.err

@@ -24,14 +24,14 @@ def encoder(place):
     """A random BERT, its study and its plan."""
     bert = tiny_bert(place / "bert")
     text = some_text(place / "text.txt", documents=30)
-    study = el.study(bert, text, place / "study", length=24, inputs=120, rank=8)
-    return bert, text, el.plan(study, budget=0.3, inputs=12, out=place / "plan")
+    study = el.study(bert, text, place / "study", max_length=24, max_inputs=120, rank=8)
+    return bert, text, el.plan(study, budget=0.3, max_inputs=12, output_dir=place / "plan")
 
 
 def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path):
     bert, _, plan = encoder
     other = some_text(place / "other.txt", documents=5)
-    found = el.evaluate(bert, other, plan=place / "plan", inputs=10)
+    found = el.evaluate(bert, other, plan=place / "plan", max_inputs=10)
     model = el.load(bert)
     inputs = prepare(model, Request((str(other),), 24, 10, 0.5, 0, False), tmp_path)
     batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 100)]
@@ -61,7 +61,7 @@ def test_one_to_three_inputs_of_other_data_or_another_length_are_the_first_of_th
 ):
     bert, text, plan = encoder
     given = some_text(place / "others.txt", documents=5) if length == 24 else text
-    found = el.evaluate(bert, given, plan=plan, inputs=number, length=length)
+    found = el.evaluate(bert, given, plan=plan, max_inputs=number, max_length=length)
     model = el.load(bert)
     tokens = torch.tensor(
         model.tokenizer(given.read_text(), add_special_tokens=False, verbose=False)["input_ids"]
@@ -86,7 +86,7 @@ def test_a_text_of_two_inputs_is_evaluated_on_two_and_one_of_none_is_refused(enc
     bert, _, plan = encoder
     (tmp_path / "short.txt").write_text("word " * 50)
     (tmp_path / "shorter.txt").write_text("word " * 20)
-    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, inputs=3).facts["inputs"] == 2
+    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, max_inputs=3).facts["inputs"] == 2
     assert el.evaluate(bert, tmp_path / "short.txt", plan=plan).facts["inputs"] == 2
     with pytest.raises(el.EigenlensError, match="too short for one input of length 24"):
         el.evaluate(bert, tmp_path / "shorter.txt", plan=plan)
@@ -109,7 +109,7 @@ def test_on_the_data_of_the_study_it_uses_documents_nothing_has_seen(encoder):
 
 def test_multiply_adds_are_counted(encoder):
     bert, _, plan = encoder
-    rows = {row["measure"]: row for row in el.evaluate(bert, plan=plan, inputs=6).rows()}
+    rows = {row["measure"]: row for row in el.evaluate(bert, plan=plan, max_inputs=6).rows()}
     exact = 2 * 2 * 24 * 24 * 16 / 1e6
     assert rows["million multiply-adds for pairs"]["plain"] == pytest.approx(exact)
     share = rows["share of the multiply-adds for pairs"]["planned"]
@@ -128,9 +128,9 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
     """
     model = load("stories15m")
     text = some_text(place / "stories.txt", documents=20)
-    study = el.study(model, text, length=32, inputs=40, only=["rows", "moments"])
-    plan = el.plan(study, budget=0.3, model=model, inputs=6, estimators=["joint", "adaptive"])
-    found = el.evaluate(model, text, plan=plan, inputs=4)
+    study = el.study(model, text, max_length=32, max_inputs=40, only=["rows", "moments"])
+    plan = el.plan(study, budget=0.3, model=model, max_inputs=6, estimators=["joint", "adaptive"])
+    found = el.evaluate(model, text, plan=plan, max_inputs=4)
     rows = {row["measure"]: row for row in found.rows()}
     assert rows["perplexity"]["plain"] > 1
     assert rows["perplexity"]["change"] == pytest.approx(
@@ -161,9 +161,9 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
 def test_generation_with_a_cache_attends_exactly_after_the_prompt(place):
     model = load("stories15m")
     study = el.study(
-        model, some_text(place / "more.txt"), length=32, inputs=24, only=["rows", "moments"]
+        model, some_text(place / "more.txt"), max_length=32, max_inputs=24, only=["rows", "moments"]
     )
-    plan = el.plan(study, budget=0.9, model=model, inputs=2, estimators=["joint"])
+    plan = el.plan(study, budget=0.9, model=model, max_inputs=2, estimators=["joint"])
     ids = torch.tensor([model.tokenizer("Once upon a time")["input_ids"]])
     with torch.no_grad(), plan.applied(model):
         out = model.module.generate(ids, max_new_tokens=8, do_sample=False)
@@ -172,19 +172,19 @@ def test_generation_with_a_cache_attends_exactly_after_the_prompt(place):
 
 def test_padded_inputs_are_evaluated_without_their_padding(encoder):
     bert, text, plan = encoder
-    found = el.evaluate(bert, text, plan=plan, pad=True, inputs=8)
+    found = el.evaluate(bert, text, plan=plan, padding=True, max_inputs=8)
     assert 0 < found.value("total variation of the patterns") < 1
 
 
 def test_a_shorter_length_is_served_and_a_longer_one_refused(encoder):
     bert, text, plan = encoder
-    assert el.evaluate(bert, text, plan=plan, length=12, inputs=6).facts["length"] == 12
+    assert el.evaluate(bert, text, plan=plan, max_length=12, max_inputs=6).facts["length"] == 12
     with pytest.raises(el.EigenlensError, match="up to 24 tokens and 40 are asked for"):
-        el.evaluate(bert, text, plan=plan, length=40)
+        el.evaluate(bert, text, plan=plan, max_length=40)
 
 
 def test_an_evaluation_shows_itself(encoder):
-    found = el.evaluate(encoder[0], plan=encoder[2], inputs=4)
+    found = el.evaluate(encoder[0], plan=encoder[2], max_inputs=4)
     assert "<table>" in found._repr_html_()
     found.plot().to_dict()
 
@@ -192,7 +192,7 @@ def test_an_evaluation_shows_itself(encoder):
 @pytest.fixture(scope="module")
 def kept(encoder, place):
     """An evaluation in a folder."""
-    return el.evaluate(encoder[0], plan=encoder[2], inputs=6, out=place / "evaluation")
+    return el.evaluate(encoder[0], plan=encoder[2], max_inputs=6, output_dir=place / "evaluation")
 
 
 def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
@@ -249,24 +249,25 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
     bert, _, plan = encoder
     folder = kept.save(tmp_path / "copy")
     with pytest.raises(
-        el.EigenlensError, match="already exists; name another folder, or overwrite it with --force"
+        el.EigenlensError,
+        match="already exists; name another folder, or overwrite it with --overwrite",
     ):
-        el.evaluate(bert, plan=plan, inputs=2, out=folder)
-    el.evaluate(bert, plan=plan, inputs=2, out=folder, force=True)
+        el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder)
+    el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder, overwrite=True)
     assert el.Evaluation.open(folder).facts["inputs"] == 2
     for other, what in ((place / "plan", "a plan"), (place / "study", "a study")):
         with pytest.raises(
             el.EigenlensError,
             match=f"is the folder of {what}; name another folder for the evaluation",
         ):
-            el.evaluate(bert, plan=plan, inputs=2, out=other, force=True)
+            el.evaluate(bert, plan=plan, max_inputs=2, output_dir=other, overwrite=True)
     with pytest.raises(
         el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"
     ):
-        el.plan(place / "study", budget=0.5, out=folder, force=True)
+        el.plan(place / "study", budget=0.5, output_dir=folder, overwrite=True)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(el.EigenlensError, match="is a file"):
-        el.evaluate(bert, plan=plan, inputs=2, out=tmp_path / "file", force=True)
+        el.evaluate(bert, plan=plan, max_inputs=2, output_dir=tmp_path / "file", overwrite=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 

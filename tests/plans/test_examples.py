@@ -54,8 +54,8 @@ def bert(place):
     chosen on.
     """
     folder, text = tiny_bert(place / "bert"), some_text(place / "text.txt", documents=30)
-    study = el.study(folder, text, place / "study", length=24, inputs=120, rank=8)
-    return folder, study, el.plan(study, budget=0.4, inputs=3, out=place / "plan")
+    study = el.study(folder, text, place / "study", max_length=24, max_inputs=120, rank=8)
+    return folder, study, el.plan(study, budget=0.4, max_inputs=3, output_dir=place / "plan")
 
 
 def held_out_ids(plan, model, scratch):
@@ -203,8 +203,10 @@ def test_every_candidate_s_patterns_lose_what_its_figure_says(bert):
 def test_heads_are_spread_from_the_best_to_the_worst(place):
     """Real weights, 72 heads: six of them at the fifths of what the plan leaves."""
     model = of_catalogue("minilm")
-    study = el.study(model, place / "text.txt", length=64, inputs=24, only=["rows", "moments"])
-    plan = el.plan(study, budget=0.3, model=model, inputs=4, estimators=["joint", "adaptive"])
+    study = el.study(
+        model, place / "text.txt", max_length=64, max_inputs=24, only=["rows", "moments"]
+    )
+    plan = el.plan(study, budget=0.3, model=model, max_inputs=4, estimators=["joint", "adaptive"])
     left = sorted(choice.total_variation for choice in plan.choices)
     of = {
         (choice.stack, choice.layer, choice.head): choice.total_variation for choice in plan.choices
@@ -262,8 +264,8 @@ def test_wrong_indices_are_refused(bert):
 def test_causal_models_with_grouped_queries(place, tmp_path):
     folder = tiny_llama(place / "llama")
     model = el.load(folder)
-    study = el.study(model, place / "text.txt", length=20, inputs=60, rank=8)
-    plan = el.plan(study, budget=0.4, model=model, inputs=6)
+    study = el.study(model, place / "text.txt", max_length=20, max_inputs=60, rank=8)
+    plan = el.plan(study, budget=0.4, model=model, max_inputs=6)
     examples = plan.examples
     assert not examples.true.triu(1).any()
     assert not torch.nan_to_num(examples.estimated).triu(1).any()
@@ -287,8 +289,8 @@ def test_padding_has_no_pattern(place, tmp_path):
         (text / f"{i}.txt").write_text(
             " ".join(["one", "word", "after", "another"][j % 4] for j in range(4 + i % 7)) + f" {i}"
         )
-    study = el.study(folder, text, length=16, inputs=30, pad=True, rank=4)
-    examples = el.plan(study, budget=0.5, inputs=4).examples
+    study = el.study(folder, text, max_length=16, max_inputs=30, padding=True, rank=4)
+    examples = el.plan(study, budget=0.5, max_inputs=4).examples
     for i, tokens in enumerate(examples.tokens):
         real = [word != "[PAD]" for word in tokens["encoder"]]
         assert 0 < sum(real) < 16
@@ -318,9 +320,9 @@ def test_both_stacks_of_an_encoder_decoder_have_their_tokens(place, tmp_path):
             parameter.mul_(2.5 if parameter.ndim == 2 else 1)
     model = el.load(module, tokenizer=tokenizer)
     study = el.study(
-        model, place / "text.txt", length=16, inputs=40, rank=4, only=["rows", "moments"]
+        model, place / "text.txt", max_length=16, max_inputs=40, rank=4, only=["rows", "moments"]
     )
-    plan = el.plan(study, budget=0.4, model=model, inputs=5)
+    plan = el.plan(study, budget=0.4, model=model, max_inputs=5)
     assert {stack for stack, _, _ in plan.examples.places} == {"encoder", "decoder"}
     first = matched(plan, model, tmp_path / "a")
     second = matched(plan, model, tmp_path / "b", "decoder_input_ids", "decoder")
@@ -351,8 +353,8 @@ def test_pictures_are_named_by_their_patches(tmp_path):
         num_register_tokens=2,
     )
     model = Dinov2WithRegistersModel(config).eval()
-    study = el.study(model, tmp_path, inputs=24, rank=4)
-    examples = el.plan(study, budget=0.5, model=model, inputs=4).examples
+    study = el.study(model, tmp_path, max_inputs=24, rank=4)
+    examples = el.plan(study, budget=0.5, model=model, max_inputs=4).examples
     patches = [f"{row},{column}" for row in range(4) for column in range(4)]
     assert all(
         tokens["encoder"] == ("cls", "register 0", "register 1", *patches)
@@ -393,9 +395,11 @@ def test_sound_is_named_by_its_frames(tmp_path):
     model = el.load(WhisperForConditionalGeneration(config).eval())
     # 30 s in 120 frames, 60 behind the convolutions
     model.processor = WhisperFeatureExtractor(feature_size=8, hop_length=4000)
-    study = el.study(model, tmp_path, length=12, inputs=10, rank=4, only=["rows", "moments"])
+    study = el.study(
+        model, tmp_path, max_length=12, max_inputs=10, rank=4, only=["rows", "moments"]
+    )
     examples = el.plan(
-        study, budget=0.5, model=model, inputs=2, estimators=["joint", "adaptive"]
+        study, budget=0.5, model=model, max_inputs=2, estimators=["joint", "adaptive"]
     ).examples
     n = examples.true.shape[-1]
     assert (
@@ -413,7 +417,11 @@ def test_without_a_tokenizer_tokens_are_ids():
     ids = np.random.default_rng(0).integers(0, 50, (60, 16))
     model = small_llama()
     examples = el.plan(
-        el.study(model, ids, inputs=60, length=16), budget=0.5, model=model, data=ids, inputs=6
+        el.study(model, ids, max_inputs=60, max_length=16),
+        budget=0.5,
+        model=model,
+        data=ids,
+        max_inputs=6,
     ).examples
     rows = {tuple(map(str, row)) for row in ids.tolist()}
     assert all(set(tokens.values()) <= rows for tokens in examples.tokens)
@@ -544,7 +552,9 @@ def test_a_plan_without_examples_opens(bert, tmp_path):
 
 
 def test_a_plan_of_exact_scores_has_true_patterns_only(bert, tmp_path):
-    plan = el.plan(bert[1], budget=1.0, estimators=["exact"], inputs=2, out=tmp_path / "exact")
+    plan = el.plan(
+        bert[1], budget=1.0, estimators=["exact"], max_inputs=2, output_dir=tmp_path / "exact"
+    )
     examples = el.Plan.open(tmp_path / "exact").examples
     assert (
         examples.candidates == ()

@@ -29,13 +29,13 @@ def bert(place):
 @pytest.fixture(scope="module")
 def study(place, bert):
     return el.study(
-        bert, some_text(place / "text.txt"), place / "study", length=24, inputs=60, rank=8
+        bert, some_text(place / "text.txt"), place / "study", max_length=24, max_inputs=60, rank=8
     )
 
 
 @pytest.fixture(scope="module")
 def quarter(place, study):
-    return el.plan(study, budget=0.25, inputs=12, out=place / "quarter")
+    return el.plan(study, budget=0.25, max_inputs=12, output_dir=place / "quarter")
 
 
 def ids(length=24):
@@ -56,7 +56,7 @@ def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, 
     assert quarter.facts["notes"] == []
     failed = {"shard": 3, "inputs": 4, "documents": ["a.txt"], "error": "layers are not finite"}
     monkeypatch.setitem(study.facts, "partial", [failed])
-    made = el.plan(study, budget=0.5, inputs=4, out=tmp_path / "plan")
+    made = el.plan(study, budget=0.5, max_inputs=4, output_dir=tmp_path / "plan")
     print_plan(made)
     assert el.Plan.open(tmp_path / "plan").facts["notes"] == made.facts["notes"]
     told = (
@@ -67,9 +67,9 @@ def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, 
 
 
 def test_more_budget_loses_less(study, quarter):
-    half = el.plan(study, budget=0.5, inputs=12)
+    half = el.plan(study, budget=0.5, max_inputs=12)
     assert half.total_variation < quarter.total_variation
-    assert el.plan(study, budget=1.0, inputs=4).total_variation == 0
+    assert el.plan(study, budget=1.0, max_inputs=4).total_variation == 0
 
 
 def test_the_figures_of_a_choice_are_those_of_the_model(study, quarter, bert, tmp_path):
@@ -94,9 +94,9 @@ def test_the_figures_of_a_choice_are_those_of_the_model(study, quarter, bert, tm
 
 
 def test_an_error_is_kept_by_every_head(study):
-    plan = el.plan(study, error=0.02, inputs=12)
+    plan = el.plan(study, error=0.02, max_inputs=12)
     assert max(choice.total_variation for choice in plan.choices) <= 0.02
-    looser = el.plan(study, error=0.3, inputs=12)
+    looser = el.plan(study, error=0.3, max_inputs=12)
     assert looser.work < plan.work
 
 
@@ -131,7 +131,7 @@ def test_the_model_attends_by_the_plan(quarter, bert):
 
 def test_a_plan_for_everything_leaves_the_model_as_it_is(study, bert):
     model = el.load(bert).module
-    plan = el.plan(study, budget=1.0, inputs=4)
+    plan = el.plan(study, budget=1.0, max_inputs=4)
     with torch.no_grad():
         plain = model(ids()).last_hidden_state
         with plan.applied(model):
@@ -170,12 +170,12 @@ def test_a_module_of_ones_own_is_planned_and_evaluated():
     torch.manual_seed(0)
     own = Own().eval()
     tokens = np.random.default_rng(0).integers(0, 100, (60, 16))
-    made = el.study(own, tokens, inputs=60, length=16)
+    made = el.study(own, tokens, max_inputs=60, max_length=16)
     with pytest.raises(el.EigenlensError, match="give that module again"):
         el.plan(made, budget=0.5)
-    plan = el.plan(made, budget=0.5, model=own, data=tokens, inputs=8)
+    plan = el.plan(made, budget=0.5, model=own, data=tokens, max_inputs=8)
     assert plan.work <= 0.5 + 1e-9
-    found = el.evaluate(own, tokens, plan=plan, inputs=8)
+    found = el.evaluate(own, tokens, plan=plan, max_inputs=8)
     assert 0 < found.value("total variation of the patterns") < 0.5
     with pytest.raises(el.EigenlensError, match="does not use transformers' attention interface"):
         plan.mechanism(own)
@@ -199,7 +199,7 @@ def test_bad_targets_are_refused(study):
 
 
 def test_only_the_estimators_asked_for(study):
-    plan = el.plan(study, budget=0.3, estimators=["joint"], inputs=4)
+    plan = el.plan(study, budget=0.3, estimators=["joint"], max_inputs=4)
     assert {choice.estimator for choice in plan.choices} <= {"joint", "exact"}
 
 
@@ -220,23 +220,25 @@ def test_an_input_longer_than_the_plan_is_refused(quarter, bert):
 
 
 def test_a_study_without_what_a_plan_needs_is_refused(place, bert):
-    bare = el.study(bert, place / "text.txt", length=24, inputs=20, only=["rows"])
+    bare = el.study(bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows"])
     with pytest.raises(el.EigenlensError, match="made without moments"):
         el.plan(bare, budget=0.5)
-    pattern = el.study(bert, place / "text.txt", length=24, inputs=20, of="pattern")
+    pattern = el.study(bert, place / "text.txt", max_length=24, max_inputs=20, of="pattern")
     with pytest.raises(el.EigenlensError, match="is of patterns"):
         el.plan(pattern, budget=0.5)
 
 
 def test_a_study_without_matrices_goes_without_their_estimator(place, bert):
-    some = el.study(bert, place / "text.txt", length=24, inputs=40, only=["rows", "moments"])
-    plan = el.plan(some, budget=0.5, inputs=4)
+    some = el.study(
+        bert, place / "text.txt", max_length=24, max_inputs=40, only=["rows", "moments"]
+    )
+    plan = el.plan(some, budget=0.5, max_inputs=4)
     assert "matrices-lmmse" not in {row["estimator"] for row in plan.facts["curve"]}
 
 
 def test_changed_data_is_noticed(place, bert):
     text = some_text(place / "changing.txt")
-    made = el.study(bert, text, length=24, inputs=40)
+    made = el.study(bert, text, max_length=24, max_inputs=40)
     text.write_text("Something else altogether. " * 4000)
     with pytest.raises(el.EigenlensError, match="has changed since"):
         el.plan(made, budget=0.5)
@@ -285,11 +287,11 @@ def test_a_plan_shows_itself(quarter):
 
 def test_an_existing_folder_is_not_overwritten(place, study, quarter):
     with pytest.raises(el.EigenlensError, match="already exists"):
-        el.plan(study, budget=0.5, out=place / "quarter")
+        el.plan(study, budget=0.5, output_dir=place / "quarter")
 
 
 def test_an_input_shorter_than_the_selected_keys_is_refused(study, bert):
-    plan = el.plan(study, budget=0.95, estimators=["rows-lmmse"], inputs=4)
+    plan = el.plan(study, budget=0.95, estimators=["rows-lmmse"], max_inputs=4)
     most = max(choice.settings.get("keys", 0) for choice in plan.choices)
     assert most > 3
     model = el.load(bert).module

@@ -21,13 +21,13 @@ def llama(place):
 @pytest.fixture(scope="module")
 def study(place, llama):
     return el.study(
-        llama, some_text(place / "text.txt"), place / "study", length=32, inputs=40, rank=8
+        llama, some_text(place / "text.txt"), place / "study", max_length=32, max_inputs=40, rank=8
     )
 
 
 @pytest.fixture(scope="module")
 def plan(study):
-    return el.plan(study, budget=0.3, inputs=4, estimators=["joint", "adaptive"])
+    return el.plan(study, budget=0.3, max_inputs=4, estimators=["joint", "adaptive"])
 
 
 def ids():
@@ -36,7 +36,7 @@ def ids():
 
 def test_nothing_of_a_causal_plan_sees_a_later_token(study, llama):
     for names in (["cur"], ["matrices-lmmse"], None):
-        made = el.plan(study, budget=1.0 if names else 0.4, estimators=names, inputs=4)
+        made = el.plan(study, budget=1.0 if names else 0.4, estimators=names, max_inputs=4)
         assert not {"cur", "matrices-lmmse"} & {choice.estimator for choice in made.choices}
         model, first, other = el.load(llama).module, ids(), ids()
         other[:, 20:] += 7
@@ -56,7 +56,7 @@ def test_gradients_flow_through_estimated_scores(study, plan, llama):
     """Against a finite difference of the loss along a random change of the last layer's queries, in
     a static subspace.
     """
-    made = el.plan(study, budget=0.3, inputs=2, estimators=["joint"])
+    made = el.plan(study, budget=0.3, max_inputs=2, estimators=["joint"])
     model = el.load(llama).module.double()
     weight = model.model.layers[1].self_attn.q_proj.weight
     direction = torch.randn(
@@ -108,27 +108,27 @@ def test_a_budget_that_cannot_be_kept_is_refused(study):
     with pytest.raises(
         el.EigenlensError, match=r"cannot stay within a budget of .*: the least they take is 1"
     ):
-        el.plan(study, budget=0.25, estimators=["exact"], inputs=2)
+        el.plan(study, budget=0.25, estimators=["exact"], max_inputs=2)
     with pytest.raises(el.EigenlensError, match="cannot stay within a budget of 1e-09"):
-        el.plan_blocks(study, budget=1e-9, length=600)
+        el.plan_blocks(study, budget=1e-9, max_length=600)
     with pytest.raises(el.EigenlensError, match="no estimator is left"):
         el.plan(study, budget=0.25, estimators=[])
 
 
 def test_a_plan_for_everything_is_exact_attention(study):
-    assert {choice.estimator for choice in el.plan(study, budget=1.0, inputs=4).choices} == {
+    assert {choice.estimator for choice in el.plan(study, budget=1.0, max_inputs=4).choices} == {
         "exact"
     }
 
 
 def test_a_plan_is_not_written_into_a_study(study):
     with pytest.raises(el.EigenlensError, match="is the folder of a study"):
-        el.plan(study, budget=0.5, out=study.folder, force=True)
+        el.plan(study, budget=0.5, output_dir=study.folder, overwrite=True)
 
 
 def test_an_evaluation_says_when_its_inputs_are_not_new(place, plan, llama):
-    assert el.evaluate(llama, plan=plan, inputs=2).facts["notes"] == []
-    again = el.evaluate(llama, place / "text.txt", plan=plan, inputs=6, length=24)
+    assert el.evaluate(llama, plan=plan, max_inputs=2).facts["notes"] == []
+    again = el.evaluate(llama, place / "text.txt", plan=plan, max_inputs=6, max_length=24)
     assert "the study was made from this text" in again.facts["notes"][0]
 
 
@@ -153,11 +153,13 @@ def test_settings_that_would_never_end_are_refused(wrong):
 
 def test_a_vanished_place_is_a_sentence(study):
     with pytest.raises(el.EigenlensError, match="cannot be written"):
-        el.plan(study, budget=0.5, inputs=2, estimators=["joint"], out="/proc/nowhere/plan")
+        el.plan(
+            study, budget=0.5, max_inputs=2, estimators=["joint"], output_dir="/proc/nowhere/plan"
+        )
 
 
 def test_a_bert_s_plan_may_use_every_estimator(place):
     bert = tiny_bert(place / "bert")
-    made = el.study(bert, place / "text.txt", length=24, inputs=40, rank=8)
-    found = el.plan(made, budget=0.5, inputs=2)
+    made = el.study(bert, place / "text.txt", max_length=24, max_inputs=40, rank=8)
+    found = el.plan(made, budget=0.5, max_inputs=2)
     assert {"cur", "matrices-lmmse"} <= {row["estimator"] for row in found.facts["curve"]}

@@ -39,11 +39,13 @@ def mini(tmp_path_factory, text):
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("mini")
     model = of_catalogue("minilm")
-    study = el.study(model, text, folder / "study", inputs=24, length=48, rank=24)
-    plan = el.plan(study, model=model, budget=0.25, inputs=3, out=folder / "plan")
-    evaluation = el.evaluate(model, plan=plan, inputs=2, out=folder / "evaluation")
-    collapse = el.collapse(model, text, folder / "collapse", inputs=4, paths=2, bounds=1, length=32)
-    page = el.report(folder, out=folder / "page.html")
+    study = el.study(model, text, folder / "study", max_inputs=24, max_length=48, rank=24)
+    plan = el.plan(study, model=model, budget=0.25, max_inputs=3, output_dir=folder / "plan")
+    evaluation = el.evaluate(model, plan=plan, max_inputs=2, output_dir=folder / "evaluation")
+    collapse = el.collapse(
+        model, text, folder / "collapse", max_inputs=4, paths=2, bounds=1, max_length=32
+    )
+    page = el.report(folder, output=folder / "page.html")
     return World(folder, page, study, plan, evaluation, collapse)
 
 
@@ -53,11 +55,15 @@ def tiny(tmp_path_factory, text):
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
     model = tiny_bert(folder / "model")
-    study = el.study(model, text, folder / "study", inputs=24, length=16, rank=8)
+    study = el.study(model, text, folder / "study", max_inputs=24, max_length=16, rank=8)
     plan = el.plan(
-        study, budget=0.5, inputs=3, estimators=["mean", "rows-lmmse"], out=folder / "plan"
+        study,
+        budget=0.5,
+        max_inputs=3,
+        estimators=["mean", "rows-lmmse"],
+        output_dir=folder / "plan",
     )
-    page = el.report(study, plan, out=folder / "page.html")
+    page = el.report(study, plan, output=folder / "page.html")
     return World(folder, page, study, plan)
 
 

@@ -68,7 +68,7 @@ def test_no_folder_at_all(report):
 def test_force_overwrites(report, tiny, tmp_path):
     place = tmp_path / "mine.html"
     place.write_text("mine")
-    assert report(tiny.folder / "study", "-o", place, "--force").code == 0
+    assert report(tiny.folder / "study", "-o", place, "--overwrite").code == 0
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

@@ -56,7 +56,7 @@ def folder(tmp_path_factory, made, patches):
     place = tmp_path_factory.mktemp("explanations")
     made.save(place / "text")
     patches.save(place / "picture")
-    el.report(place / "text", place / "picture", out=place / "page.html")
+    el.report(place / "text", place / "picture", output=place / "page.html")
     return place
 
 
@@ -227,7 +227,7 @@ def test_tokens_that_want_to_be_code_are_text(show, tmp_path):
     )
     shown = show(
         el.report(
-            handmade(tokens, picture='" onerror="window.hacked=1'), out=tmp_path / "page.html"
+            handmade(tokens, picture='" onerror="window.hacked=1'), output=tmp_path / "page.html"
         )
     )
     shown.settle()
@@ -245,7 +245,8 @@ def test_tokens_that_want_to_be_code_are_text(show, tmp_path):
 
 def test_a_long_strip_of_frames_is_put_together(tmp_path):
     html = el.report(
-        handmade(tuple(f"frame {i}" for i in range(1000)), grid=[1, 1000]), out=tmp_path / "p.html"
+        handmade(tuple(f"frame {i}" for i in range(1000)), grid=[1, 1000]),
+        output=tmp_path / "p.html",
     ).read_text()
     assert html.count("<rect ") == 3 * 200
     assert "strip" in html and "frame 999: 999" in html
@@ -257,7 +258,7 @@ def test_a_page_of_explanations_alone_asks_for_no_study(shown, tiny, folder, tmp
         "explanations",
         "made",
     ]
-    both = el.report(tiny.study, folder / "text", out=tmp_path / "both.html").read_text(
+    both = el.report(tiny.study, folder / "text", output=tmp_path / "both.html").read_text(
         encoding="utf-8"
     )
     assert 'id="heads"' in both and 'id="explanation0"' in both
@@ -271,5 +272,5 @@ def test_folders_and_objects_are_gathered(folder, made):
         el.Explanation.open(folder / name).record() for name in ("picture", "text")
     ]
     assert gather([made, made]).explanations == [made]
-    one = el.report(made, out=folder / "one.html").read_bytes()
-    assert el.report(folder / "text", out=folder / "two.html").read_bytes() == one
+    one = el.report(made, output=folder / "one.html").read_bytes()
+    assert el.report(folder / "text", output=folder / "two.html").read_bytes() == one

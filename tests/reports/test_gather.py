@@ -87,23 +87,23 @@ def test_a_damaged_study_is_refused(tiny, tmp_path):
 
 def test_a_folder_is_no_place_for_a_page(tiny, tmp_path):
     with pytest.raises(EigenlensError, match="is a folder"):
-        el.report(tiny.study, out=tmp_path)
+        el.report(tiny.study, output=tmp_path)
 
 
 def test_a_file_that_is_no_report_is_kept(tiny, tmp_path):
     place = tmp_path / "notes.html"
     place.write_text("<p>mine</p>")
     with pytest.raises(EigenlensError, match=r"notes\.html exists"):
-        el.report(tiny.study, out=place)
+        el.report(tiny.study, output=place)
     assert place.read_text() == "<p>mine</p>"
-    assert el.report(tiny.study, out=place, force=True) == place
+    assert el.report(tiny.study, output=place, overwrite=True) == place
     assert "<p>mine</p>" not in place.read_text(encoding="utf-8")
 
 
 def test_a_report_is_written_anew(tiny, tmp_path):
-    place = el.report(tiny.study, out=tmp_path / "page.html", title="first")
+    place = el.report(tiny.study, output=tmp_path / "page.html", title="first")
     assert "<bdi>first</bdi>" in place.read_text(encoding="utf-8")
-    el.report(tiny.study, out=place, title="second")
+    el.report(tiny.study, output=place, title="second")
     assert "<bdi>second</bdi>" in place.read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
@@ -111,4 +111,4 @@ def test_a_report_is_written_anew(tiny, tmp_path):
 def test_a_place_that_cannot_be_written_is_refused(tiny, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(EigenlensError):
-        el.report(tiny.study, out=tmp_path / "file" / "page.html")
+        el.report(tiny.study, output=tmp_path / "file" / "page.html")

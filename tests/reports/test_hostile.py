@@ -48,7 +48,7 @@ def hostile(tiny, tmp_path_factory):
     study.facts["model"]["name"] = NAME
     study.facts["data"]["name"] = f"{NAME}.txt"
     study.facts["notes"] = [IMAGE]
-    return el.report(study, plan, out=folder / "page.html", title=f"{IMAGE}\u202e{SCRIPT}")
+    return el.report(study, plan, output=folder / "page.html", title=f"{IMAGE}\u202e{SCRIPT}")
 
 
 def nothing_ran(shown):
@@ -178,8 +178,10 @@ def test_a_folder_and_a_file_of_such_names(show, tiny, text, tmp_path):
     )
     shutil.copytree(tiny.folder / "model", model)
     shutil.copy(text, data)
-    study = el.study(model, data, tmp_path / "<i>study", inputs=12, length=8, rank=4, only=["rows"])
-    shown = show(el.report(study, out=tmp_path / "<u>page.html"))
+    study = el.study(
+        model, data, tmp_path / "<i>study", max_inputs=12, max_length=8, rank=4, only=["rows"]
+    )
+    shown = show(el.report(study, output=tmp_path / "<u>page.html"))
     nothing_ran(shown)
     assert "m'\"<img src=x onerror=window.hacked=1>" in shown.text("h1")
     assert "<b>{{7*7}}&amp;" in shown.text("#made")

@@ -45,7 +45,7 @@ def ids():
 
 
 def page_of(show, tmp_path, *results):
-    shown = show(el.report(*results, out=tmp_path / "page.html"))
+    shown = show(el.report(*results, output=tmp_path / "page.html"))
     shown.settle()
     assert shown.complaints == []
     return shown
@@ -162,7 +162,7 @@ def test_images(show, tmp_path):
         patch_size=4,
     )
     model = ViTModel(config, add_pooling_layer=False).eval()
-    study = el.study(model, tmp_path / "pictures", tmp_path / "study", inputs=20, rank=4)
+    study = el.study(model, tmp_path / "pictures", tmp_path / "study", max_inputs=20, rank=4)
     shown = page_of(show, tmp_path, study)
     assert shown.page.locator("[data-head]").count() == 4
     shown.page.locator('[data-head="3"]').click()
@@ -178,7 +178,9 @@ def test_patterns_instead_of_scores(show, tmp_path, bert, ids):
 
 def test_studies_of_different_lengths_are_not_compared(show, tmp_path, bert, ids):
     one = el.study(bert, ids, tmp_path / "one", only=["rows"], **SIZE)
-    two = el.study(bert, ids[:, :6], tmp_path / "two", only=["rows"], inputs=20, length=6, rank=4)
+    two = el.study(
+        bert, ids[:, :6], tmp_path / "two", only=["rows"], max_inputs=20, max_length=6, rank=4
+    )
     shown = page_of(show, tmp_path, one, two)
     assert "These studies are not compared" in shown.text("#between")
     assert "different lengths" in shown.text("#between")
@@ -199,7 +201,7 @@ def test_two_studies_without_rows_are_not_compared(tmp_path, bert, ids, only):
     studies = [
         el.study(bert, ids, tmp_path / str(i), only=[only], seed=i, **SIZE) for i in range(2)
     ]
-    html = el.report(*studies, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    html = el.report(*studies, output=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "These studies are not compared" in html
 
 
@@ -217,8 +219,8 @@ def test_a_single_head(show, tmp_path):
         BertModel(config, add_pooling_layer=False).eval(),
         torch.randint(50, (20, 4)),
         tmp_path / "study",
-        inputs=20,
-        length=4,
+        max_inputs=20,
+        max_length=4,
     )
     shown = page_of(show, tmp_path, study)
     assert shown.page.locator("[data-head]").count() == 1
@@ -228,7 +230,7 @@ def test_a_single_head(show, tmp_path):
 def test_results_of_other_weights_are_not_mixed(tmp_path, bert, ids, tiny):
     """A plan of one model says nothing of the heads of another."""
     study = el.study(bert, ids, tmp_path / "study", only=["rows"], **SIZE)
-    html = el.report(study, tiny.plan, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    html = el.report(study, tiny.plan, output=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The plan gives it" not in html
     assert 'value="plan_work"' not in html
     assert 'value="plan_work"' in tiny.page.read_text(encoding="utf-8")
@@ -246,15 +248,15 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_stay_under_five_megabytes(t
     )
     model = BertModel(config, add_pooling_layer=False).eval()
     study = el.study(
-        model, torch.randint(50, (8, 128)), tmp_path / "study", inputs=8, length=128, rank=6
+        model, torch.randint(50, (8, 128)), tmp_path / "study", max_inputs=8, max_length=128, rank=6
     )
-    page = el.report(study, out=tmp_path / "page.html")
+    page = el.report(study, output=tmp_path / "page.html")
     assert page.stat().st_size <= 5_000_000
     assert page.read_text(encoding="utf-8").count("data-head=") == 144
 
 
 def test_of_several_plans_each_keeps_its_numbers(tmp_path, tiny):
-    other = el.plan(tiny.study, budget=0.9, inputs=3, estimators=["mean", "exact"])
+    other = el.plan(tiny.study, budget=0.9, max_inputs=3, estimators=["mean", "exact"])
     results = gather([tiny.study, tiny.plan, other])
     numbers = head_numbers(tiny.study, results)
     for choice, more, record in zip(tiny.plan.choices, other.choices, numbers):
@@ -263,6 +265,6 @@ def test_of_several_plans_each_keeps_its_numbers(tmp_path, tiny):
             and record["plan_2_estimator"] == more.estimator
         )
     page = el.report(
-        tiny.study, tiny.plan, other, out=tmp_path / "new" / "folder" / "page.html"
+        tiny.study, tiny.plan, other, output=tmp_path / "new" / "folder" / "page.html"
     ).read_text(encoding="utf-8")
     assert "budget 0.5: 4 heads" in page and "budget 0.9: 4 heads" in page

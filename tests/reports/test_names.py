@@ -23,14 +23,14 @@ def world(tmp_path_factory, text):
     """
     folder = tmp_path_factory.mktemp("two models")
     ours, theirs = tiny_bert(folder / OURS), tiny_bert(folder / THEIRS, seed=1)
-    study = el.study(ours, text, folder / "study", inputs=24, length=16, rank=8)
-    other = el.study(theirs, text, inputs=24, length=16, rank=8)
+    study = el.study(ours, text, folder / "study", max_inputs=24, max_length=16, rank=8)
+    other = el.study(theirs, text, max_inputs=24, max_length=16, rank=8)
     budget = {"budget": 0.5, "inputs": 3, "estimators": ["mean", "rows-lmmse"]}
     plan = el.plan(study, **budget)
-    evaluation = el.evaluate(theirs, plan=el.plan(other, **budget), inputs=2)
-    collapse = el.collapse(theirs, text, inputs=4, paths=2, bounds=1, length=16)
+    evaluation = el.evaluate(theirs, plan=el.plan(other, **budget), max_inputs=2)
+    collapse = el.collapse(theirs, text, max_inputs=4, paths=2, bounds=1, max_length=16)
     explanation = el.explain(theirs, "the dog ran home", against="a cat slept")
-    page = el.report(study, plan, collapse, evaluation, explanation, out=folder / "page.html")
+    page = el.report(study, plan, collapse, evaluation, explanation, output=folder / "page.html")
     return {"page": page, "study": study, "collapse": collapse, "folder": folder}
 
 
@@ -170,7 +170,7 @@ def test_where_there_is_one_model_nothing_repeats_it(tiny):
 
 def test_two_models_of_one_name_are_told_apart_by_their_weights(world, text, tmp_path):
     again = el.collapse(
-        tiny_bert(tmp_path / OURS, seed=2), text, inputs=4, paths=0, bounds=0, length=16
+        tiny_bert(tmp_path / OURS, seed=2), text, max_inputs=4, paths=0, bounds=0, max_length=16
     )
     names = Names.of(gather([world["study"], again]))
     digits = [result.facts["model"]["fingerprint"][:6] for result in (world["study"], again)]
@@ -189,7 +189,9 @@ def many(tmp_path_factory, world):
     files = [folder / f"part-{i:02}.txt" for i in range(13)]
     for i, file in enumerate(files):
         file.write_text(whole[i * len(whole) // 13 : (i + 1) * len(whole) // 13])
-    study = el.study(world["folder"] / OURS, files, folder / "study", inputs=24, length=16, rank=8)
+    study = el.study(
+        world["folder"] / OURS, files, folder / "study", max_inputs=24, max_length=16, rank=8
+    )
     return study, ", ".join(file.name for file in files)
 
 
@@ -198,7 +200,7 @@ def test_thirteen_files_are_a_number_in_a_title_and_a_list_beside_it(show, many,
     assert study.name == f"{OURS} on 13 files"
     assert study.facts["data"]["name"] == names
     shutil.copytree(study.folder, tmp_path / "study")
-    shown = show(el.report(tmp_path / "study", world["collapse"], out=tmp_path / "page.html"))
+    shown = show(el.report(tmp_path / "study", world["collapse"], output=tmp_path / "page.html"))
     heading = shown.page.locator("#heads0 > h3")
     assert heading.inner_text() == f"Layers × heads: {OURS} on 13 files"
     assert heading.get_attribute("title") == names

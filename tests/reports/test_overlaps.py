@@ -89,11 +89,11 @@ def test_between_two_studies_it_is_the_comparison(show, tiny, text, tmp_path):
         tiny_bert(tmp_path / "other", seed=1),
         text,
         tmp_path / "second",
-        inputs=24,
-        length=16,
+        max_inputs=24,
+        max_length=16,
         rank=8,
     )
-    shown = show(el.report(tiny.study, other, out=tmp_path / "page.html"))
+    shown = show(el.report(tiny.study, other, output=tmp_path / "page.html"))
     comparison = el.compare(tiny.study, other)
     for level, which in (("layer", "layers"), ("head", "heads")):
         pair = max((p for p in comparison.pairs if p.level == level), key=lambda p: p.rank)

@@ -104,6 +104,6 @@ def test_without_javascript_the_words_and_numbers_are_there(show, mini):
 
 def test_the_same_results_give_the_same_page(tiny, tmp_path):
     """Whether they are given as objects or by their folders."""
-    one = el.report(tiny.study, tiny.plan, out=tmp_path / "one.html")
-    two = el.report(tiny.folder / "study", tiny.folder / "plan", out=tmp_path / "two.html")
+    one = el.report(tiny.study, tiny.plan, output=tmp_path / "one.html")
+    two = el.report(tiny.folder / "study", tiny.folder / "plan", output=tmp_path / "two.html")
     assert one.read_bytes() == two.read_bytes()

@@ -198,7 +198,7 @@ def test_show_and_report_say_what_the_figure_is_and_give_the_other(run, studies,
         and "90%, valid rows" in shown
     )
     assert f"over valid rows only the median is {middle:g}" in " ".join(shown.split())
-    page = el.report(studies["causal"].folder, out=tmp_path / "causal.html").read_text()
+    page = el.report(studies["causal"].folder, output=tmp_path / "causal.html").read_text()
     assert (
         words in page
         and "over valid rows only" in page
@@ -206,7 +206,7 @@ def test_show_and_report_say_what_the_figure_is_and_give_the_other(run, studies,
     )
     plain = (
         run("show", studies["full"].folder).out
-        + el.report(studies["full"].folder, out=tmp_path / "full.html").read_text()
+        + el.report(studies["full"].folder, output=tmp_path / "full.html").read_text()
     )
     assert words not in plain and "valid rows" not in plain
 

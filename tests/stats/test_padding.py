@@ -101,7 +101,7 @@ def test_a_padded_study_does_not_depend_on_the_batch(tiny, inputs, tmp_path):
         "only": ("rows", "moments", "matrices"),
         "rank": 4,
     }
-    studies = [study(model, data, **options, batch=size) for size in (1, 8, 32)]
+    studies = [study(model, data, **options, batch_size=size) for size in (1, 8, 32)]
     first = studies[0]
     real = first.moments()["self/0" if tiny is tiny_llama else "encoder/0"]
     assert (

@@ -66,9 +66,11 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     kept = tuple(name for name in only if name != "matrices" or matrix is not None)
     memory = study_memory(model, ready, sites, replace(asked, only=kept), matrix)
     # pages of libraries are not what a study holds
-    study(model, np.ones((8, 8), dtype=np.int32), length=8, only=only)
+    study(model, np.ones((8, 8), dtype=np.int32), max_length=8, only=only)
     before = status("RssAnon")
-    made = study(model, data, length=length, inputs=inputs, only=only, pad=words, **options)
+    made = study(
+        model, data, max_length=length, max_inputs=inputs, only=only, padding=words, **options
+    )
     assert made.facts["options"]["matrices_by"] == matrix
     formula = memory.needed - memory.parts["program"]  # which the first one has loaded
     return {

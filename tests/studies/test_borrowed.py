@@ -93,7 +93,7 @@ def a_study(model):
 
 
 def a_plan(model):
-    return el.plan(a_study(model), model=model, data=IDS, budget=0.5, inputs=4)
+    return el.plan(a_study(model), model=model, data=IDS, budget=0.5, max_inputs=4)
 
 
 BERT = {
@@ -102,9 +102,9 @@ BERT = {
     "study in double": lambda m: el.study(m, IDS, **SMALL, only=("rows", "depth"), float64=True),
     "collapse": lambda m: el.collapse(m, IDS, **SMALL, paths=4, bounds=4),
     "plan": a_plan,
-    "evaluate a plan": lambda m: el.evaluate(m, IDS, plan=a_plan(m), inputs=4),
+    "evaluate a plan": lambda m: el.evaluate(m, IDS, plan=a_plan(m), max_inputs=4),
     "evaluate a mechanism": lambda m: el.evaluate(
-        m, IDS, attention="window", settings={"window": 4}, inputs=4, length=16
+        m, IDS, attention="window", settings={"window": 4}, max_inputs=4, max_length=16
     ),
 }
 
@@ -285,7 +285,7 @@ def test_a_plan_registered_for_one_model_is_refused_by_another_copy(tmp_path):
     small_llama().save_pretrained(tmp_path / "m")
     models = [AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval() for _ in range(2)]
     made = el.plan(
-        el.study(models[0], IDS, **SMALL), model=models[0], data=IDS, budget=0.3, inputs=4
+        el.study(models[0], IDS, **SMALL), model=models[0], data=IDS, budget=0.3, max_inputs=4
     )
     el.attention.register("plan-of-one", made.mechanism(models[0]))
     for model in models:
@@ -302,7 +302,7 @@ def test_a_plan_registered_for_one_model_is_refused_by_another_copy(tmp_path):
 
 def test_a_registered_plan_serves_several_threads():
     model = small_llama()
-    made = el.plan(el.study(model, IDS, **SMALL), model=model, data=IDS, budget=0.3, inputs=4)
+    made = el.plan(el.study(model, IDS, **SMALL), model=model, data=IDS, budget=0.3, max_inputs=4)
     el.attention.register("plan-in-threads", made.mechanism(model))
     model.set_attn_implementation("plan-in-threads")
     with torch.no_grad():
@@ -441,7 +441,7 @@ def test_what_a_sink_runs_is_not_the_models():
 
 def test_a_model_with_a_plan_can_be_copied_and_calls_can_be_saved(tmp_path):
     model = small_llama()
-    made = el.plan(el.study(model, IDS, **SMALL), model=model, data=IDS, budget=0.3, inputs=4)
+    made = el.plan(el.study(model, IDS, **SMALL), model=model, data=IDS, budget=0.3, max_inputs=4)
     made.mechanism(model)
     el.study(model, IDS, **SMALL, only="depth", float64=True)  # of a copy
     with torch.no_grad(), el.capture(model) as calls:

@@ -176,7 +176,7 @@ def test_damaged_inputs_are_never_gone_on_with(make, undisturbed, halves, tmp_pa
     """There is one copy of them: the way out is to begin anew."""
     shutil.copytree(halves["fit"], tmp_path / "s")
     damage(tmp_path / "s" / "unfinished" / file, how, at)
-    with pytest.raises(EigenlensError, match=r"--force|cannot be read|another"):
+    with pytest.raises(EigenlensError, match=r"--overwrite|cannot be read|another"):
         make(tmp_path / "s", resume=True)
     make(tmp_path / "s", force=True)
     assert_identical(undisturbed, tmp_path / "s")

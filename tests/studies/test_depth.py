@@ -48,10 +48,10 @@ def made(ids, tmp_path_factory):
         bert(),
         ids,
         tmp_path_factory.mktemp("depth") / "s",
-        length=8,
-        inputs=24,
+        max_length=8,
+        max_inputs=24,
         depth_every=1,
-        batch=5,
+        batch_size=5,
     )
 
 
@@ -132,7 +132,7 @@ def test_what_a_curve_cannot_be_of(made, question, answer):
 @pytest.mark.parametrize("every", [1, 5])
 def test_the_choice_of_inputs_does_not_depend_on_the_batches(ids, every):
     options = {"length": 8, "inputs": 24, "only": ["depth"], "depth_every": every}
-    one, other = (study(bert(), ids, **options, batch=batch).depth for batch in (1, 7))
+    one, other = (study(bert(), ids, **options, batch_size=batch).depth for batch in (1, 7))
     assert {n.number for n in one.numbers} == {-(-24 // every)}
     for a, b in zip(one.numbers, other.numbers, strict=True):
         assert (a.layer, a.place, a.metric, a.head, a.number) == (
@@ -162,7 +162,12 @@ def test_blocks_of_two_stacks_and_none_of_cross_attention():
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
     model = tf.T5Model(tf.T5Config(vocab_size=50, **sizes, decoder_start_token_id=0)).eval()
     depth = study(
-        model, torch.randint(50, (12, 15)), length=8, inputs=12, only=["depth"], depth_every=1
+        model,
+        torch.randint(50, (12, 15)),
+        max_length=8,
+        max_inputs=12,
+        only=["depth"],
+        depth_every=1,
     ).depth
     assert depth.stacks == ("decoder", "encoder")
     assert [(row["stack"], row["depth"]) for row in depth.table(["residual"])] == [
@@ -186,22 +191,22 @@ class Flat(nn.Module):
 
 def test_a_model_without_blocks_is_studied_without_depth(ids):
     torch.manual_seed(0)
-    found = study(Flat(), ids, length=8, inputs=24)
+    found = study(Flat(), ids, max_length=8, max_inputs=24)
     assert any("metrics along depth were left out" in note for note in found.facts["notes"])
     assert len(found.spectra)
     assert not found.has("depth")
     with pytest.raises(EigenlensError, match="was made without depth"):
         _ = found.depth
     with pytest.raises(EigenlensError, match="no numbered blocks around its attention"):
-        study(Flat(), ids, length=8, inputs=24, only=["depth"])
+        study(Flat(), ids, max_length=8, max_inputs=24, only=["depth"])
 
 
 def test_special_tokens_are_left_out_as_sinks(tmp_path):
     found = study(
         tiny_bert(tmp_path / "tiny"),
         some_text(tmp_path / "a.txt"),
-        length=8,
-        inputs=20,
+        max_length=8,
+        max_inputs=20,
         only=["depth"],
     )
     assert found.facts["options"]["depth_by"] == {"sinks": [1, 1], "every": 1}
@@ -251,7 +256,7 @@ def test_what_is_stored_shown_and_drawn(made, capsys):
 
 
 def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
-    found = study(bert(), ids, length=8, inputs=24, only=["depth"])
+    found = study(bert(), ids, max_length=8, max_inputs=24, only=["depth"])
     print_study(found)
     assert "along depth" in capsys.readouterr().out
     assert sentence(found) == ""
@@ -266,7 +271,7 @@ def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
 
 def test_a_number_of_inputs_below_one_is_refused(ids):
     with pytest.raises(EigenlensError, match="with n at least 1, not 0"):
-        study(bert(), ids, length=8, inputs=24, depth_every=0)
+        study(bert(), ids, max_length=8, max_inputs=24, depth_every=0)
 
 
 def test_a_study_in_double_precision(tmp_path):
@@ -275,7 +280,7 @@ def test_a_study_in_double_precision(tmp_path):
     """
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
     single, double = (
-        study(model, text, length=12, inputs=12, depth_every=1, float64=wanted)
+        study(model, text, max_length=12, max_inputs=12, depth_every=1, float64=wanted)
         for wanted in (False, True)
     )
     for one, other in zip(single.depth.numbers, double.depth.numbers):

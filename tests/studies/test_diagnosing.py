@@ -179,7 +179,9 @@ def test_a_window_has_sinks_too():
     config = MistralConfig(vocab_size=60, intermediate_size=32, sliding_window=4, **shape)
     ids = np.random.default_rng(0).integers(5, 60, (12, 16))
     found = finite(
-        study(MistralModel(config).eval(), ids, length=16, inputs=12, diagnostics_every=1).record()
+        study(
+            MistralModel(config).eval(), ids, max_length=16, max_inputs=12, diagnostics_every=1
+        ).record()
     )
     assert all(0 < head["sinks_weight"] <= 1 for head in found["heads"])
 
@@ -201,7 +203,9 @@ def test_few_token_ids_make_no_induction_heads():
             LlamaConfig(vocab_size=vocabulary, bos_token_id=0, eos_token_id=1, **shape)
         ).eval()
         ids = np.random.default_rng(0).integers(2, vocabulary, (12, 16))
-        found = study(model, ids, length=16, inputs=12, only=["induction"]).diagnostics["induction"]
+        found = study(model, ids, max_length=16, max_inputs=12, only=["induction"]).diagnostics[
+            "induction"
+        ]
         assert found.applies == applies
         if applies:
             assert max(found.values("prefix").values()) < 0.14
@@ -230,9 +234,9 @@ def test_padding_changes_no_number_of_a_model_that_ignores_it(place, llama, data
     padded = study(
         llama,
         data,
-        length=24,
-        inputs=12,
-        pad=True,
+        max_length=24,
+        max_inputs=12,
+        padding=True,
         diagnostics_every=1,
         only=["diagnostics", "depth"],
     )
@@ -243,21 +247,37 @@ def test_inputs_of_two_tokens_give_no_nan(llama):
     ids = np.random.default_rng(0).integers(1000, 2000, (8, 2))
     finite(
         study(
-            llama, ids, length=2, inputs=8, diagnostics_every=1, only=["diagnostics", "depth"]
+            llama,
+            ids,
+            max_length=2,
+            max_inputs=8,
+            diagnostics_every=1,
+            only=["diagnostics", "depth"],
         ).record()
     )
 
 
 def test_the_command_takes_thresholds(run, place, data):
     folder = tiny_llama(place / "command")
-    asked = ("study", folder, data, "--length", 16, "--inputs", 24, "--only", "sinks", "--json")
-    done = run(*asked, "-o", place / "thresholds", "--set", "sinks.epsilon=1e-9")
+    asked = (
+        "study",
+        folder,
+        data,
+        "--max-length",
+        16,
+        "--max-inputs",
+        24,
+        "--only",
+        "sinks",
+        "--json",
+    )
+    done = run(*asked, "-o", place / "thresholds", "--thresholds", "sinks.epsilon=1e-9")
     assert done.code == 0 and all(head["sinks_rate"] == 1 for head in json.loads(done.out)["heads"])
     for wrong, message in (
         ("epsilon=0", "such as sinks.epsilon=0.2"),
         ("sinks.epsilon=x", "epsilon is a number"),
     ):
-        done = run(*asked, "-o", place / "wrong", "--set", wrong)
+        done = run(*asked, "-o", place / "wrong", "--thresholds", wrong)
         assert (done.code, message in done.err, (place / "wrong").exists()) == (2, True, False)
 
 
@@ -320,7 +340,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
     made = study(
         model,
         sound,
-        inputs=3,
+        max_inputs=3,
         diagnostics_every=3,
         only=["diagnostics", "depth"],
         **({} if name == "dinov2-small" else given),

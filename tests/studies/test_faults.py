@@ -174,13 +174,13 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
         "rows,matrices",
     ]
     command += [
-        "--length",
+        "--max-length",
         8,
-        "--batch",
+        "--batch-size",
         2,
-        "--shard",
+        "--shard-size",
         2,
-        "--inputs",
+        "--max-inputs",
         60,
         "--rank",
         16,
@@ -225,7 +225,7 @@ def test_workers_that_do_not_find_the_model_say_so(place, of_size, monkeypatch, 
 
     monkeypatch.setattr(Dask, "fold", gone)
     with pytest.raises(EigenlensError, match=r"shard \d+ \(.*\) failed: .*model"):
-        study(folder, place / "a.txt", tmp_path / "s", **FINE, inputs=20, engine=of_size(2))
+        study(folder, place / "a.txt", tmp_path / "s", **FINE, max_inputs=20, engine=of_size(2))
 
 
 def test_workers_that_find_other_weights_say_so(place, of_size, monkeypatch, tmp_path):
@@ -237,7 +237,7 @@ def test_workers_that_find_other_weights_say_so(place, of_size, monkeypatch, tmp
 
     monkeypatch.setattr(Dask, "fold", changed)
     with pytest.raises(EigenlensError, match="has other weights here than where the run was begun"):
-        study(folder, place / "a.txt", tmp_path / "s", **FINE, inputs=20, engine=of_size(2))
+        study(folder, place / "a.txt", tmp_path / "s", **FINE, max_inputs=20, engine=of_size(2))
 
 
 def test_a_module_in_hand_needs_this_process(place, of_size, tmp_path):
@@ -255,8 +255,8 @@ def test_a_module_in_hand_needs_this_process(place, of_size, tmp_path):
             model,
             torch.randint(50, (20, 8)),
             tmp_path / "s",
-            length=8,
-            inputs=20,
+            max_length=8,
+            max_inputs=20,
             engine=of_size(2),
         )
     assert not (tmp_path / "s").exists()
@@ -410,7 +410,18 @@ def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
         "--only",
         ",".join(BROKEN["only"]),
     ]
-    command += ["--length", 6, "--inputs", ROWS, "--batch", 2, "--shard", 3, "--rank", 8]
+    command += [
+        "--max-length",
+        6,
+        "--max-inputs",
+        ROWS,
+        "--batch-size",
+        2,
+        "--shard-size",
+        3,
+        "--rank",
+        8,
+    ]
     if engine == "dask":
         command += ["--engine", "dask", "--scheduler", of_size(2)._client.scheduler.address]
     for more in ([], ["--resume"]):

@@ -100,7 +100,7 @@ def test_a_study_of_scores_beyond_half_precision_is_finite(make, dtype):
     found = study(
         model,
         torch.randint(50, (40, 24)),
-        length=24,
+        max_length=24,
         only=("rows", "moments", "matrices", "depth"),
         rank=8,
     )
@@ -180,5 +180,7 @@ def test_a_module_of_ones_own_in_half_precision_keeps_its_dtype():
 
 
 def test_collapse_of_a_module_in_bfloat16():
-    found = collapse(small_bert().bfloat16(), torch.randint(50, (12, 16)), length=16, inputs=12)
+    found = collapse(
+        small_bert().bfloat16(), torch.randint(50, (12, 16)), max_length=16, max_inputs=12
+    )
     assert all(np.isfinite(row["residual"]) for row in found.rows() if "residual" in row)

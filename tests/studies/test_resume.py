@@ -183,9 +183,9 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
         with pytest.raises(EigenlensError, match="already holds a study"):
             study(model, data, folder, **EXACT, **options)
     with pytest.raises(EigenlensError, match="over the maximum"):
-        study(model, data, folder, **{**EXACT, "length": 999}, force=True)
+        study(model, data, folder, **{**EXACT, "length": 999}, overwrite=True)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
-    study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], force=True)
+    study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], overwrite=True)
     assert Study.open(folder).facts["options"]["request"]["seed"] == 1
     assert {p.name for p in folder.iterdir()} == {
         "study.json",
@@ -197,7 +197,7 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
 def test_an_interrupted_study_is_begun_anew_by_force(model, data, undisturbed, tmp_path, often):
     folder = tmp_path / "s"
     stopped(model, data, folder, EXACT, seed=5)
-    study(model, data, folder, **EXACT, force=True)
+    study(model, data, folder, **EXACT, overwrite=True)
     assert_identical(undisturbed["gram"].folder, folder)
 
 

@@ -102,7 +102,9 @@ def model():
 @pytest.mark.parametrize("only", ["rows", "matrices", "depth", "moments"])
 def test_a_study_of_anything_shows_itself(model, only):
     """Its picture is of what it holds; a study of moments has none."""
-    found = study(model, torch.randint(0, 50, (20, 12)), length=12, inputs=20, rank=4, only=[only])
+    found = study(
+        model, torch.randint(0, 50, (20, 12)), max_length=12, max_inputs=20, rank=4, only=[only]
+    )
     view = found._repr_html_()
     assert ("<svg" in view) == (only != "moments")
     said = {
@@ -117,7 +119,10 @@ def test_a_study_of_anything_shows_itself(model, only):
 def test_a_comparison_shows_itself(model):
     ids = torch.randint(0, 50, (40, 12))
     view = compare(
-        *(study(model, part, length=12, inputs=20, only=["rows"]) for part in (ids[:20], ids[20:])),
+        *(
+            study(model, part, max_length=12, max_inputs=20, only=["rows"])
+            for part in (ids[:20], ids[20:])
+        ),
         ranks=[4],
     )._repr_html_()
     assert (

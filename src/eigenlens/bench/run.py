@@ -10,7 +10,7 @@ from typing import Any
 from ..attention import find
 from ..data.needs import check_named, read_by
 from ..errors import EigenlensError
-from ..lab.training_run import check_device
+from ..models.device import device_named
 from ..names import unknown
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
@@ -38,18 +38,18 @@ models of quality.
 
 def bench(
     name: str,
-    out: str | Path = "bench",
+    output_dir: str | Path = "bench",
     *,
     quick: bool = False,
     mechanisms: str | Sequence[str] | None = None,
     lengths: Sequence[int] | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     resume: bool = False,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Progress = silent,
 ) -> Bench:
-    """Run a bench by name; it is kept in a folder of its name inside `out`, with the trained models
-    beside it.
+    """Run a bench by name; it is kept in a folder of its name inside `output_dir`, with the trained
+    models beside it.
 
     `mechanisms` are those that take part (default: every one that is known), `lengths` those of the
     speed bench. With `resume` an interrupted run goes on after its last finished part.
@@ -58,8 +58,8 @@ def bench(
     """
     if name not in SCALES:
         raise unknown("bench", name, SCALES)
-    out, chosen = Path(out), entrants(mechanisms)
-    check_device(device)
+    output_dir, chosen = Path(output_dir), entrants(mechanisms)
+    device = device_named("cpu" if device == "auto" and name not in ON_DEVICES else device)
     if device != "cpu" and name not in ON_DEVICES:
         raise EigenlensError(
             f"the bench {name} trains on the CPU; another device is for {' and '.join(ON_DEVICES)}"
@@ -75,8 +75,8 @@ def bench(
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
     check_needs(name, quick)
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
-    parts = Parts.begin(out / name, request, resume=resume, force=force, what="bench")
-    store = out / "models"
+    parts = Parts.begin(output_dir / name, request, resume=resume, force=overwrite, what="bench")
+    store = output_dir / "models"
     if name == "speed":
         found = speed(scale, parts, chosen, progress, device)
     elif name == "quality":

@@ -172,10 +172,10 @@ def capture(
     >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
 
     With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list
-    stays empty). `before_rope` turns queries and keys back to before the rotary embedding. `backend`
-    is chosen by the model: transformers' attention interface where the model uses it, else torch's
-    `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises `AttentionNotSeen` when the
-    block ends without a single call.
+    stays empty). `before_rope` turns queries and keys back to before the rotary embedding.
+    `backend` is chosen by the model: transformers' attention interface where the model uses it,
+    else torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises
+    `AttentionNotSeen` when the block ends without a single call.
     """
     calls: list[AttentionCall] = []
     with _installed(Session(module_of(model), sink or calls.append, before_rope), backend):

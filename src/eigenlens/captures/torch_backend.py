@@ -1,4 +1,6 @@
-"""The torch backend: torch's own attention functions, for models outside the transformers library."""
+"""The torch backend: torch's own attention functions, for models outside the transformers
+library.
+"""
 
 from __future__ import annotations
 

@@ -262,8 +262,8 @@ def install(session: Session) -> Iterator[None]:
     """Put the model's configs on our implementation, and back on exit.
 
     Two models built from one config object share its setting; the other one simply attends as
-    before, since a capture shows only the modules of its own model, and the last capture of any thread
-    sets it back.
+    before, since a capture shows only the modules of its own model, and the last capture of any
+    thread sets it back.
     """
     from transformers import AttentionInterface, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing study.")]
+Force = Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing study.")]
 Device = Annotated[
     str,
     typer.Option(
@@ -58,7 +58,7 @@ OnFailure = Annotated[
     ),
 ]
 Inputs = Annotated[
-    int, typer.Option("--inputs", min=3, help="How many inputs, fit and held out together.")
+    int, typer.Option("--max-inputs", min=3, help="How many inputs, fit and held out together.")
 ]
 
 

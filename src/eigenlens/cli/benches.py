@@ -24,11 +24,11 @@ def bench(
         list[str] | None,
         typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all)."),
     ] = None,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help=(
                 "A folder for the results, one inside it for each bench (default: bench, or"
                 " bench-2, … where one of the "
@@ -53,11 +53,13 @@ def bench(
             help='A Python file of yours that makes a mechanism known with @mechanism("name").'
         ),
     ] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted bench.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing bench.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing bench.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Hold attention mechanisms against each other: time, quality, damage to trained models,
@@ -78,12 +80,12 @@ def bench(
         check_needs(name, quick)
     added = [] if load is None else load_file(load)
     named = None if mechanisms is None else [*several(mechanisms), *added]
-    out = place_for(
-        out,
+    output_dir = place_for(
+        output_dir,
         "bench",
         [f"{name}/bench.json" for name in benches or SCALES],
         resume=resume,
-        force=force,
+        force=overwrite,
     )
     records: list[dict[str, Any]] = []
     for name in SCALES:
@@ -93,24 +95,24 @@ def bench(
             with bar() as progress:
                 found = run(
                     name,
-                    out,
+                    output_dir,
                     quick=quick,
                     mechanisms=named,
                     lengths=_numbers(lengths),
                     device=device,
                     resume=resume,
-                    force=force,
+                    overwrite=overwrite,
                     progress=progress,
                 )
         except KeyboardInterrupt:
             raise EigenlensError(
                 "interrupted; the same command with --resume goes on after the last finished part"
             ) from None
-        drawn = save_charts(found.charts(), out / name / "pictures")
+        drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
             print_bench(found)
-            print(f"Everything is in {out / name}, the picture is {drawn[0]}.\n")
+            print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))
 

@@ -76,18 +76,18 @@ def explain(
             help="Measure what becomes of the target when tokens are taken away.",
         ),
     ] = True,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help=(
                 "The folder of the explanation (default: explanation, or explanation-2, … where"
                 " that is taken)."
             ),
         ),
     ] = None,
-    gigabytes: Annotated[
+    max_memory: Annotated[
         float,
         typer.Option(
             help=(
@@ -96,9 +96,9 @@ def explain(
             )
         ),
     ] = 8.0,
-    device: Device = "cpu",
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite an existing explanation.")
+    device: Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing explanation.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -109,7 +109,7 @@ def explain(
     from ..reports import report as write
     from ..run.progress import bar
 
-    out = place_for(out, "explanation", ["explanation.json"], force=force)
+    output_dir = place_for(output_dir, "explanation", ["explanation.json"], force=overwrite)
     given = _standard_input() if text == "-" else text
     with bar() as progress:
         made = make(
@@ -119,18 +119,20 @@ def explain(
             against=against,
             methods=methods,
             deletion=deletion,
-            out=out,
-            force=force,
-            gigabytes=gigabytes,
+            output_dir=output_dir,
+            overwrite=overwrite,
+            max_memory=max_memory,
             device=device,
             progress=progress,
         )
-        page = write(made, out=out / "explanation.html", force=force, progress=progress)
+        page = write(
+            made, output=output_dir / "explanation.html", overwrite=overwrite, progress=progress
+        )
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))
         return
     print_explanation(made)
-    print(f"\nEverything is in {out}; look at the page: {page}")
+    print(f"\nEverything is in {output_dir}; look at the page: {page}")
 
 
 def _standard_input() -> str:

@@ -18,18 +18,18 @@ from .terminal import print_claims, print_collapse
 def collapse(
     model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
     data: Annotated[list[str] | None, typer.Argument(help="Data as for study.")] = None,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help="The folder of the run (default: collapse, or collapse-2, … where that is taken).",
         ),
     ] = None,
-    length: Annotated[
+    max_length: Annotated[
         int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
     ] = None,
-    inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
+    max_inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
     paths: Annotated[
         int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")
     ] = 8,
@@ -45,8 +45,9 @@ def collapse(
     float64: Annotated[
         bool, typer.Option("--float64", help="Run everything in double precision.")
     ] = False,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    padding: Annotated[
+        bool,
+        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Order of the documents.")] = 0,
     device: Device = "auto",
@@ -57,7 +58,9 @@ def collapse(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths,
@@ -68,25 +71,27 @@ def collapse(
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    out = place_for(out, "collapse", ["collapse.json"], resume=resume, force=force)
+    output_dir = place_for(
+        output_dir, "collapse", ["collapse.json"], resume=resume, force=overwrite
+    )
     try:
         with bar() as progress:
             made = make(
                 model,
                 data or None,
-                out,
-                length=length,
-                inputs=inputs,
+                output_dir,
+                max_length=max_length,
+                max_inputs=max_inputs,
                 paths=paths,
                 bounds=bounds,
                 by=by,
                 variants=variants,
                 float64=float64,
-                pad=pad,
+                padding=padding,
                 seed=seed,
                 device=device,
                 resume=resume,
-                force=force,
+                overwrite=overwrite,
                 progress=progress,
                 engine=engine_of(engine, workers, scheduler, on_failure),
             )
@@ -94,12 +99,14 @@ def collapse(
         raise EigenlensError(
             "interrupted; the same command with --resume goes on after the last finished part"
         ) from None
-    drawn = save_charts(charts(made), out / "pictures")
+    drawn = save_charts(charts(made), output_dir / "pictures")
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_collapse(made)
-    print(f"\nEverything is in {out}, {len(drawn)} pictures are in {out / 'pictures'}.")
+    print(
+        f"\nEverything is in {output_dir}, {len(drawn)} pictures are in {output_dir / 'pictures'}."
+    )
 
 
 @app.command()
@@ -108,11 +115,11 @@ def reproduce(
         list[str] | None, typer.Argument(help="Papers by name (default: all).")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help=(
                 "A folder for the results, one inside it for each paper (default: reproduction, or"
                 " reproduction-2, … where "
@@ -128,8 +135,8 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite an existing reproduction.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing reproduction.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -141,12 +148,12 @@ def reproduce(
 
     chosen = {name: paper(name) for name in papers or PAPERS}
     check_papers(chosen, quick)
-    out = place_for(
-        out,
+    output_dir = place_for(
+        output_dir,
         "reproduction",
         [f"{name}/reproduction.json" for name in chosen],
         resume=resume,
-        force=force,
+        force=overwrite,
     )
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
@@ -154,16 +161,18 @@ def reproduce(
         for name, run in chosen.items():
             try:
                 with bar() as progress:
-                    done = run(quick, out / name, seed, progress, resume=resume, force=force)
+                    done = run(
+                        quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
+                    )
             except KeyboardInterrupt:
                 raise EigenlensError(
                     "interrupted; the same command with --resume goes on after the last finished"
                     " part"
                 ) from None
-            drawn = draw(done, out / name / "pictures")
+            drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})
             if not as_json:
                 print_claims(done)
-                print(f"Everything is in {out / name}, the picture is {drawn[0]}.")
+                print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))

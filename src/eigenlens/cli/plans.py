@@ -30,11 +30,11 @@ def plan(
     error: Annotated[
         float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")
     ] = None,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help="The folder of the plan (default: plan, or plan-2, … where that is taken).",
         ),
     ] = None,
@@ -47,18 +47,20 @@ def plan(
             "--blocks", help="Block-adaptive attention for long inputs of a language model."
         ),
     ] = False,
-    length: Annotated[
+    max_length: Annotated[
         int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")
     ] = None,
-    inputs: Annotated[
+    max_inputs: Annotated[
         int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model, where it is no longer where the study found it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random choices of pairs and landmarks.")] = 0,
-    device: Device = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing plan.")] = False,
+    device: Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing plan.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Choose an estimator for every head of a studied model, within a budget or an error."""
@@ -68,19 +70,19 @@ def plan(
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    out = place_for(out, "plan", ["plan.json"], force=force)
+    output_dir = place_for(output_dir, "plan", ["plan.json"], force=overwrite)
     shared: dict[str, Any] = {
         "model": model,
         "data": data or None,
-        "out": out,
-        "force": force,
+        "out": output_dir,
+        "force": overwrite,
         "device": device,
     }
     if blocks and (budget is None or error is not None or estimators is not None):
         raise EigenlensError(
             "a plan of blocks needs a budget, and takes no error and no estimators"
         )
-    if not blocks and length is not None:
+    if not blocks and max_length is not None:
         raise EigenlensError(
             "the length of a plan is that of its study; only a plan of --blocks has its own"
         )
@@ -89,8 +91,8 @@ def plan(
             made = plan_blocks(
                 folder,
                 budget=budget,
-                length=length or 4096,
-                inputs=inputs or 1,
+                max_length=max_length or 4096,
+                max_inputs=max_inputs or 1,
                 progress=progress,
                 **shared,
             )
@@ -100,18 +102,18 @@ def plan(
                 budget=budget,
                 error=error,
                 estimators=estimators,
-                inputs=inputs or 16,
+                max_inputs=max_inputs or 16,
                 seed=seed,
                 progress=progress,
                 **shared,
             )
-    drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, out)
+    drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, output_dir)
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_plan(made)
-    how = command("evaluate", place_of(made.facts["model"]), "--plan", out)
-    print(f"\nThe plan is in {out}; measure it with: {how}")
+    how = command("evaluate", place_of(made.facts["model"]), "--plan", output_dir)
+    print(f"\nThe plan is in {output_dir}; measure it with: {how}")
 
 
 @app.command()
@@ -133,28 +135,31 @@ def evaluate(
             help="Instead of a plan: a mechanism by name, put into the model without training."
         ),
     ] = None,
-    setting: Annotated[
+    settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the mechanism, such as window=64; once for each."),
+        typer.Option(
+            "--settings", help="A setting of the mechanism, such as window=64; once for each."
+        ),
     ] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
-    length: Annotated[
+    max_inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
+    max_length: Annotated[
         int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")
     ] = None,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    padding: Annotated[
+        bool,
+        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
     ] = False,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="A folder for what was found (default: none)."),
+        typer.Option("-o", "--output-dir", help="A folder for what was found (default: none)."),
     ] = None,
     device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite an existing evaluation.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing evaluation.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -172,12 +177,12 @@ def evaluate(
             data or None,
             plan=plan,
             attention=attention,
-            settings=settings_of(setting or []),
-            inputs=inputs,
-            length=length,
-            pad=pad,
-            out=out,
-            force=force,
+            settings=settings_of(settings or []),
+            max_inputs=max_inputs,
+            max_length=max_length,
+            padding=padding,
+            output_dir=output_dir,
+            overwrite=overwrite,
             device=device,
             progress=progress,
             engine=engine_of(engine, workers, scheduler, on_failure),
@@ -188,10 +193,12 @@ def evaluate(
     facts = found.facts
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table(f"{found.name}: {facts['inputs']} inputs of {facts['length']}", found.rows())
+    print_table(
+        f"{found.name}: {facts['max_inputs']} inputs of {facts['max_length']}", found.rows()
+    )
     print(found.sentence)
-    if out is not None:
-        print(f"\nThe evaluation is in {out}")
+    if output_dir is not None:
+        print(f"\nThe evaluation is in {output_dir}")
 
 
 def settings_of(given: Sequence[str]) -> dict[str, Any]:

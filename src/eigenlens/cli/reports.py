@@ -22,14 +22,14 @@ def report(
             )
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path(
         "report.html"
     ),
     title: Annotated[
         str | None, typer.Option(help="The heading of the page (default: the models).")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite a file that is no report.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite a file that is no report.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -40,7 +40,7 @@ def report(
     from ..run.progress import bar
 
     with bar() as progress:
-        page = make(*folders, out=out, title=title, force=force, progress=progress)
+        page = make(*folders, output=output, title=title, overwrite=overwrite, progress=progress)
     size = page.stat().st_size
     if as_json:
         print(json.dumps({"page": str(page), "bytes": size}))

@@ -29,16 +29,16 @@ from .terminal import print_study, print_table
 
 @app.command()
 def demo(
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help="A folder for it all (default: demo, or demo-2, … where that is taken).",
         ),
     ] = None,
-    inputs: Inputs = 300,
-    force: Force = False,
+    max_inputs: Inputs = 300,
+    overwrite: Force = False,
     as_json: Json = False,
 ) -> None:
     """Study the default model on the default text, plan a quarter of its scores' work, measure
@@ -53,20 +53,38 @@ def demo(
     from ..run.progress import bar
     from ..studies.plots import draw
 
-    out = place_for(out, "demo", ["report.html"], force=force)
-    made = _study("minilm", None, out / "study", inputs=inputs, force=force)
+    output_dir = place_for(output_dir, "demo", ["report.html"], force=overwrite)
+    made = _study("minilm", None, output_dir / "study", max_inputs=max_inputs, overwrite=overwrite)
     with bar() as progress:
-        planned = make(made, budget=0.25, out=out / "plan", force=force, progress=progress)
+        planned = make(
+            made,
+            budget=0.25,
+            output_dir=output_dir / "plan",
+            overwrite=overwrite,
+            progress=progress,
+        )
         found = measure(
-            "minilm", plan=planned, out=out / "evaluation", force=force, progress=progress
+            "minilm",
+            plan=planned,
+            output_dir=output_dir / "evaluation",
+            overwrite=overwrite,
+            progress=progress,
         )
         run = ablate(
-            "minilm", None, out / "collapse", inputs=8, paths=4, force=force, progress=progress
+            "minilm",
+            None,
+            output_dir / "collapse",
+            max_inputs=8,
+            paths=4,
+            overwrite=overwrite,
+            progress=progress,
         )
-        page = write(made, planned, found, run, out=out / "report.html", progress=progress)
+        page = write(
+            made, planned, found, run, output=output_dir / "report.html", progress=progress
+        )
     pictures = [
-        *draw(made, out / "pictures"),
-        *save_charts({"budgets": planned.plot()}, out / "pictures"),
+        *draw(made, output_dir / "pictures"),
+        *save_charts({"budgets": planned.plot()}, output_dir / "pictures"),
     ]
     if as_json:
         more = {
@@ -87,7 +105,9 @@ def demo(
         "The model with that plan, on documents that neither study nor plan has seen", found.rows()
     )
     print(run.sentence + "\n")
-    print(f"All of it is in {out}, {len(pictures)} pictures are in {out / 'pictures'}.")
+    print(
+        f"All of it is in {output_dir}, {len(pictures)} pictures are in {output_dir / 'pictures'}."
+    )
     print(f"Look at the page: {page}")
 
 
@@ -151,18 +171,18 @@ def study(
             )
         ),
     ] = None,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help="The folder of the study (default: study, or study-2, … where that is taken).",
         ),
     ] = None,
-    length: Annotated[
+    max_length: Annotated[
         int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
     ] = None,
-    inputs: Inputs = 1000,
+    max_inputs: Inputs = 1000,
     held_out: Annotated[
         float, typer.Option(help="Share of the inputs held out, by document.")
     ] = 0.2,
@@ -182,27 +202,29 @@ def study(
     before_rope: Annotated[
         bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")
     ] = False,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="One input a document, padded, instead of packed text.")
+    padding: Annotated[
+        bool,
+        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
     ] = False,
     rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
     matrix_memory: Annotated[
         float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")
     ] = 4.0,
-    memory: Annotated[
+    max_memory: Annotated[
         float | None,
         typer.Option(help="Most gigabytes the study may take (default: what is free)."),
     ] = None,
-    batch: Annotated[
+    batch_size: Annotated[
         int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")
     ] = None,
-    shard: Annotated[
+    shard_size: Annotated[
         int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")
     ] = None,
-    setting: Annotated[
+    thresholds: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each."
+            "--thresholds",
+            help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.",
         ),
     ] = None,
     diagnostics_every: Annotated[
@@ -222,34 +244,34 @@ def study(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted study.")
     ] = False,
-    force: Force = False,
+    overwrite: Force = False,
     as_json: Json = False,
 ) -> None:
     """Study a model's attention on data, in one pass, into a folder."""
     made = _study(
         model,
         data or None,
-        place_for(out, "study", ["study.json"], resume=resume, force=force),
-        length=length,
-        inputs=inputs,
+        place_for(output_dir, "study", ["study.json"], resume=resume, force=overwrite),
+        max_length=max_length,
+        max_inputs=max_inputs,
         held_out=held_out,
         only=only,
         seed=seed,
         of=of,
         before_rope=before_rope,
-        pad=pad,
+        padding=padding,
         rank=rank,
-        matrix_gigabytes=matrix_memory,
-        memory_gigabytes=memory,
-        batch=batch,
-        shard=shard,
+        matrix_memory=matrix_memory,
+        max_memory=max_memory,
+        batch_size=batch_size,
+        shard_size=shard_size,
         device=device,
         engine=engine_of(engine, workers, scheduler, on_failure),
-        thresholds=_thresholds(setting or []),
+        thresholds=_thresholds(thresholds or []),
         diagnostics_every=diagnostics_every,
         float64=float64,
         resume=resume,
-        force=force,
+        overwrite=overwrite,
     )
     if as_json:
         print(json.dumps(made.record()))

@@ -19,11 +19,11 @@ def train(
     file: Annotated[
         Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")
     ] = None,
-    out: Annotated[
+    output_dir: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--out",
+            "--output-dir",
             help="The folder of the run (default: run, or run-2, … where that is taken).",
         ),
     ] = None,
@@ -36,7 +36,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a small transformer as one file says: any mechanism in any layer or head, on text or a
@@ -56,21 +58,21 @@ def train(
             " with"
         )
     asked = Run.read(file).with_steps(steps)
-    out = place_for(out, "run", ["run.json"], resume=resume, force=force)
+    output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, force=overwrite)
     try:
         with bar() as progress:
-            done = make(asked, out, resume, force, progress)
+            done = make(asked, output_dir, resume, overwrite, progress)
     except KeyboardInterrupt:
         raise EigenlensError(
             "interrupted; the same command with --resume goes on after the last checkpoint"
         ) from None
-    drawn = save_charts({"loss": done.plot()}, out / "pictures")
+    drawn = save_charts({"loss": done.plot()}, output_dir / "pictures")
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
         return
     print_table(f"{asked.task}: held-out loss at the end", done.ends())
     print(done.sentence)
     print(
-        f"\nThe run is in {out}; in Python: from eigenlens import lab;"
-        f" lab.open({str(out)!r}).model()"
+        f"\nThe run is in {output_dir}; in Python: from eigenlens import lab;"
+        f" lab.open({str(output_dir)!r}).model()"
     )

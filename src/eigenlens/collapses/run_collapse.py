@@ -51,27 +51,27 @@ that without skips).
 def collapse(
     model: str | Path | nn.Module | Model = DEFAULT_MODEL,
     data: Data | None = None,
-    out: str | Path | None = None,
+    output_dir: str | Path | None = None,
     *,
-    length: int | None = None,
-    inputs: int = 32,
+    max_length: int | None = None,
+    max_inputs: int = 32,
     paths: int = 8,
     bounds: int = 2,
     by: By = "attention",
     variants: str | Sequence[str] | None = None,
     float64: bool = False,
-    pad: bool = False,
+    padding: bool = False,
     seed: int = 0,
     tokenizer: Any = None,
     device: str = "auto",
     engine: Engine | None = None,
     resume: bool = False,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Progress = silent,
 ) -> Collapse:
     """Where a model's tokens would collapse, and what keeps them apart.
 
-    The metrics of a study along depth for the model and its ablations on `inputs` inputs, the
+    The metrics of a study along depth for the model and its ablations on `max_inputs` inputs, the
     output by path length on `paths` of them, the bounds of every head on `bounds`. `variants` names
     some of the ablations (default: all); `float64` runs everything in double, which a curve below
     1e-6 needs. A family whose blocks are not known gets the metrics of the model itself, and a note
@@ -100,7 +100,7 @@ def collapse(
         if engine.remote:
             ModelRef.of(loaded).check_place()
         names = data_names(data, loaded, scratch)
-        request = Request(names, length, inputs, 0.2, seed, pad)
+        request = Request(names, max_length, max_inputs, 0.2, seed, padding)
         ready = prepare(loaded, request, scratch)
         if float64:
             loaded = replace(loaded, module=in_double(loaded.module))
@@ -116,15 +116,15 @@ def collapse(
             "bounds": bounds,
             "by": by,
             "float64": float64,
-            "pad": pad,
+            "pad": padding,
             "seed": seed,
             "threads": engine.threads,
         }
-        folder = scratch / "parts" if out is None else Path(out)
-        Parts.check(folder, settings, resume, force, "collapse run")
+        folder = scratch / "parts" if output_dir is None else Path(output_dir)
+        Parts.check(folder, settings, resume, overwrite, "collapse run")
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         parts = stack.enter_context(
-            Parts.held(folder, settings, resume=resume, force=force, what="collapse run")
+            Parts.held(folder, settings, resume=resume, force=overwrite, what="collapse run")
         )
         bench = CollapseRun(
             ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
@@ -140,7 +140,7 @@ def collapse(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         result = Collapse({"facts": facts, **found})
-        if out is not None:
+        if output_dir is not None:
             parts.write("collapse", result.record())
     return result
 

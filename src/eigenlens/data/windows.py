@@ -59,7 +59,8 @@ class Windows:
         whole = all(np.issubdtype(x.dtype, np.integer) and x.ndim == 2 for x in (rows, ids))
         if not whole or len(rows) != 3 or rows.shape[1] > len(ids):
             raise EigenlensError(
-                f"the inputs kept in {folder} are not what a study keeps; begin anew with --force"
+                f"the inputs kept in {folder} are not what a study keeps; begin anew with"
+                " --overwrite"
             )
         return cls(ids, rows[0], rows[1], rows[2], named)
 

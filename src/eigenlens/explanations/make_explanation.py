@@ -55,9 +55,9 @@ def explain(
     against: str | None = ...,
     methods: str | Sequence[str] | None = ...,
     deletion: bool = ...,
-    out: str | Path | None = ...,
-    force: bool = ...,
-    gigabytes: float = ...,
+    output_dir: str | Path | None = ...,
+    overwrite: bool = ...,
+    max_memory: float = ...,
     tokenizer: Any = ...,
     device: str = ...,
     progress: Progress = ...,
@@ -71,9 +71,9 @@ def explain(
     against: str | Sequence[str] | None = ...,
     methods: str | Sequence[str] | None = ...,
     deletion: bool = ...,
-    out: str | Path | None = ...,
-    force: bool = ...,
-    gigabytes: float = ...,
+    output_dir: str | Path | None = ...,
+    overwrite: bool = ...,
+    max_memory: float = ...,
     tokenizer: Any = ...,
     device: str = ...,
     progress: Progress = ...,
@@ -86,11 +86,11 @@ def explain(
     against: str | Sequence[str] | None = None,
     methods: str | Sequence[str] | None = None,
     deletion: bool = True,
-    out: str | Path | None = None,
-    force: bool = False,
-    gigabytes: float = 8.0,
+    output_dir: str | Path | None = None,
+    overwrite: bool = False,
+    max_memory: float = 8.0,
     tokenizer: Any = None,
-    device: str | None = None,
+    device: str | None = "auto",
     progress: Progress = silent,
 ) -> Explanation | tuple[Explanation, ...]:
     """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
@@ -101,10 +101,10 @@ def explain(
     the text is the path of a picture, for a speech model that of a .wav file. `deletion` then takes
     tokens away, most and least relevant first, and measures the target again; where a model cannot
     run on fewer tokens, a note says so. Several texts go through the model together and give a
-    tuple. `out` is a folder for what was found; of several texts each has a folder in it. A text
-    whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than `gigabytes` is
-    refused. A module in training mode is explained in evaluation mode, and is in training mode
-    again afterwards.
+    tuple. `output_dir` is a folder for what was found; of several texts each has a folder in it. A
+    text whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than
+    `max_memory` is refused. A module in training mode is explained in evaluation mode, and is in
+    training mode again afterwards.
 
     >>> found = explain("smollm2", "The capital of France is")
     >>> found.scores["relevance"]                       # one number a token: T of them
@@ -115,9 +115,9 @@ def explain(
     texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
     others = _others(against, len(texts))
     names = _known(methods)
-    if not gigabytes > 0:
-        raise EigenlensError(f"the limit of memory is {gigabytes} GB; it must be above 0")
-    folder = check_place(out, force, "explanation")
+    if not max_memory > 0:
+        raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
+    folder = check_place(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []
@@ -132,7 +132,7 @@ def explain(
                 None if others is None else others[some],
                 names,
                 deletion,
-                gigabytes,
+                max_memory,
             )
     progress("texts", len(texts), len(texts))
     if folder is not None:

@@ -53,5 +53,5 @@ rate = 3e-3                 # of AdamW, after the warm-up; it falls to a tenth a
 # measure = 100             # steps between measurements on held-out data
 # patience = 3              # stop after as many measurements without a better loss (default: never)
 # penalty = 0.0             # times the localisation penalty of all heads' queries and keys
-# device = "cpu"            # such as "cuda"
+# device = "auto"           # the GPU, where there is one; or such as "cpu"
 """

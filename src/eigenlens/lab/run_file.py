@@ -56,7 +56,7 @@ class Run:
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Settings = field(default_factory=lambda: Settings(500))
     seeds: tuple[int, ...] = (0,)
-    device: str = "cpu"
+    device: str = "auto"
 
     @classmethod
     def read(cls, path: str | Path) -> Run:
@@ -102,7 +102,7 @@ class Run:
         if "steps" not in training:
             raise EigenlensError("[training] has no steps, such as steps = 500")
         _check("[training]", training, training_keys())
-        seeds, device = tuple(training.pop("seeds", (0,))), training.pop("device", "cpu")
+        seeds, device = tuple(training.pop("seeds", (0,))), training.pop("device", "auto")
         # the largest is checked with all numbers
         if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
             raise EigenlensError(

@@ -15,6 +15,7 @@ import torch
 
 from ..display import html_view, numbered
 from ..errors import EigenlensError
+from ..models.device import device_named
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
@@ -166,13 +167,13 @@ class TrainingRun:
 
 def run(
     config: Run | Mapping[str, Any] | str | Path,
-    out: str | Path,
+    output_dir: str | Path,
     resume: bool = False,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Progress = silent,
     every: float = 20.0,
 ) -> TrainingRun:
-    """Train every seed of a run and keep all in the folder `out`: `run.json`, and
+    """Train every seed of a run and keep all in the folder `output_dir`: `run.json`, and
     `seed-0/model.safetensors` a seed.
 
     `config` is a `Run`, the content of a file, or a file. The state is kept at least `every`
@@ -187,11 +188,12 @@ def run(
     )
     task = asked.build()
     shape = asked.config(task)
-    check_device(asked.device)
-    if force and Path(out).is_dir():
-        with locked(Path(out)):  # a run that is still going on is not to be deleted under its feet
+    device_named(asked.device)  # refused before anything is written
+    if overwrite and Path(output_dir).is_dir():
+        # a run that is still going on is not to be deleted under its feet
+        with locked(Path(output_dir)):
             pass
-    parts = Parts.begin(Path(out), asked.record(), resume, force, what="training run")
+    parts = Parts.begin(Path(output_dir), asked.record(), resume, overwrite, what="training run")
     with locked(parts.folder):
         seeds = [
             _one_seed(asked, task, shape, seed, parts, progress, every) for seed in asked.seeds
@@ -225,7 +227,7 @@ def _one_seed(
         checkpoint = folder / "checkpoint.safetensors"
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
-        model = _fresh(config, seed).to(asked.device)
+        model = _fresh(config, seed).to(device_named(asked.device))
         settings = replace(asked.training, seed=seed)
         try:
             done = train(
@@ -269,16 +271,6 @@ def _fresh(config: Config, seed: int) -> Transformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Transformer(config)
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not there."""
-    try:
-        torch.zeros(1, device=name).tolist()  # a device that holds no numbers fails here
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise EigenlensError(
-            f"the device {name!r} cannot be used: {str(error).splitlines()[0]}"
-        ) from error
 
 
 def _number(value: float) -> float | None:

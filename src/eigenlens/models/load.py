@@ -21,6 +21,7 @@ from torch import nn
 from ..errors import EigenlensError, first_line
 from ..names import near
 from . import catalogue
+from .device import device_named
 from .model_folder import check_folder
 from .tokenizers import tokenizer_of
 from .wrapped import unwrapped
@@ -82,7 +83,7 @@ class Model:
 def load(
     model: str | Path | nn.Module | Model,
     *,
-    device: str | torch.device | None = "cpu",
+    device: str | torch.device | None = "auto",
     tokenizer: Any = None,
 ) -> Model:
     """Load a model for study.
@@ -90,8 +91,8 @@ def load(
     `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id
     (`org/name`), or an `nn.Module` in hand. Remote code is never run, pickled weights are read as
     tensors only, and weights that are missing, truncated or not finite are an error. The device
-    `auto` is the GPU, where there is one. A module in hand stays where and as it is: what runs it
-    gives it back in the mode it was in.
+    `auto` is the GPU, where there is one; None leaves the model where it was loaded. A module in
+    hand stays where and as it is: what runs it gives it back in the mode it was in.
     """
     if isinstance(model, Model):
         return model
@@ -101,7 +102,7 @@ def load(
     if device is None:
         return loaded
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = device_named("auto")
     try:
         loaded.module.to(device).eval()
     except (RuntimeError, AssertionError) as error:

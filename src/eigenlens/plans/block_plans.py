@@ -33,29 +33,30 @@ def plan_blocks(
     study: Study | str | Path,
     *,
     budget: float,
-    length: int = 4096,
-    inputs: int = 1,
+    max_length: int = 4096,
+    max_inputs: int = 1,
     model: str | Path | nn.Module | Model | None = None,
     data: Any = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    device: str | None = None,
+    output_dir: str | Path | None = None,
+    overwrite: bool = False,
+    device: str | None = "auto",
     progress: Progress = silent,
 ) -> Plan:
     """Give every key-value head of a studied language model its bar for block-adaptive attention on
     long inputs.
 
     `budget` is the mean share of the work of causal attention, scores, values and selection
-    together. Every bar is tried on `inputs` inputs of `length` tokens; what a head's error does to
-    the loss is seen from the loss's gradient to its output, so the budget goes to the heads the
-    model needs. Takes one forward and one backward pass, and about as long again as the bars tried.
+    together. Every bar is tried on `max_inputs` inputs of `max_length` tokens; what a head's error
+    does to the loss is seen from the loss's gradient to its output, so the budget goes to the heads
+    the model needs. Takes one forward and one backward pass, and about as long again as the bars
+    tried.
 
     >>> plan_blocks("smollm2-study", budget=0.3, length=4096).save("LONG")
     """
     begin = time.perf_counter()
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
-    folder = check_place(out, force, "plan")
+    folder = check_place(output_dir, overwrite, "plan")
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(
@@ -63,9 +64,9 @@ def plan_blocks(
             " none"
         )
     base = BlockSettings(())
-    if length <= 4 * base.query_block:
+    if max_length <= 4 * base.query_block:
         raise EigenlensError(
-            f"block-adaptive attention saves nothing at {length} tokens; give more than"
+            f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
             f" {4 * base.query_block}"
         )
     stored = opened.facts["options"]["request"]
@@ -74,20 +75,20 @@ def plan_blocks(
         borrowed(loaded.module, device),
     ):
         names = names_of(stored, data, loaded, Path(scratch))
-        request = Request(names, length, 2 * max(inputs, 2), 0.5, stored["seed"], False)
+        request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored["seed"], False)
         ready = prepare(loaded, request, Path(scratch))
-        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), inputs, base, progress)
+        curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
     facts = {
         **made_from(opened, loaded, begin),
-        "length": length,
+        "length": max_length,
         "study": {
             "name": opened.name,
             "request": {**vars(request), "data": list(names)},
             "data": ready.facts,
         },
         "target": {"budget": budget},
-        "inputs": min(inputs, ready.number(FIT)),
+        "inputs": min(max_inputs, ready.number(FIT)),
         "groups": [],
         "shapes": {},
         "curve": [],

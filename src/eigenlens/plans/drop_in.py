@@ -203,11 +203,11 @@ def evaluate_mechanism(
     *,
     attention: str | Mechanism,
     settings: Mapping[str, Any] | None = None,
-    inputs: int = 48,
-    length: int | None = None,
-    pad: bool = False,
-    out: str | Path | None = None,
-    force: bool = False,
+    max_inputs: int = 48,
+    max_length: int | None = None,
+    padding: bool = False,
+    output_dir: str | Path | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     tokenizer: Any = None,
     engine: Engine | None = None,
@@ -215,9 +215,9 @@ def evaluate_mechanism(
 ) -> Evaluation:
     """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""
     mechanism = dropped(attention, settings)
-    if inputs < 1:
-        raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
-    folder = check_place(out, force, "evaluation")
+    if max_inputs < 1:
+        raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
+    folder = check_place(output_dir, overwrite, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
     chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
     if chosen.remote:
@@ -230,12 +230,15 @@ def evaluate_mechanism(
     ):
         names = data_names(data, loaded, Path(scratch))
         prepared = prepare(
-            loaded, Request(names, length, inputs, 0.5, 0, pad), Path(scratch), fitted=False
+            loaded,
+            Request(names, max_length, max_inputs, 0.5, 0, padding),
+            Path(scratch),
+            fitted=False,
         )
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
         with use_engine(chosen):
             beside = PairedEvaluation(
-                held, inputs, model_ref, DropIn(mechanism), chosen, progress, notes
+                held, max_inputs, model_ref, DropIn(mechanism), chosen, progress, notes
             )
             moved, used = beside.calls("patterns")
             heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]

@@ -41,11 +41,11 @@ def evaluate(
     plan: Plan | str | Path | None = None,
     attention: str | Mechanism | None = None,
     settings: Mapping[str, Any] | None = None,
-    inputs: int = 48,
-    length: int | None = None,
-    pad: bool = False,
-    out: str | Path | None = None,
-    force: bool = False,
+    max_inputs: int = 48,
+    max_length: int | None = None,
+    padding: bool = False,
+    output_dir: str | Path | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     tokenizer: Any = None,
     engine: Engine | None = None,
@@ -57,10 +57,11 @@ def evaluate(
     Patterns are compared call by call on the queries and keys of the unchanged model; the task's
     measure and the seconds come from whole passes, in which every layer sees what the planned
     layers below it made. On the data of the study only documents are used that neither the study
-    nor the choice of the plan has seen. `out` is a folder for what was found. `attention` is a
-    known mechanism by name, with `settings`, or one that was made; cross-attention stays as it is.
-    `engine` works on the inputs in shards, as for a study: at equal threads nothing but the seconds
-    depends on it, which are summed over all processes, and noisier where these share a machine.
+    nor the choice of the plan has seen. `output_dir` is a folder for what was found. `attention` is
+    a known mechanism by name, with `settings`, or one that was made; cross-attention stays as it
+    is. `engine` works on the inputs in shards, as for a study: at equal threads nothing but the
+    seconds depends on it, which are summed over all processes, and noisier where these share a
+    machine.
 
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
@@ -76,11 +77,11 @@ def evaluate(
             data,
             attention=attention,
             settings=settings,
-            inputs=inputs,
-            length=length,
-            pad=pad,
-            out=out,
-            force=force,
+            max_inputs=max_inputs,
+            max_length=max_length,
+            padding=padding,
+            output_dir=output_dir,
+            overwrite=overwrite,
             device=device,
             tokenizer=tokenizer,
             engine=engine,
@@ -93,14 +94,14 @@ def evaluate(
     assert plan is not None
     opened = plan if isinstance(plan, Plan) else Plan.open(plan)
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
-    if inputs < 1:
-        raise EigenlensError(f"an evaluation needs at least one input, not {inputs}")
-    folder = check_place(out, force, "evaluation")
+    if max_inputs < 1:
+        raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
+    folder = check_place(output_dir, overwrite, "evaluation")
     bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
-    if length is not None and bound and length > opened.length:
+    if max_length is not None and bound and max_length > opened.length:
         raise EigenlensError(
-            f"the plan is for inputs of up to {opened.length} tokens and {length} are asked for;"
-            " make a plan of that length"
+            f"the plan is for inputs of up to {opened.length} tokens and {max_length} are asked"
+            " for; make a plan of that length"
         )
     chosen = choose(engine)
     model_ref = ModelRef.of(loaded, device)
@@ -110,17 +111,17 @@ def evaluate(
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),
     ):
-        held, notes = _held(opened, loaded, data, length, pad, inputs, Path(scratch))
+        held, notes = _held(opened, loaded, data, max_length, padding, max_inputs, Path(scratch))
         with use_engine(chosen):
             beside = PairedEvaluation(
-                held, inputs, model_ref, PlanChange.of(opened), chosen, progress, notes
+                held, max_inputs, model_ref, PlanChange.of(opened), chosen, progress, notes
             )
             if opened.blocks is None:
                 sums, used = beside.calls("patterns")
                 errors = {site: Errors(found) for site, found in sums.items()}
                 heads = [row for site, found in errors.items() for row in _heads(site, found)]
                 local = means(heads, MEASURES)
-                if held.inputs.length == opened.length and not pad:
+                if held.inputs.length == opened.length and not padding:
                     local += _multiply_adds(opened, errors)
             else:
                 outputs, used = beside.calls("outputs")

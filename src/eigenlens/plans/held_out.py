@@ -114,7 +114,7 @@ class HeldOut:
 
 
 def held_out_of(
-    study: Study, model: Any, data: Any, scratch: Path, device: str | None = None
+    study: Study, model: Any, data: Any, scratch: Path, device: str | None = "auto"
 ) -> HeldOut:
     """The model of a study with the inputs it held out (every second group of documents: the others
     are left for an evaluation), or with other `data`.

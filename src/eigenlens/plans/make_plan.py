@@ -40,13 +40,13 @@ def plan(
     budget: float | None = None,
     error: float | None = None,
     estimators: str | Sequence[str] | None = None,
-    inputs: int = 16,
+    max_inputs: int = 16,
     model: str | Path | nn.Module | Model | None = None,
     data: Any = None,
-    out: str | Path | None = None,
-    force: bool = False,
+    output_dir: str | Path | None = None,
+    overwrite: bool = False,
     seed: int = 0,
-    device: str | None = None,
+    device: str | None = "auto",
     progress: Progress = silent,
 ) -> Plan:
     """Give every head of a studied model an estimator.
@@ -54,7 +54,7 @@ def plan(
     With `budget` the mean work for scores (multiply-adds that grow with the pairs, as a share of
     the exact ones) stays within it, and is spent where it lowers the mean total variation of the
     patterns most. With `error` every head gets the cheapest estimator whose total variation is at
-    most that. The candidates are fitted from the study alone and measured on `inputs` held-out
+    most that. The candidates are fitted from the study alone and measured on `max_inputs` held-out
     inputs; by default the study's own model and data are loaded again.
 
     >>> plan("minilm-study", budget=0.25).total_variation
@@ -64,7 +64,7 @@ def plan(
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
-    folder = check_place(out, force, "plan")
+    folder = check_place(output_dir, overwrite, "plan")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)
@@ -76,7 +76,7 @@ def plan(
             held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
             bench.add_cascades(work)
         measured = Measured(bench)
-        used = held.run(measured.sink, inputs, progress=progress, what="candidates")
+        used = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
         chosen = _choose(measured, budget, error)
         made = _made(bench, measured, chosen, error)
         examples = take(bench, measured, chosen, held, opened.sites, used, progress)

@@ -13,9 +13,9 @@ from .results import Result, gather
 
 def report(
     *results: Result | str | Path,
-    out: str | Path = "report.html",
+    output: str | Path = "report.html",
     title: str | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Progress = silent,
 ) -> Path:
     """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs
@@ -29,14 +29,14 @@ def report(
     from .contents import contents_of  # plotting loads when it is used
     from .page import drawing_library, render
 
-    place = Path(out)
+    place = Path(output)
     if place.is_dir():
         raise EigenlensError(
             f"{place} is a folder; name a file for the page, such as {place / 'report.html'}"
         )
-    if place.exists() and not force and not _ours(place):
+    if place.exists() and not overwrite and not _ours(place):
         raise EigenlensError(
-            f"{place} exists and is no report; name another file, or overwrite it with --force"
+            f"{place} exists and is no report; name another file, or overwrite it with --overwrite"
         )
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -93,14 +93,15 @@ class Parts:
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
         if not resume and not force:
             raise EigenlensError(
-                f"{folder} already holds a {what}; go on with --resume or begin anew with --force"
+                f"{folder} already holds a {what}; go on with --resume or begin anew with"
+                " --overwrite"
             )
         asked = json.loads(json.dumps(request))
         if resume and (stored := read_json(mark)) != asked:
             changed = [key for key in asked if stored.get(key) != asked[key]]
             raise EigenlensError(
                 f"the {what} in {folder} was begun with another {', '.join(changed)}; "
-                "resume with the same, or begin anew with --force"
+                "resume with the same, or begin anew with --overwrite"
             )
 
     def has(self, name: str) -> bool:

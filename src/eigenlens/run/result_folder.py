@@ -38,7 +38,7 @@ def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
         )
     if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(
-            f"{folder} already exists; name another folder, or overwrite it with --force"
+            f"{folder} already exists; name another folder, or overwrite it with --overwrite"
         )
     return folder
 

@@ -103,14 +103,14 @@ class Memory:
 
 
 _ADVICE = {
-    "rows": "lower --length, or leave rows out with --only",
-    "moments": "lower --length, or leave moments out with --only",
-    "matrices": "lower --matrix-memory, --rank or --length, or leave matrices out with --only",
-    "batch": "lower --batch or --length",
-    "allocator": "lower --length, or leave rows out with --only",
-    "inputs": "lower --inputs",
+    "rows": "lower --max-length, or leave rows out with --only",
+    "moments": "lower --max-length, or leave moments out with --only",
+    "matrices": "lower --matrix-memory, --rank or --max-length, or leave matrices out with --only",
+    "batch": "lower --batch-size or --max-length",
+    "allocator": "lower --max-length, or leave rows out with --only",
+    "inputs": "lower --max-inputs",
     "program": "close other programs",
-    "workers": "lower --workers or --length",
+    "workers": "lower --workers or --max-length",
     "scheduler": "close other programs",
 }
 

@@ -48,21 +48,21 @@ from .survey import depth_form, longest_of, matrix_form, probe
 def study(
     model: str | Path | nn.Module | Model = DEFAULT_MODEL,
     data: Data | None = None,
-    out: str | Path | None = None,
+    output_dir: str | Path | None = None,
     *,
-    length: int | None = None,
-    inputs: int = 1000,
+    max_length: int | None = None,
+    max_inputs: int = 1000,
     held_out: float = 0.2,
     only: str | Sequence[str] = STATISTICS,
     seed: int = 0,
     of: Literal["scores", "pattern"] = "scores",
     before_rope: bool = False,
-    pad: bool = False,
+    padding: bool = False,
     rank: int = 64,
-    matrix_gigabytes: float = 4.0,
-    memory_gigabytes: float | None = None,
-    batch: int | None = None,
-    shard: int | None = None,
+    matrix_memory: float = 4.0,
+    max_memory: float | None = None,
+    batch_size: int | None = None,
+    shard_size: int | None = None,
     depth_every: int | None = None,
     diagnostics_every: int | None = None,
     thresholds: Mapping[str, Mapping[str, Any]] | None = None,
@@ -71,31 +71,31 @@ def study(
     device: str = "auto",
     engine: Engine | None = None,
     resume: bool = False,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Progress = silent,
 ) -> Study:
     """Study a model's attention on data, in one pass.
 
     `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a
     named set, token ids (a `.npy` file, or an array `(N, length)`), pictures for a vision model,
-    `.wav` files for a speech model. By default the catalogue's text, or its photographs. `length`
-    is 128 tokens by default, and of an array that of its rows. `out` is the study's folder; without
-    one the study lives as long as the object. Metrics along depth are measured on every
-    `depth_every`-th input, diagnostics on every `diagnostics_every`-th; `thresholds` are other
-    settings of diagnostics than those of their papers, `{"sinks": {"epsilon": 0.2}}`. `float64`
-    runs the model in double, also where its own code goes down to float32. A study that was killed
-    goes on with `resume=True` and ends with the same numbers. The inputs are cut into shards of
-    about `shard` inputs, which `engine` works on: this process, or a cluster (`Dask`); the numbers
-    do not depend on which, if the number of threads is the same.
+    `.wav` files for a speech model. By default the catalogue's text, or its photographs.
+    `max_length` is 128 tokens by default, and of an array that of its rows. `output_dir` is the
+    study's folder; without one the study lives as long as the object. Metrics along depth are
+    measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
+    `thresholds` are other settings of diagnostics than those of their papers, `{"sinks":
+    {"epsilon": 0.2}}`. `float64` runs the model in double, also where its own code goes down to
+    float32. A study that was killed goes on with `resume=True` and ends with the same numbers. The
+    inputs are cut into shards of about `shard_size` inputs, which `engine` works on: this process,
+    or a cluster (`Dask`); the numbers do not depend on which, if the number of threads is the same.
 
     >>> study("minilm", "book.txt", inputs=200).spectra.plot()
     """
-    keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if out is None else None
-    folder = Path(keep.name if keep else out)  # type: ignore[arg-type]
+    keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if output_dir is None else None
+    folder = Path(keep.name if keep else output_dir)  # type: ignore[arg-type]
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
         engine = choose(engine)
-        _check_place(folder, resume, force)
+        _check_place(folder, resume, overwrite)
         check_asked(model, data)
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
@@ -108,16 +108,16 @@ def study(
         if float64:
             loaded = replace(loaded, module=in_double(loaded.module))
             stack.enter_context(stays_double())
-        request = Request(names, length, inputs, held_out, seed, pad)
+        request = Request(names, max_length, max_inputs, held_out, seed, padding)
         asked = Options(
             request,
             tuple(several(only)),
             of,
             before_rope,
             rank,
-            matrix_gigabytes=matrix_gigabytes,
-            batch=batch,
-            shard=shard,
+            matrix_gigabytes=matrix_memory,
+            batch=batch_size,
+            shard=shard_size,
             depth_every=depth_every,
             diagnostics_every=diagnostics_every,
             thresholds=dict(thresholds or {}),
@@ -137,7 +137,7 @@ def study(
         if goes_on and read_json(unfinished / "request.json").get("fingerprint") != fingerprint:
             raise EigenlensError(
                 f"the data of the study in {folder} has changed since it was begun; begin anew with"
-                " --force"
+                " --overwrite"
             )
         sites = probe(loaded, ready, asked)
         matrix, note = matrix_form(sites, ready, asked)
@@ -147,13 +147,13 @@ def study(
         options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
         memory = study_memory(loaded, ready, sites, options, matrix, engine.here)
         room = free(loaded.device)
-        memory.check(room, None if memory_gigabytes is None else int(memory_gigabytes * 1e9))
+        memory.check(room, None if max_memory is None else int(max_memory * 1e9))
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         if not existed:
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
-            _check_place(folder, resume, force)  # another process may have been here since
+            _check_place(folder, resume, overwrite)  # another process may have been here since
         if not goes_on:
             del ready  # the inputs move with their folder
             try:
@@ -258,7 +258,7 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
         hint = (
             "it is finished, so there is nothing to resume"
             if resume
-            else "open it, name another folder, or overwrite it with --force"
+            else "open it, name another folder, or overwrite it with --overwrite"
         )
         raise EigenlensError(f"{folder} already holds a study; {hint}")
     if any(folder.glob("unfinished*")):
@@ -266,7 +266,7 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
             return
         raise EigenlensError(
             f"{folder} holds a study that was interrupted; go on with --resume or begin anew with"
-            " --force"
+            " --overwrite"
         )
     raise EigenlensError(f"{folder} exists and is not a study; name another folder")
 
@@ -276,20 +276,22 @@ def _check_inputs(unfinished: Path) -> None:
     for name, digest in read_json(unfinished / "request.json").get("inputs_kept", {}).items():
         if not (unfinished / name).is_file() or sha256(unfinished / name) != digest:
             raise EigenlensError(
-                f"{unfinished / name} is not as it was written; begin anew with --force"
+                f"{unfinished / name} is not as it was written; begin anew with --overwrite"
             )
 
 
 def _check_same(unfinished: Path, now: dict[str, Any]) -> None:
     stored = read_json(unfinished / "request.json")
     if not isinstance(stored, dict):
-        raise EigenlensError(f"{unfinished / 'request.json'} is damaged; begin anew with --force")
+        raise EigenlensError(
+            f"{unfinished / 'request.json'} is damaged; begin anew with --overwrite"
+        )
     for key, value in now.items():
         if stored.get(key) != value:
             raise EigenlensError(
                 f"the interrupted study in {unfinished.parent} was begun with another"
                 f" {key.replace('_', ' ')} ({stored.get(key)} then, {value} now); resume with the"
-                " same, or begin anew with --force"
+                " same, or begin anew with --overwrite"
             )
 
 

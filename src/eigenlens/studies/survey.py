@@ -77,7 +77,7 @@ def matrix_form(
             f" heads), over the limit of {options.matrix_gigabytes:g} GB"
         )
         if options.only == ("matrices",):
-            raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --length")
+            raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --max-length")
         return None, f"{why}; left out"
     return form, ""
 
