@@ -75,7 +75,9 @@ def bench(
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
     check_needs(name, quick)
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
-    parts = Parts.begin(output_dir / name, request, resume=resume, force=overwrite, what="bench")
+    parts = Parts.begin(
+        output_dir / name, request, resume=resume, overwrite=overwrite, what="bench"
+    )
     store = output_dir / "models"
     if name == "speed":
         found = speed(scale, parts, chosen, progress, device)

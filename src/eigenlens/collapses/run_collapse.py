@@ -124,7 +124,7 @@ def collapse(
         Parts.check(folder, settings, resume, overwrite, "collapse run")
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         parts = stack.enter_context(
-            Parts.held(folder, settings, resume=resume, force=overwrite, what="collapse run")
+            Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )
         bench = CollapseRun(
             ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress

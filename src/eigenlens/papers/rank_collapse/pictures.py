@@ -13,7 +13,7 @@ LEAST = 1e-9
 VARIANTS = ["SAN", "SAN+MLP", "SAN+skip", "full"]
 
 
-def collapse_charts(tables: Tables) -> dict[str, Any]:
+def charts(tables: Tables) -> dict[str, Any]:
     """Every picture, by name."""
     return {
         "random": random_curves(tables),
