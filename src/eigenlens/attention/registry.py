@@ -28,7 +28,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 from ..hints import describe, fits
 from ..names import unknown
-from .call_terms import read_mask, with_bias
+from .masks import read_mask, with_bias
 from .mechanism import Mechanism, Shape
 
 Interface = Callable[..., tuple[Any, Any]]

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import in_one_thread, module_of, uncompiled
-from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .call import AttentionCall, Site
+from .masks import MaskShape, MaskShapes
 from .sites import SiteNames
 
 
@@ -131,7 +132,7 @@ class Session:
             last = self._pass.last_valid
             return last if last is not None and last.shape == (B, T) else None
         S = call.k.shape[2]
-        mask = call._allowed()
+        mask = call.allowed()
         if mask is None or S < T:
             self._pass.last_valid = None
             return None
