@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from ..claims import Tables
 
 AXES = {
@@ -20,6 +18,8 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins
     hollow (an altair chart).
     """
+    import altair as alt
+
     data = [
         {
             **row,
