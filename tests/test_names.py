@@ -8,7 +8,7 @@ import pytest
 import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.attention import find as mechanism
-from eigenlens.bench.choose import _candidates
+from eigenlens.bench.choice import _candidates
 from eigenlens.bench.entrants import entrants
 from eigenlens.collapses.run_collapse import ABLATIONS
 from eigenlens.data import datasets

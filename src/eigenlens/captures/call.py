@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..attention.masks import added_numbers, adds_numbers
+from ..attention.precision import wide
 from .masks import MaskShape, MaskShapes, allowed_pairs, causal_pairs, find_shape
-from .precision import wide
 
 
 @dataclass(frozen=True, order=True)

@@ -13,6 +13,7 @@ from ..errors import EigenlensError
 from .borrowed import in_one_thread, module_of, uncompiled
 from .call import AttentionCall, Site
 from .masks import MaskShape, MaskShapes
+from .own_thread import OwnThread
 from .sites import SiteNames
 
 
@@ -55,7 +56,7 @@ class _Pass(threading.local):
         self.last_valid: Tensor | None = None
 
 
-class Session:
+class Session(OwnThread):
     """The attention calls of one model while it is captured; `sink` gets each as it happens.
 
     With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
@@ -71,8 +72,8 @@ class Session:
         replaces: bool = False,
         any_thread: bool = False,
     ) -> None:
+        super().__init__(any_thread)
         self.model = model
-        self._thread = None if any_thread else threading.get_ident()
         self.sink = sink
         self.replaces = replaces
         self.before_rope = before_rope
@@ -80,11 +81,6 @@ class Session:
         self.seen = 0
         self.passes = 0
         self._pass = _Pass()
-
-    @property
-    def here(self) -> bool:
-        """Whether the calls of the running thread are this session's."""
-        return self._thread is None or self._thread == threading.get_ident()
 
     def start_pass(self, *_: Any) -> None:
         """Called when the model's own forward begins: layers count from zero again."""

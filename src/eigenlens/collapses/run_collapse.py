@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from ..anatomy.blocks import anatomy
+from ..anatomy.blocks import read_stacks
 from ..anatomy.switches import Switches
 from ..captures.borrowed import borrowed
 from ..captures.precision import in_double
@@ -191,7 +191,7 @@ def _measured(
 def _missing(model: Model) -> list[str]:
     """Why there are no ablations, paths and bounds, if there are none."""
     try:
-        anatomy(model.backbone)
+        read_stacks(model.backbone)
     except EigenlensError as error:
         return [f"only the model itself was measured, without ablations, paths and bounds: {error}"]
     return []
