@@ -11,7 +11,7 @@ from ..display import few_names, numbered
 from ..errors import EigenlensError
 from ..names import Named
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
 from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
@@ -54,7 +54,7 @@ BOUND = {
     "residual_in": MAYBE,
     "residual_out": MAYBE,
 }
-FORM: dict[str, Any] = {
+SCHEMA: dict[str, Any] = {
     "facts": {
         "model": {"name": str, "fingerprint": str},
         "data": {"name": str},
@@ -117,16 +117,16 @@ class Collapse:
             for name in ("paths", "bounds"):
                 if (
                     isinstance(content.get(name), dict)
-                    and not FORM[name].keys() <= content[name].keys()
+                    and not SCHEMA[name].keys() <= content[name].keys()
                 ):
                     raise ValueError(f"its {name} are not whole")
             if missing := [
                 key
-                for key in FORM["facts"]
+                for key in SCHEMA["facts"]
                 if not key.endswith("?") and key not in content["facts"]
             ]:
                 raise ValueError(f"its facts lack {', '.join(missing)}")
-            check_form(content, FORM, "it")
+            check_schema(content, SCHEMA, "it")
             found = cls(content)
             found._check()
         return found

@@ -21,7 +21,7 @@ from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, there
 from ..run.engine import Local, choose, use_engine
-from ..run.run_all import folded, lost
+from ..run.run_all import describe_failures, run_all
 from ..run.shards import Shard, Tick
 from ..stats import State
 from ..studies.diagnostic_runner import DiagnosticRunner
@@ -176,9 +176,11 @@ class Diagnosed:
             job = Watch(
                 model_ref, engine.threads, self.studied.sites, self.diagnostic.name, keep, self._own
             )
-            whole = folded(engine, job, shards)
+            whole = run_all(engine, job, shards)
         if whole.failed:  # a claim is about all inputs
             raise EigenlensError(
-                lost(f"{self.diagnostic.name} of {self.studied.model.name}", whole.failed)
+                describe_failures(
+                    f"{self.diagnostic.name} of {self.studied.model.name}", whole.failed
+                )
             )
         return whole.state

@@ -10,7 +10,7 @@ from ..display import few_names
 from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
 
 FORMAT = 1
 MEASURES = {
@@ -40,7 +40,7 @@ SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
 
 
-FORM = {
+SCHEMA = {
     "facts": {
         "model": str,
         "data": str,
@@ -178,7 +178,9 @@ class Evaluation:
 
 def _check(found: Evaluation) -> None:
     """Raises what the first use of a record without these would raise."""
-    check_form({"facts": found.facts, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    check_schema(
+        {"facts": found.facts, "summary": found.summary, "heads": found.heads}, SCHEMA, "it"
+    )
     if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
         raise ValueError("heads and measures need numbers")
     if not {"total_variation", "output_error"} & found.heads[0].keys():

@@ -18,7 +18,7 @@ from ..names import Named, unknown
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import LAYER, check_form
+from ..run.schema import LAYER, check_schema
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
@@ -236,7 +236,7 @@ class Study:
                 .result(about["notes"].get(name, ""), tokens)
             )
             for number in made.numbers:
-                check_form(number.layer, LAYER, f"a layer of {name}")
+                check_schema(number.layer, LAYER, f"a layer of {name}")
             yield made
 
     def has(self, name: str) -> bool:

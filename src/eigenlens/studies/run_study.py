@@ -32,7 +32,7 @@ from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
 from ..run.memory import free
 from ..run.progress import Progress, say, silent
-from ..run.run_all import lost
+from ..run.run_all import describe_failures
 from ..spectra.sentences import bound_levels
 from ..stats import State
 from ..stats.rounding import precision_of
@@ -95,14 +95,14 @@ def study(
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-"))
         engine = choose(engine)
-        _check_place(folder, resume, overwrite)
+        _check_output_dir(folder, resume, overwrite)
         check_asked(model, data)
         if existed := folder.is_dir():
             stack.enter_context(locked(folder))
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         with disk_errors(Path(scratch)):
             names = data_names(data, loaded, Path(scratch))
         if float64:
@@ -153,7 +153,7 @@ def study(
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
-            _check_place(folder, resume, overwrite)  # another process may have been here since
+            _check_output_dir(folder, resume, overwrite)  # another process may have been here since
         if not goes_on:
             del ready  # the inputs move with their folder
             try:
@@ -206,7 +206,7 @@ def _record(
             " shares of variance in the sample, are at least these, and fewer dimensions may do"
         )
     if recording.failed:
-        notes.append(lost("the study", recording.failed))
+        notes.append(describe_failures("the study", recording.failed))
     facts = {
         "model": {"name": model.name, "kind": model.kind, **model.facts},
         "data": inputs.facts,
@@ -247,13 +247,13 @@ def _diagnosed(recording: Recording, model: Model, every: int) -> dict[str, Any]
     }
 
 
-def _check_place(folder: Path, resume: bool, force: bool) -> None:
+def _check_output_dir(folder: Path, resume: bool, overwrite: bool) -> None:
     if folder.is_file():
         raise EigenlensError(f"{folder} is a file; name a folder for the study")
     if not folder.exists() or not any(folder.iterdir()):
         return
     if (folder / "study.json").is_file():
-        if force:
+        if overwrite:
             return
         hint = (
             "it is finished, so there is nothing to resume"
@@ -262,7 +262,7 @@ def _check_place(folder: Path, resume: bool, force: bool) -> None:
         )
         raise EigenlensError(f"{folder} already holds a study; {hint}")
     if any(folder.glob("unfinished*")):
-        if resume or force:
+        if resume or overwrite:
             return
         raise EigenlensError(
             f"{folder} holds a study that was interrupted; go on with --resume or begin anew with"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..captures import Site
-from ..run.schema import LAYER, check_form
+from ..run.schema import LAYER, check_schema
 from ..spectra.bases import Place
 from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
@@ -196,7 +196,7 @@ def check_depth(state: dict[str, Tensor]) -> None:
     """Raise a `ValueError` where these are no metrics along depth."""
     for name, x in state.items():
         site, _, place = name.rpartition("/")
-        check_form(Site.parse(site).layer, LAYER, f"the layer of {site[:80]}")
+        check_schema(Site.parse(site).layer, LAYER, f"the layer of {site[:80]}")
         check_tensors(site, {place: x}, {place: SHAPES[place]})
         if float(x[..., 0].min()) < 0:
             raise ValueError(f"{name} counts fewer inputs than none")
