@@ -25,7 +25,7 @@ def world(tmp_path_factory, text):
     ours, theirs = tiny_bert(folder / OURS), tiny_bert(folder / THEIRS, seed=1)
     study = el.study(ours, text, folder / "study", max_inputs=24, max_length=16, rank=8)
     other = el.study(theirs, text, max_inputs=24, max_length=16, rank=8)
-    budget = {"budget": 0.5, "inputs": 3, "estimators": ["mean", "rows-lmmse"]}
+    budget = {"budget": 0.5, "max_inputs": 3, "estimators": ["mean", "rows-lmmse"]}
     plan = el.plan(study, **budget)
     evaluation = el.evaluate(theirs, plan=el.plan(other, **budget), max_inputs=2)
     collapse = el.collapse(theirs, text, max_inputs=4, paths=2, bounds=1, max_length=16)

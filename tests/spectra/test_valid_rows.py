@@ -161,7 +161,7 @@ def test_negative_eigenvalues_are_clipped_and_counted():
 def studies(tmp_path_factory):
     place = tmp_path_factory.mktemp("valid-rows")
     text = some_text(place / "text.txt", documents=20)
-    options = {"length": 16, "inputs": 24, "only": ["rows"]}
+    options = {"max_length": 16, "max_inputs": 24, "only": ["rows"]}
     return {
         "causal": el.study(tiny_llama(place / "llama"), text, place / "causal", **options),
         "full": el.study(tiny_bert(place / "bert"), text, place / "full", **options),

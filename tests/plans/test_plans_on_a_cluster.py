@@ -176,7 +176,7 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
         return run(self, content, tick)
 
     monkeypatch.setattr(passes.CallComparison, "run", fails)
-    asked = {"attention": "window", "inputs": 24, "length": 24}
+    asked = {"attention": "window", "max_inputs": 24, "max_length": 24}
     with pytest.raises(
         el.EigenlensError,
         match=r"^shard 0 \(\d inputs of the documents? .*\) failed: ValueError: no$",

@@ -21,7 +21,7 @@ from eigenlens.reports.results import gather
 from reports.browser import column
 from tiny import small_llama
 
-SIZE = {"inputs": 20, "length": 8, "rank": 4}
+SIZE = {"max_inputs": 20, "max_length": 8, "rank": 4}
 
 
 @pytest.fixture(scope="module")
