@@ -2,9 +2,9 @@
 
 from .block_plans import plan_blocks
 from .drop_in import use_attention
-from .evaluate import evaluate
 from .evaluation import Evaluation
 from .examples import Examples
+from .make_evaluation import evaluate
 from .make_plan import plan
 from .result import Choice, Plan
 
