@@ -1,7 +1,7 @@
 """How low-dimensional is the attention of a transformer?
 
 >>> import eigenlens as el
->>> study = el.study("minilm", "book.txt", inputs=200)
+>>> study = el.study("minilm", "book.txt", max_inputs=200)
 >>> study.spectra.plot()
 """
 

@@ -225,7 +225,9 @@ def test_a_run_that_was_cut_short_goes_on(world, tmp_path, run, monkeypatch):
     model, text = world
     from eigenlens.collapses import run_collapse as make
 
-    monkeypatch.setattr(make.Bench, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        make.CollapseRun, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         el.collapse(model, text, tmp_path / "run", **SMALL)
     monkeypatch.undo()

@@ -74,8 +74,8 @@ def plan(
     shared: dict[str, Any] = {
         "model": model,
         "data": data or None,
-        "out": output_dir,
-        "force": overwrite,
+        "output_dir": output_dir,
+        "overwrite": overwrite,
         "device": device,
     }
     if blocks and (budget is None or error is not None or estimators is not None):
@@ -193,9 +193,7 @@ def evaluate(
     facts = found.facts
     for note in facts["notes"]:
         print(f"Note: {note}.")
-    print_table(
-        f"{found.name}: {facts['max_inputs']} inputs of {facts['max_length']}", found.rows()
-    )
+    print_table(f"{found.name}: {facts['inputs']} inputs of {facts['length']}", found.rows())
     print(found.sentence)
     if output_dir is not None:
         print(f"\nThe evaluation is in {output_dir}")

@@ -24,7 +24,7 @@ def report(
     `results` are objects or folders; a folder with result folders inside stands for all of them.
     The page needs a browser and nothing else: no network, no server. Returns its path.
 
-    >>> report("minilm-study", "minilm-plan", out="minilm.html")
+    >>> report("minilm-study", "minilm-plan", output="minilm.html")
     """
     from .contents import contents_of  # plotting loads when it is used
     from .page import drawing_library, render
