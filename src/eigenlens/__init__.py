@@ -13,9 +13,9 @@ wait_quietly()
 from . import attention
 from .anatomy import freeze
 from .captures import AttentionCall, AttentionNotSeen, capture, replace_attention
-from .collapses import Collapse, ablate, collapse, path_lengths
+from .collapses import Collapse, ablate, collapse, decompose_paths
 from .errors import EigenlensError
-from .explanations import Explanation, Operator, explain, operator
+from .explanations import Explanation, Operator, explain, linearize
 from .models.load import Model, load
 from .plans import Evaluation, Plan, evaluate, plan, plan_blocks, use_attention
 from .reports import report
@@ -43,12 +43,12 @@ __all__ = [
     "capture",
     "collapse",
     "compare",
+    "decompose_paths",
     "evaluate",
     "explain",
     "freeze",
+    "linearize",
     "load",
-    "operator",
-    "path_lengths",
     "plan",
     "plan_blocks",
     "replace_attention",
