@@ -17,7 +17,7 @@ from .collapses import Collapse, ablate, collapse, decompose_paths
 from .errors import EigenlensError
 from .explanations import Explanation, Operator, explain, linearize
 from .models.load import Model, load
-from .plans import Evaluation, Plan, evaluate, plan, plan_blocks, use_attention
+from .plans import Evaluation, Plan, evaluate, plan, use_attention
 from .reports import report
 from .run.cluster import Dask
 from .run.engine import Local
@@ -50,7 +50,6 @@ __all__ = [
     "linearize",
     "load",
     "plan",
-    "plan_blocks",
     "replace_attention",
     "report",
     "study",

@@ -91,7 +91,7 @@ def test_and_a_plan_of_blocks(world, llama, cluster, place):
     study = el.study(
         llama, world[1], place / "llama-study", max_length=32, max_inputs=12, only=["moments"]
     )
-    blocks = el.plan_blocks(study, budget=0.6, max_length=640)
+    blocks = el.plan(study, budget=0.6, blocks=True, max_length=640)
     there, here = both(cluster, llama, plan=blocks, max_inputs=2)
     assert there == here and 0 < here["heads"][0]["output_error"] < 1
 
