@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
 from ..run.progress import Progress, silent
+from ..shell import option
 from .results import Result, gather
 
 
@@ -36,7 +37,8 @@ def report(
         )
     if place.exists() and not overwrite and not _ours(place):
         raise EigenlensError(
-            f"{place} exists and is no report; name another file, or overwrite it with --overwrite"
+            f"{place} exists and is no report; name another file, or overwrite it with"
+            f" {option('overwrite')}"
         )
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
