@@ -160,7 +160,7 @@ BAD = {
     "nothing to compare with": (
         "bert",
         ("the house",),
-        "a second text to compare with (--against)",
+        "a second text to compare with, against (--against)",
     ),
     "empty": ("bert", ("", "--against", "dog"), "empty"),
     "unknown method": (

@@ -225,14 +225,16 @@ def test_a_run_that_was_cut_short_goes_on(world, tmp_path, run, monkeypatch):
     model, text = world
     from eigenlens.collapses import run_collapse as make
 
-    monkeypatch.setattr(make.Bench, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        make.CollapseRun, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         el.collapse(model, text, tmp_path / "run", **SMALL)
     monkeypatch.undo()
     with pytest.raises(EigenlensError, match="no finished collapse run"):
         el.Collapse.open(tmp_path / "run")
     monkeypatch.setattr(
-        make.Bench, "curves", lambda *_: pytest.fail("a finished part was done again")
+        make.CollapseRun, "curves", lambda *_: pytest.fail("a finished part was done again")
     )
     whole = el.collapse(model, text, tmp_path / "run", **SMALL, resume=True)
     assert whole.record()["curves"] == run.record()["curves"]
@@ -340,7 +342,7 @@ def test_inputs_of_padding_alone_are_left_out(world):
     ]
     whole = el.freeze(model, {"input_ids": torch.randint(5, 900, (2, 8))})[0]
     for graph in (frozen, whole):
-        lengths = el.path_lengths(graph)
+        lengths = el.decompose_paths(graph)
         assert float(lengths.shares().sum()) == pytest.approx(1, abs=1e-4) and lengths.error < 1e-4
     assert {index for index, _, _ in model_bounds(frozen)} == {0, 2}
 

@@ -200,7 +200,7 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
         assert ended.code == 2
         last = ended.err.strip().splitlines()[-1]
         assert last.startswith(f"eigenlens: the scheduler at {cluster.address} is lost; ")
-        assert "the same command with --resume goes on" in last
+        assert "the same call with resume=True (--resume) goes on" in last
     first, begun[:] = sorted(set(begun)), []
     with Cluster(tmp_path / "two") as cluster:
         ended = run(*command, cluster.address, "--resume")

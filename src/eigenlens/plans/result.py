@@ -25,7 +25,7 @@ from ..run.result_folder import read_result, report_damage
 from .blocks import BlockPlan
 from .examples import FILE as EXAMPLES
 from .examples import Examples
-from .record import check_plan
+from .record import check_plan, with_new_names
 
 FORMAT = 1
 NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
@@ -206,6 +206,7 @@ class Plan:
         tensors = read_tensors(path)
         with report_damage(folder, "plan"):
             check_plan(record)
+            record = with_new_names(record)
             parts = {
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
                 for site, entries in record["parts"].items()

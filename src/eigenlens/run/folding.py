@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import EigenlensError, first_line
+from ..shell import option
 from .arrays import as_arrays, as_tensors
 from .progress import say
 from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, stopped
@@ -200,7 +201,7 @@ class Fold:
         elif time.monotonic() > self.lonely:
             say(
                 f"{self.place} has no worker left; waiting for one (an interrupted run goes on with"
-                " --resume)"
+                f" {option('resume')})"
             )
             self.lonely = math.inf
 
@@ -272,7 +273,7 @@ class Fold:
     def _lost(self) -> EigenlensError:
         return EigenlensError(
             f"{self.place} is lost; what was merged is kept where the work has a folder: the same"
-            " command with --resume goes on from there"
+            f" call with {option('resume')} goes on from there"
         )
 
     def _hear(self, event: tuple[Any, dict[str, int]]) -> None:

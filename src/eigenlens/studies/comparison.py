@@ -12,6 +12,7 @@ import numpy as np
 
 from ..diagnostics import changes, changes_sentence
 from ..errors import EigenlensError
+from ..shell import option
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
 from ..spectra.spectrum import Level
@@ -180,7 +181,8 @@ def compare(
     if not levels and not all(s.has("diagnostics") for s in opened):
         missing = next(s for s in opened if not s.has("rows"))
         raise EigenlensError(
-            f"the study in {missing.folder} was made without rows; make it anew with --only rows"
+            f"the study in {missing.folder} was made without rows; make it anew with"
+            f" {option('only', 'rows')}"
         )
     for level in levels:
         whole = [s.eigenspaces("rows", level, max(ranks), centring) for s in opened]

@@ -30,6 +30,7 @@ from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..run.shards import SHARDS_PER_GROUP, copies, cut
+from ..shell import option
 from ..spectra.factor import bounded, kept, room
 from .options import Options
 from .workload import batch_of, mask_form
@@ -102,15 +103,19 @@ class Memory:
             raise EigenlensError(f"{self.sentence(free)}, which is too little; {_ADVICE[most]}")
 
 
+_SHORTER, _FEWER = option("max_length", None), option("only", None)
 _ADVICE = {
-    "rows": "lower --max-length, or leave rows out with --only",
-    "moments": "lower --max-length, or leave moments out with --only",
-    "matrices": "lower --matrix-memory, --rank or --max-length, or leave matrices out with --only",
-    "batch": "lower --batch-size or --max-length",
-    "allocator": "lower --max-length, or leave rows out with --only",
-    "inputs": "lower --max-inputs",
+    "rows": f"lower {_SHORTER}, or leave rows out with {_FEWER}",
+    "moments": f"lower {_SHORTER}, or leave moments out with {_FEWER}",
+    "matrices": (
+        f"lower {option('matrix_memory', None)}, {option('rank', None)} or {_SHORTER}, or leave"
+        f" matrices out with {_FEWER}"
+    ),
+    "batch": f"lower {option('batch_size', None)} or {_SHORTER}",
+    "allocator": f"lower {_SHORTER}, or leave rows out with {_FEWER}",
+    "inputs": f"lower {option('max_inputs', None)}",
     "program": "close other programs",
-    "workers": "lower --workers or --max-length",
+    "workers": f"lower {option('workers', None)} or {_SHORTER}",
     "scheduler": "close other programs",
 }
 

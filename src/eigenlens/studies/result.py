@@ -19,6 +19,7 @@ from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_form
+from ..shell import option
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
@@ -75,8 +76,8 @@ class Study:
             raise EigenlensError(f"no such study: {folder} is no folder")
         if not (folder / "study.json").is_file() and any(folder.glob("unfinished*")):
             raise EigenlensError(
-                f"the study in {folder} was interrupted before it was finished; the command that"
-                " began it goes on with --resume"
+                f"the study in {folder} was interrupted before it was finished; the call that"
+                f" began it goes on with {option('resume')}"
             )
         facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
@@ -124,8 +125,8 @@ class Study:
         file = f"{name}.safetensors"
         if file not in self.facts["files"]:
             raise EigenlensError(
-                f"the study in {self.folder} was made without {name}; make it anew with --only"
-                f" {name}"
+                f"the study in {self.folder} was made without {name}; make it anew with"
+                f" {option('only', name)}"
             )
         if sha256(self.folder / file) != self.facts["files"][file]["sha256"]:
             raise EigenlensError(

@@ -88,7 +88,7 @@ def study(
     inputs are cut into shards of about `shard_size` inputs, which `engine` works on: this process,
     or a cluster (`Dask`); the numbers do not depend on which, if the number of threads is the same.
 
-    >>> study("minilm", "book.txt", inputs=200).spectra.plot()
+    >>> study("minilm", "book.txt", max_inputs=200).spectra.plot()
     """
     keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if output_dir is None else None
     folder = Path(keep.name if keep else output_dir)  # type: ignore[arg-type]

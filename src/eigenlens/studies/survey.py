@@ -18,6 +18,7 @@ from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.sinks import sinks_of
 from ..run.shards import copies
+from ..shell import option
 from .memory import Matrices
 from .options import Options
 
@@ -77,7 +78,10 @@ def matrix_form(
             f" heads), over the limit of {options.matrix_gigabytes:g} GB"
         )
         if options.only == ("matrices",):
-            raise EigenlensError(f"{why}; raise --matrix-memory, or lower --rank or --max-length")
+            raise EigenlensError(
+                f"{why}; raise {option('matrix_memory', None)}, or lower {option('rank', None)} or"
+                f" {option('max_length', None)}"
+            )
         return None, f"{why}; left out"
     return form, ""
 
