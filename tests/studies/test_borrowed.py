@@ -23,7 +23,7 @@ from eigenlens.captures.borrowed import borrowed
 from tiny import small_bert, small_llama, tiny_llama
 
 IDS = torch.randint(1, 50, (24, 16), generator=torch.Generator().manual_seed(5))
-SMALL = {"length": 16, "inputs": 24}
+SMALL = {"max_length": 16, "max_inputs": 24}
 
 
 def training_bert():

@@ -13,7 +13,7 @@ from eigenlens.spectra.bases import Place
 from eigenlens.studies.compare import labels_of
 from eigenlens.studies.result import Study
 
-SIZE = {"length": 8, "inputs": 12}
+SIZE = {"max_length": 8, "max_inputs": 12}
 
 
 @pytest.fixture(scope="module")

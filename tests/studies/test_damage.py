@@ -18,10 +18,10 @@ from studies.identical import assert_identical
 from tiny import some_text, tiny_bert
 
 SKETCH = {
-    "length": 8,
-    "inputs": 90,
-    "batch": 6,
-    "shard": 4,
+    "max_length": 8,
+    "max_inputs": 90,
+    "batch_size": 6,
+    "shard_size": 4,
     "rank": 2,
     "only": ["rows", "moments", "matrices"],
 }

@@ -3,6 +3,7 @@
 from .call import AttentionCall, MaskShape, MaskShapes, Site
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .session import AttentionNotSeen, capture, replace_attention
+from .sites import SiteInfo, attention_kinds
 
 __all__ = [
     "AttentionCall",
@@ -11,6 +12,8 @@ __all__ = [
     "MaskShape",
     "MaskShapes",
     "Site",
+    "SiteInfo",
+    "attention_kinds",
     "attention_names",
     "block_paths",
     "capture",

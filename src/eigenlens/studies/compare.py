@@ -171,7 +171,7 @@ def compare(
         listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
         raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
     if ranks is None:
-        shortest = min(site["keys"] for s in opened for site in s.sites.values())
+        shortest = min(site.keys for s in opened for site in s.sites.values())
         ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
     pairs = []
     levels: tuple[Level, ...] = (
