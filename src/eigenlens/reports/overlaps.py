@@ -11,9 +11,8 @@ import numpy as np
 from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
-from ..studies.compare import Comparison
+from ..studies.compare import Comparison, comparison_sentence
 from ..studies.result import Study
-from ..studies.sentences import comparison_sentence
 from .figures import Arrays, Figure, figure
 
 MOST_CELLS = 160_000
