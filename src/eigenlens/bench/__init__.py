@@ -2,7 +2,7 @@
 for every head.
 """
 
-from .choose import Chosen, Head, assign, choose
+from .choose import Chosen, HeadChoice, assign, choose
 from .entrants import load_file
 from .result import Bench
 from .run import SCALES, bench, check_needs
@@ -11,7 +11,7 @@ __all__ = [
     "SCALES",
     "Bench",
     "Chosen",
-    "Head",
+    "HeadChoice",
     "assign",
     "bench",
     "check_needs",

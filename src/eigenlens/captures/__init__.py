@@ -1,12 +1,15 @@
 """Capture: every attention call of a model, and to the blocks they are made in."""
 
-from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .call import AttentionCall, MaskShape, MaskShapes
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .session import AttentionNotSeen, capture, replace_attention
+from .sites import Head, Labels, Site, location, location_of
 
 __all__ = [
     "AttentionCall",
     "AttentionNotSeen",
+    "Head",
+    "Labels",
     "Layer",
     "MaskShape",
     "MaskShapes",
@@ -15,5 +18,7 @@ __all__ = [
     "block_paths",
     "capture",
     "capture_layers",
+    "location",
+    "location_of",
     "replace_attention",
 ]

@@ -12,31 +12,10 @@ import torch
 from torch import Tensor
 
 from .precision import wide
+from .sites import Site
 
 MASKED = -9e3
 """Additive masks at or below this value exclude a pair: exp(-9000) is zero in every float type."""
-
-
-@dataclass(frozen=True, order=True)
-class Site:
-    """Where in the model a call happens: `stack` groups the layers that belong together, `layer`
-    counts within it.
-
-    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
-    `self`.
-    """
-
-    stack: str
-    layer: int
-
-    def __str__(self) -> str:
-        return f"{self.stack}/{self.layer}"
-
-    @classmethod
-    def parse(cls, text: str) -> Site:
-        """The inverse of `str`: `encoder/3`."""
-        stack, _, layer = text.rpartition("/")
-        return cls(stack, int(layer))
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import module_of
-from .call import AttentionCall, Site
+from .call import AttentionCall
 from .session import capture
-from .sites import SiteNames
+from .sites import Site, SiteNames
 
 Kind = Literal["self", "cross"]
 

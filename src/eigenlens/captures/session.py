@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import in_one_thread, module_of, uncompiled
-from .call import AttentionCall, MaskShape, MaskShapes, Site
-from .sites import SiteNames
+from .call import AttentionCall, MaskShape, MaskShapes
+from .sites import Site, SiteNames
 
 
 class AttentionNotSeen(EigenlensError):

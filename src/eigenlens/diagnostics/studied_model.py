@@ -12,6 +12,7 @@ from torch import nn
 from ..anatomy import Block, anatomy, head_weights
 from ..anatomy.blocks import Attend, Stack
 from ..anatomy.head_weights import HeadWeights
+from ..captures import Site
 from ..errors import EigenlensError
 from ..models.load import Model
 
@@ -26,6 +27,11 @@ class StudiedModel:
 
     model: Model
     sites: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def entries(self) -> dict[Site, Mapping[str, Any]]:
+        """`sites`, by where they are."""
+        return {Site.parse(key): entry for key, entry in self.sites.items()}
 
     @property
     def module(self) -> nn.Module:
@@ -59,20 +65,20 @@ class StudiedModel:
         ]
         return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
 
-    def weights(self, site: str) -> HeadWeights:
+    def weights(self, site: Site) -> HeadWeights:
         """Projections of the site's attention by head; an `EigenlensError` where they are out of
         reach.
         """
-        entry = self.sites[site]
+        entry = self.entries[site]
         module = self.module.get_submodule(entry["name"])
         if id(module) not in self._outputs:
             raise EigenlensError(f"{entry['name']} attends, and where its output goes is not known")
         return head_weights(module, entry["heads"], entry["kv_heads"], self._outputs[id(module)])
 
-    def block_sites(self) -> dict[str, Block]:
+    def block_sites(self) -> dict[Site, Block]:
         """The block of every site of self-attention whose block is known."""
         found = {}
-        for site, entry in self.sites.items():
+        for site, entry in self.entries.items():
             if entry["kind"] == "self":
                 for block in self.blocks:
                     if entry["name"].startswith(f"{block.path}."):

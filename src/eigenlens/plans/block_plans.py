@@ -130,10 +130,10 @@ def _curves(
 def _choices(
     curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]
 ) -> list[Choice]:
-    """One row a query head; heads of a group share a bar."""
+    """One row per query head; heads of a group share a bar."""
     rows = []
     for site, found in curves.items():
-        place, bars = Site.parse(site), sites[site].thresholds
+        where, bars = Site.parse(site), sites[site].thresholds
         group = heads[site] // len(bars)
         for head in range(heads[site]):
             g, bar = head // group, bars[head // group]
@@ -150,8 +150,8 @@ def _choices(
             name = "exact" if bar == DENSE else "blocks"
             rows.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    where.stack,
+                    where.layer,
                     head,
                     name,
                     {"bar": bar},
