@@ -132,7 +132,7 @@ def test_every_line_of_the_summary_names_its_model(shown):
 
 def test_the_panel_of_an_opened_head_names_its_model(shown):
     shown.page.locator("#heads0 [data-head]").last.click()
-    assert shown.text("#heads0-name") == f"encoder 1.1 · {OURS}"
+    assert shown.text("#heads0-name") == f"L1H1 · {OURS}"
 
 
 def test_every_saved_file_names_its_model(shown):

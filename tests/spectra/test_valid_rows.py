@@ -217,7 +217,7 @@ def test_studies_of_older_versions_have_the_figure_over_all_rows_alone(studies):
     older = {name: x for name, x in tensors.items() if "|valid_" not in name}
     assert len(older) < len(tensors)
     again = read_spectra(older, study.sites)
-    assert [s.name for s in again] == [s.name for s in study.spectra] and all(
+    assert [s.at for s in again] == [s.at for s in study.spectra] and all(
         s.valid_rows is None for s in again
     )
 

@@ -72,7 +72,7 @@ def test_they_see_every_nth_input_of_all(place, llama, data, made):
     with torch.no_grad(), capture(llama.backbone, see):
         llama.backbone(input_ids=ids[::3])
     for a, b in zip(alone.result().numbers, sinks.numbers, strict=True):
-        assert (a.place, a.name, a.number) == (b.place, b.name, b.number)
+        assert (a.at, a.name, a.number) == (b.at, b.name, b.number)
         assert a.mean == pytest.approx(b.mean, abs=1e-6)
 
 
@@ -139,8 +139,8 @@ def test_how_inputs_are_cut_into_batches_does_not_matter(llama, data):
     ]
     for name in DIAGNOSTICS:
         for one, other in zip(found[0][name].numbers, found[1][name].numbers, strict=True):
-            assert (one.place, one.name, one.number) == (
-                other.place,
+            assert (one.at, one.name, one.number) == (
+                other.at,
                 other.name,
                 other.number,
             ), name

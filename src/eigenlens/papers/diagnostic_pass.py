@@ -73,7 +73,7 @@ class _Kept:
     def __call__(self, seen: Any) -> None:
         values = self.diagnostic.measure(seen)
         if values is not None:
-            self.values = joined(self.values, {seen.site: values.cpu()})
+            self.values = joined(self.values, {str(seen.site): values.cpu()})
 
 
 def joined(mine: State, theirs: State) -> State:

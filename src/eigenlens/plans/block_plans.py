@@ -130,7 +130,7 @@ def _choices(
     """One row per query head; the heads of a group share a threshold."""
     rows = []
     for site, found in curves.items():
-        place, thresholds = Site.parse(site), sites[site].thresholds
+        where, thresholds = Site.parse(site), sites[site].thresholds
         group = heads[site] // len(thresholds)
         for head in range(heads[site]):
             g, threshold = head // group, thresholds[head // group]
@@ -147,8 +147,8 @@ def _choices(
             name = "exact" if threshold == DENSE else "blocks"
             rows.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    where.stack,
+                    where.layer,
                     head,
                     name,
                     {"threshold": threshold},

@@ -255,7 +255,7 @@ def _made(
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
-        place = Site.parse(site)
+        at = Site.parse(site)
         grouped: dict[int, list[int]] = {}
         for head in range(statistics.heads):
             i = int(chosen[column])
@@ -269,8 +269,8 @@ def _made(
             }
             choices.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    at.stack,
+                    at.layer,
                     head,
                     estimator.name,
                     estimator.settings,

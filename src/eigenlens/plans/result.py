@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, replace_attention
+from ..captures import AttentionCall, Head, Labels, replace_attention
 from ..captures.transformers_backend import mechanism, supports
 from ..display import numbered
 from ..errors import EigenlensError
@@ -56,6 +56,10 @@ class Choice:
     score_error: float | None
     why: str
 
+    @property
+    def at(self) -> Head:
+        return Head(self.stack, self.layer, self.head)
+
 
 class Plan:
     """An estimator for every head of a model.
@@ -83,6 +87,11 @@ class Plan:
         """Patterns of a few inputs it was chosen on, true and reconstructed; a plan of blocks has
         none.
         """
+
+    @property
+    def labels(self) -> Labels:
+        """What its heads are called: `L3H4`, of several stacks `encoder L3H4`."""
+        return Labels(choice.stack for choice in self.choices)
 
     @property
     def length(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..captures import Site
 from ..estimators.estimator import MatrixModel, SiteStatistics
 from ..studies import Study
 
@@ -38,9 +39,9 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
 def _matrices(study: Study) -> dict[str, MatrixModel]:
     found = {}
     for site, parts in study.matrix_results.items():
-        stack, _, layer = site.rpartition("/")
+        at = Site.parse(site)
         spectra = study.spectra.select(
-            analysis="matrices", level="head", centring="centred", stack=stack, layer=int(layer)
+            analysis="matrices", level="head", centring="centred", stack=at.stack, layer=at.layer
         )
         kept = parts["vectors"].shape[1]
         values = [torch.from_numpy(spectrum.eigenvalues[:kept]) for spectrum in spectra]

@@ -83,8 +83,8 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
     orders = {"layer": [list(range(n)) for n in overlap.matrix.shape], "cluster": [down, across]}
     record = {
         "figure": key,
-        "left": list(overlap.rows_),
-        "right": list(overlap.columns),
+        "left": overlap.row_labels,
+        "right": overlap.column_labels,
         "rank": overlap.rank,
         "chance": overlap.chance,
         "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),

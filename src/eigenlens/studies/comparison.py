@@ -32,8 +32,8 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
-        variance, angles.
+        """One row: mean overlap of all pairs, of the same heads and of best partners; chance,
+        captured variance, angles.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -67,12 +67,12 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first: one record a study and
-        number.
+        """What each later study changes in the diagnostics of the first: one record per study
+        and number.
 
         >>> compare("before", "after").changes()[0]
         {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most':
-        'self/3.2', …}
+        'L3H2', …}
         """
         if not self.studies:
             return []
@@ -85,7 +85,7 @@ class Comparison:
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a pair of studies, level and rank."""
+        """One record per pair of studies, level and rank."""
         return [pair.record() for pair in self.pairs]
 
     def record(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def compare(
             for i, j in combinations(range(len(opened)), 2):
                 forward = overlap_matrix(spaces[i], spaces[j], labels[i], labels[j])
                 backward = overlap_matrix(spaces[j], spaces[i], labels[j], labels[i])
-                single = level == "stack" and len(spaces[i].names) == len(spaces[j].names) == 1
+                single = level == "stack" and len(spaces[i].at) == len(spaces[j].at) == 1
                 angles = (
                     principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
                 )

@@ -14,7 +14,7 @@ from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
 from ..run.progress import Progress
 from ..run.shards import PartialFold
-from ..spectra.bases import Energies, Key, Place
+from ..spectra.bases import Energies, Key, Scope
 from ..stats import DepthMetrics, MatrixSketch, State, Statistic
 from .diagnostic_runner import DiagnosticRunner
 from .stage import Pass
@@ -173,9 +173,9 @@ def pack_groups(groups: list[DocumentGroup]) -> State:
     state: State = {}
     for index, group in enumerate(groups):
         for analysis, found in group.items():
-            for (place, centring), energies in found.items():
-                layer = "" if place.layer is None else place.layer
-                name = f"energies:{index}|{analysis}|{place.level}|{place.stack}|{layer}|{centring}"
+            for (scope, centring), energies in found.items():
+                layer = "" if scope.layer is None else scope.layer
+                name = f"energies:{index}|{analysis}|{scope.level}|{scope.stack}|{layer}|{centring}"
                 state[f"{name}|energy"], state[f"{name}|total"] = energies.energy, energies.total
     return state
 
@@ -186,8 +186,8 @@ def unpack_groups(state: State) -> list[DocumentGroup]:
     for name, energy in state.items():
         index, analysis, level, stack, layer, centring, what = name.split("|")
         if what == "energy":
-            place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
+            scope = Scope(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
             total = state[name.removesuffix("energy") + "total"]
             energies = groups.setdefault(int(index), {}).setdefault(analysis, {})
-            energies[place, centring] = Energies(energy, total)  # type: ignore[index]
+            energies[scope, centring] = Energies(energy, total)  # type: ignore[index]
     return [groups[index] for index in sorted(groups)]
