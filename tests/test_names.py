@@ -18,7 +18,7 @@ from eigenlens.explanations.methods import METHODS
 from eigenlens.models import catalogue
 from eigenlens.names import several
 from eigenlens.papers import find_paper
-from eigenlens.spectra.bases import Place
+from eigenlens.spectra.bases import Scope
 from eigenlens.studies.options import STATISTICS
 from tiny import small_bert, tiny_llama
 
@@ -109,13 +109,13 @@ WRONG = {
     "san": (lambda made: el.collapse("minilm", variants="san"), "SAN", list(ABLATIONS)),
     "sinkz": (lambda made: made.diagnostics["sinkz"], "sinks", ["sinks"]),
     "rat": (lambda made: made.diagnostics["sinks"].values("rat"), "rate", ["rate"]),
-    "encoder/9.0": (
+    "L9H0": (
         lambda made: made.diagnostics["sinks"].value("rate", "encoder", 9, 0),
         None,
-        ["encoder/0.0", "encoder/1.3"],
+        ["L0H0", "L1H3"],
     ),
     "encoders/1": (
-        lambda made: made.row_basis(Place("layer", "encoders", 1)),
+        lambda made: made.row_basis(Scope("layer", "encoders", 1)),
         "encoder/1",
         ["encoder/0", "encoder/1"],
     ),

@@ -18,10 +18,10 @@ from eigenlens.explanations import (
     Operator,
     in_out,
     in_out_of,
+    linearize,
     norms,
     norms_of,
     norms_with_error,
-    operator,
     toward,
 )
 from eigenlens.lab.model import Config, Transformer
@@ -63,11 +63,11 @@ def operators_and_own(model, given):
     """
     with stays_double():
         own = outputs(model(**given))
-    return list(zip(operator(model, given), own, strict=True))
+    return list(zip(linearize(model, given), own, strict=True))
 
 
 def op_of(name, padding="none", **sizes):
-    return operator(built(name), batch(name, padding, **sizes))[0]
+    return linearize(built(name), batch(name, padding, **sizes))[0]
 
 
 @pytest.mark.parametrize("dtype", LIMIT, ids=["float32", "float64"])
@@ -106,9 +106,9 @@ def test_padding_asks_nothing_and_gives_nothing(name, side):
 def test_padding_changes_no_map():
     model = built("bert")
     ids = torch.randint(3, 99, (1, 7))
-    alone = operator(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0]
+    alone = linearize(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0]
     wide = torch.cat([ids, torch.zeros(1, 4, dtype=torch.long)], 1)
-    padded = operator(
+    padded = linearize(
         model, {"input_ids": wide, "attention_mask": (torch.arange(11) < 7).long()[None]}
     )[0]
     torch.testing.assert_close(in_out(padded)[:, :7, :7], in_out(alone), rtol=1e-10, atol=1e-10)
@@ -118,7 +118,7 @@ def test_padding_changes_no_map():
 @pytest.mark.parametrize("name", [*FAMILIES, *OTHERS])
 def test_rows_are_the_transpose_of_columns(name):
     padding = "left" if name in CAUSAL else "none"
-    for op in operator(built(name), batch(name, padding)):
+    for op in linearize(built(name), batch(name, padding)):
         u, x = (
             torch.randn(3, *op.inputs.shape, dtype=torch.float64),
             torch.randn(3, *op.inputs.shape, dtype=torch.float64),
@@ -143,7 +143,7 @@ def test_the_labs_own_transformer_with_parts_off(off):
     model, ids = Transformer(config).double(), torch.randint(0, 11, (2, 9))
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
-    (op,) = operator(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
+    (op,) = linearize(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
     assert distance(model.read(op.apply(op.inputs) + op.bias), model(ids)) < 1e-10
     u, x = torch.randn_like(op.inputs), torch.randn_like(op.inputs)
     assert float((u * op.apply(x)).sum()) == pytest.approx(
@@ -154,7 +154,7 @@ def test_the_labs_own_transformer_with_parts_off(off):
 
 @pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "llama", "gemma", "dinov2", "t5"])
 def test_the_whole_tensor_is_the_derivative_of_the_frozen_graph(name):
-    for op in operator(built(name), batch(name, batch=1, length=5)):
+    for op in linearize(built(name), batch(name, batch=1, length=5)):
         # (1, n, d, 1, n, d)
         want = torch.func.jacrev(lambda x, graph=op.stack: graph(x))(op.inputs)
         torch.testing.assert_close(op.whole(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
@@ -167,7 +167,7 @@ def test_the_whole_tensor_is_the_forward_by_hand_with_everything_held(kind):
     """
     name = kind.partition("-")[0]
     model, given = model_of(kind), batch(name, batch=1, length=4)
-    for stack, op in enumerate(operator(model, given)):
+    for stack, op in enumerate(linearize(model, given)):
         x, by_hand = frozen(kind, model, given, stack)
         _, n, d = op.shape
         nothing = by_hand(torch.zeros_like(x))
@@ -286,7 +286,7 @@ def test_it_is_not_the_jacobian(make):
     model = getattr(model, "model", model)
     block = (model.layers if hasattr(model, "layers") else model.encoder.layer)[0]
     given = {"input_ids": torch.randint(0, 50, (1, 6))}
-    (op,) = operator(model, given)
+    (op,) = linearize(model, given)
     J, out = _jacobian(model, op, block, given)
     T, x = op.whole()[0], op.inputs[0]
     assert distance(op.output[0], out[0]) < 1e-10
@@ -303,7 +303,7 @@ def test_the_whole_tensor_is_refused_with_its_size():
         op.whole(most=size - 1)
     assert op.whole(most=size).shape == (3, 13, 32, 13, 32)
     with pytest.raises(EigenlensError, match=r"2 × \(64 tokens · 384 channels\)²"):
-        operator(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[
+        linearize(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[
             0
         ].whole()
 
@@ -346,7 +346,7 @@ def test_cross_attention_is_in_the_decoders_bias():
     takes.
     """
     model, given = built("t5"), batch("t5")
-    encoder, decoder = operator(model, given)
+    encoder, decoder = linearize(model, given)
     assert (encoder.stack.name, decoder.stack.name) == ("encoder", "decoder")
     for block in decoder.stack.blocks:
         (cross,) = (
@@ -355,7 +355,7 @@ def test_cross_attention_is_in_the_decoders_bias():
         assert (
             not cross.adjoint(torch.randn_like(decoder.inputs)).any() and cross.bias.norm() > 0.01
         )
-    other = operator(model, {**given, "input_ids": given["input_ids"].flip(1)})[1]
+    other = linearize(model, {**given, "input_ids": given["input_ids"].flip(1)})[1]
     assert torch.equal(other.inputs, decoder.inputs)
     assert distance(other.bias, decoder.bias) > 0.01
 
@@ -384,7 +384,7 @@ def test_real_weights(name):
     for dtype in [torch.float32] if name == "smollm2" else [torch.float32, torch.float64]:
         module = model.module.to(dtype)
         given = in_dtype(given, dtype)
-        (op,) = operator(model, given)
+        (op,) = linearize(model, given)
         with stays_double():
             fixed = {"use_cache": False} if model.kind == "decoder" else {}
             own = model.backbone(**given, **fixed).last_hidden_state

@@ -250,7 +250,7 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
     folder = kept.save(tmp_path / "copy")
     with pytest.raises(
         el.EigenlensError,
-        match="already exists; name another folder, or overwrite it with --overwrite",
+        match=r"already exists; name another folder, or overwrite it with overwrite=True \(",
     ):
         el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder)
     el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder, overwrite=True)

@@ -44,7 +44,7 @@ class Operator:
     `inputs x (B, n, d)` is the stream into the first block, `output y (B, n, d)` the model's own
     behind its last norm, and `bias (B, n, d)`. Tokens that are padding have zero in all three.
 
-    >>> (op,) = operator(model, batch)
+    >>> (op,) = linearize(model, batch)
     >>> op.apply(op.inputs) + op.bias                           # the model's output
     """
 
@@ -133,7 +133,7 @@ class Operator:
         )
 
 
-def operator(
+def linearize(
     model: Model | nn.Module,
     batch: Mapping[str, Any],
     forward: Callable[[Mapping[str, Any]], Any] | None = None,

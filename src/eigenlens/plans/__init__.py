@@ -1,6 +1,5 @@
 """Which pairs to compute, how to estimate the rest, the plan, and its evaluation."""
 
-from .block_plans import plan_blocks
 from .drop_in import use_attention
 from .evaluation import Evaluation
 from .examples import Examples
@@ -15,6 +14,5 @@ __all__ = [
     "Plan",
     "evaluate",
     "plan",
-    "plan_blocks",
     "use_attention",
 ]

@@ -144,7 +144,7 @@ class Moved(Sums):
     """
 
     def heads(self, site: str) -> list[dict[str, Any]]:
-        sums, place = self.sums, Site.parse(site)
+        sums, at = self.sums, Site.parse(site)
         number = sums["rows"].clamp_min(1)
         columns = {
             "total_variation": sums["variation"] / number,
@@ -155,8 +155,8 @@ class Moved(Sums):
         lists = {name: x.tolist() for name, x in columns.items()}
         return [
             {
-                "stack": place.stack,
-                "layer": place.layer,
+                "stack": at.stack,
+                "layer": at.layer,
                 "head": head,
                 **{name: x[head] for name, x in lists.items()},
             }

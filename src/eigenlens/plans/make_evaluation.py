@@ -223,13 +223,13 @@ def _check_other(plan: Plan, inputs: Inputs) -> None:
 
 
 def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
-    place = Site.parse(site)
+    at = Site.parse(site)
     columns = {name: getattr(errors, name).tolist() for name in MEASURES}
     number = len(columns["work"])
     return [
         {
-            "stack": place.stack,
-            "layer": place.layer,
+            "stack": at.stack,
+            "layer": at.layer,
             "head": head,
             **{name: x[head] for name, x in columns.items()},
         }
@@ -240,7 +240,7 @@ def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
 def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict[str, Any]]:
     rows = []
     for choice in plan.choices:
-        sums = outputs[f"{choice.stack}/{choice.layer}"]
+        sums = outputs[str(choice.at.site)]
         squared, squares, work, number = (
             float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
         )

@@ -10,6 +10,7 @@ from ..explanations.result import Explanation
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.tables import sentence as plan_sentence
+from ..shell import option
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..studies.result import Study
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
@@ -146,8 +147,8 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
     notes = [f"{note}." for note in run.facts["notes"]]
     if not run.facts["float64"]:
         notes.append(
-            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64"
-            " goes below it."
+            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with"
+            f" {option('float64')} goes below it."
         )
 
     def part(

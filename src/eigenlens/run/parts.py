@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
+from ..shell import option
 from .engine import Engine, choose
 from .files import disk_errors, locked, read_json, write_json
 from .progress import Progress, silent
@@ -98,15 +99,15 @@ class Parts:
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
         if not resume and not overwrite:
             raise EigenlensError(
-                f"{folder} already holds a {what}; go on with --resume or begin anew with"
-                " --overwrite"
+                f"{folder} already holds a {what}; go on with {option('resume')} or begin anew"
+                f" with {option('overwrite')}"
             )
         asked = json.loads(json.dumps(request))
         if resume and (stored := read_json(mark)) != asked:
             changed = [key for key in asked if stored.get(key) != asked[key]]
             raise EigenlensError(
                 f"the {what} in {folder} was begun with another {', '.join(changed)}; "
-                "resume with the same, or begin anew with --overwrite"
+                f"resume with the same, or begin anew with {option('overwrite')}"
             )
 
     def has(self, name: str) -> bool:

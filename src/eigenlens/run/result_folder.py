@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import EigenlensError
-from ..shell import command
+from ..shell import command, option
 from .files import read_json
 
 RESULTS = {
@@ -42,7 +42,8 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
         )
     if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(
-            f"{folder} already exists; name another folder, or overwrite it with --overwrite"
+            f"{folder} already exists; name another folder, or overwrite it with"
+            f" {option('overwrite')}"
         )
     return folder
 

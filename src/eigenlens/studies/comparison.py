@@ -12,6 +12,7 @@ import numpy as np
 
 from ..diagnostics import changes, changes_sentence
 from ..errors import EigenlensError
+from ..shell import option
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
 from ..spectra.spectrum import Level
@@ -31,8 +32,8 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
-        variance, angles.
+        """One row: mean overlap of all pairs, of the same heads and of best partners; chance,
+        captured variance, angles.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -66,12 +67,12 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first: one record a study and
-        number.
+        """What each later study changes in the diagnostics of the first: one record per study
+        and number.
 
         >>> compare("before", "after").changes()[0]
         {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most':
-        'self/3.2', …}
+        'L3H2', …}
         """
         if not self.studies:
             return []
@@ -84,7 +85,7 @@ class Comparison:
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a pair of studies, level and rank."""
+        """One record per pair of studies, level and rank."""
         return [pair.record() for pair in self.pairs]
 
     def record(self) -> dict[str, Any]:
@@ -112,8 +113,6 @@ class Comparison:
         """Whether the heads of each two studies share their spaces, at the largest rank, in
         words.
         """
-        from .sentences import comparison_sentence
-
         rank = max((pair.rank for pair in self.pairs), default=0)
         spaces = [
             comparison_sentence(row)
@@ -171,7 +170,7 @@ def compare(
         listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
         raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
     if ranks is None:
-        shortest = min(site["keys"] for s in opened for site in s.sites.values())
+        shortest = min(site.keys for s in opened for site in s.sites.values())
         ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
     pairs = []
     levels: tuple[Level, ...] = (
@@ -180,7 +179,8 @@ def compare(
     if not levels and not all(s.has("diagnostics") for s in opened):
         missing = next(s for s in opened if not s.has("rows"))
         raise EigenlensError(
-            f"the study in {missing.folder} was made without rows; make it anew with --only rows"
+            f"the study in {missing.folder} was made without rows; make it anew with"
+            f" {option('only', 'rows')}"
         )
     for level in levels:
         whole = [s.eigenspaces("rows", level, max(ranks), centring) for s in opened]
@@ -189,7 +189,7 @@ def compare(
             for i, j in combinations(range(len(opened)), 2):
                 forward = overlap_matrix(spaces[i], spaces[j], labels[i], labels[j])
                 backward = overlap_matrix(spaces[j], spaces[i], labels[j], labels[i])
-                single = level == "stack" and len(spaces[i].names) == len(spaces[j].names) == 1
+                single = level == "stack" and len(spaces[i].at) == len(spaces[j].at) == 1
                 angles = (
                     principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
                 )
@@ -216,3 +216,24 @@ def labels_of(studies: Sequence[Study]) -> list[str]:
         if len(set(labels)) == len(labels):
             break
     return labels
+
+
+def comparison_sentence(record: dict[str, Any]) -> str:
+    """Do two studies share their spaces, and does either hold the variance of the other?
+
+    `record` is that of a `Pair`.
+    """
+    times = record["overlap"] / record["chance"]
+    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
+    text = (
+        f"{record['left']} and {record['right']}: their {record['level']}s share"
+        f" {record['overlap']:.2f} of the leading {record['rank']} directions, {near}"
+        f" ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
+    )
+    if record["captured_right_by_left"] is not None:
+        text += (
+            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
+            " second's own hold of its variance, those of the second"
+            f" {record['captured_left_by_right']:.0%} of the first's"
+        )
+    return text + "."

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ...anatomy import freeze
-from ...collapses.paths import path_lengths
+from ...collapses.paths import decompose_paths
 from ...collapses.sampling import draw_paths, rerun_paths
 from ...lab import ConvexHull, Memorise, Settings, Sort, TaskBatch, Toy, Transformer, train
 from ...names import unknown
@@ -181,7 +181,7 @@ def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
     """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1,
     B).
     """
-    lengths = path_lengths(freeze(model, {}, forward=lambda _: model(batch.inputs))[0])
+    lengths = decompose_paths(freeze(model, {}, forward=lambda _: model(batch.inputs))[0])
     return readings(model, lengths.terms, lengths.bias)
 
 

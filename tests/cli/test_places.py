@@ -157,5 +157,5 @@ def test_no_command_has_a_default_folder_that_is_taken_the_second_time():
         for name, parameter in inspect.signature(command.callback).parameters.items():
             if isinstance(parameter.default, Path):
                 fixed[command.callback.__name__, name] = parameter.default
-    assert fixed == {("report", "out"): Path("report.html")}
+    assert fixed == {("report", "output"): Path("report.html")}
     assert isinstance(app, typer.Typer)

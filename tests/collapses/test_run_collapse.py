@@ -35,7 +35,7 @@ SIZE = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
-SMALL = {"inputs": 6, "length": 16, "paths": 2, "bounds": 1}
+SMALL = {"max_inputs": 6, "max_length": 16, "paths": 2, "bounds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -218,21 +218,23 @@ def test_a_finished_run_is_opened_and_never_overwritten_unasked(world, tmp_path,
     with pytest.raises(EigenlensError, match="already holds a collapse run"):
         el.collapse(model, text, tmp_path / "run", **SMALL)
     with pytest.raises(EigenlensError, match="another fingerprint, inputs"):
-        el.collapse(model, text, tmp_path / "run", **{**SMALL, "inputs": 5}, resume=True)
+        el.collapse(model, text, tmp_path / "run", **{**SMALL, "max_inputs": 5}, resume=True)
 
 
 def test_a_run_that_was_cut_short_goes_on(world, tmp_path, run, monkeypatch):
     model, text = world
     from eigenlens.collapses import run_collapse as make
 
-    monkeypatch.setattr(make.Bench, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        make.CollapseRun, "paths", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         el.collapse(model, text, tmp_path / "run", **SMALL)
     monkeypatch.undo()
     with pytest.raises(EigenlensError, match="no finished collapse run"):
         el.Collapse.open(tmp_path / "run")
     monkeypatch.setattr(
-        make.Bench, "curves", lambda *_: pytest.fail("a finished part was done again")
+        make.CollapseRun, "curves", lambda *_: pytest.fail("a finished part was done again")
     )
     whole = el.collapse(model, text, tmp_path / "run", **SMALL, resume=True)
     assert whole.record()["curves"] == run.record()["curves"]
@@ -340,7 +342,7 @@ def test_inputs_of_padding_alone_are_left_out(world):
     ]
     whole = el.freeze(model, {"input_ids": torch.randint(5, 900, (2, 8))})[0]
     for graph in (frozen, whole):
-        lengths = el.path_lengths(graph)
+        lengths = el.decompose_paths(graph)
         assert float(lengths.shares().sum()) == pytest.approx(1, abs=1e-4) and lengths.error < 1e-4
     assert {index for index, _, _ in model_bounds(frozen)} == {0, 2}
 
@@ -384,7 +386,7 @@ def test_all_equal_tokens_and_padding_give_numbers(world, tmp_path):
     short = tmp_path / "short.jsonl"
     short.write_text("\n".join(map(json.dumps, lines)))
     padded = el.collapse(
-        world[0], short, **{**SMALL, "length": 32, "paths": 6, "bounds": 6}, padding=True
+        world[0], short, **{**SMALL, "max_length": 32, "paths": 6, "bounds": 6}, padding=True
     )
     json.dumps(padded.record(), allow_nan=False)
     assert padded.error < 1e-4 and sum(row["share"] for row in padded.paths) == pytest.approx(

@@ -24,12 +24,12 @@ from run.processes import PATIENCE, Cluster, until
 from studies.identical import assert_identical, assert_same_tensors
 from tiny import some_text, tiny_bert, tiny_llama
 
-FINE = {"length": 8, "batch": 2, "shard": 2, "depth_every": 3, "diagnostics_every": 2}
+FINE = {"max_length": 8, "batch_size": 2, "shard_size": 2, "depth_every": 3, "diagnostics_every": 2}
 CASES = {
-    "gram": ("bert", {"inputs": 60, "rank": 16}),
-    "sketch": ("bert", {"inputs": 110, "rank": 2, "batch": 8, "shard": 4}),
-    "padded": ("bert", {"inputs": 24, "rank": 4, "length": 16, "pad": True}),
-    "before rope": ("llama", {"inputs": 40, "rank": 8, "before_rope": True}),
+    "gram": ("bert", {"max_inputs": 60, "rank": 16}),
+    "sketch": ("bert", {"max_inputs": 110, "rank": 2, "batch_size": 8, "shard_size": 4}),
+    "padded": ("bert", {"max_inputs": 24, "rank": 4, "max_length": 16, "padding": True}),
+    "before rope": ("llama", {"max_inputs": 40, "rank": 8, "before_rope": True}),
 }
 
 
@@ -200,7 +200,7 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
         assert ended.code == 2
         last = ended.err.strip().splitlines()[-1]
         assert last.startswith(f"eigenlens: the scheduler at {cluster.address} is lost; ")
-        assert "the same command with --resume goes on" in last
+        assert "the same call with resume=True (--resume) goes on" in last
     first, begun[:] = sorted(set(begun)), []
     with Cluster(tmp_path / "two") as cluster:
         ended = run(*command, cluster.address, "--resume")
@@ -263,7 +263,14 @@ def test_a_module_in_hand_needs_this_process(place, of_size, tmp_path):
 
 
 ROWS = 100
-BROKEN = {"length": 6, "inputs": ROWS, "batch": 2, "shard": 3, "rank": 8, "depth_every": 1}
+BROKEN = {
+    "max_length": 6,
+    "max_inputs": ROWS,
+    "batch_size": 2,
+    "shard_size": 3,
+    "rank": 8,
+    "depth_every": 1,
+}
 BROKEN["only"] = ["rows", "moments", "matrices", "depth"]
 
 

@@ -13,7 +13,13 @@ from eigenlens.collapses import measure, passes
 from eigenlens.run.files import locked
 from tiny import small_bert, some_text, tiny_bert
 
-ASKED = {"inputs": 44, "length": 16, "paths": 5, "bounds": 2, "variants": ["SAN", "without norm"]}
+ASKED = {
+    "max_inputs": 44,
+    "max_length": 16,
+    "paths": 5,
+    "bounds": 2,
+    "variants": ["SAN", "without norm"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +143,7 @@ def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(
 def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, tmp_path):
     few = {**ASKED, "variants": [], "paths": 0, "bounds": 0}
     el.collapse(*world, tmp_path / "run", **few)
-    for how in ({"resume": True}, {"force": True}):
+    for how in ({"resume": True}, {"overwrite": True}):
         with (
             locked(tmp_path / "run"),
             pytest.raises(el.EigenlensError, match="another process is at work in"),

@@ -18,10 +18,10 @@ from studies.identical import assert_identical
 from tiny import some_text, tiny_bert
 
 SKETCH = {
-    "length": 8,
-    "inputs": 90,
-    "batch": 6,
-    "shard": 4,
+    "max_length": 8,
+    "max_inputs": 90,
+    "batch_size": 6,
+    "shard_size": 4,
     "rank": 2,
     "only": ["rows", "moments", "matrices"],
 }
@@ -129,7 +129,8 @@ def test_the_command_tells_of_it_in_one_line(place, run, halves, tmp_path):
     shutil.copytree(halves["fit"], tmp_path / "s")
     damage(latest(tmp_path / "s" / "unfinished"), "cut")
     options = [
-        f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()
+        f"--{name.replace('_', '-')}={','.join(value) if name == 'only' else value}"
+        for name, value in SKETCH.items()
     ]
     ended = run(
         "--threads",
@@ -178,7 +179,7 @@ def test_damaged_inputs_are_never_gone_on_with(make, undisturbed, halves, tmp_pa
     damage(tmp_path / "s" / "unfinished" / file, how, at)
     with pytest.raises(EigenlensError, match=r"--overwrite|cannot be read|another"):
         make(tmp_path / "s", resume=True)
-    make(tmp_path / "s", force=True)
+    make(tmp_path / "s", overwrite=True)
     assert_identical(undisturbed, tmp_path / "s")
 
 
@@ -288,7 +289,8 @@ def repair(how, disk):
 def test_a_disk_that_fails_from_the_start_ends_the_command(place, run, undisturbed, tmp_path, how):
     disk = tmp_path / "disk"
     options = [
-        f"--{name}={','.join(value) if name == 'only' else value}" for name, value in SKETCH.items()
+        f"--{name.replace('_', '-')}={','.join(value) if name == 'only' else value}"
+        for name, value in SKETCH.items()
     ]
     command = ["--threads", 1, "study", place / "tiny", place / "a.txt", "-o", disk / "s", *options]
     with contextlib.ExitStack() as stack:
@@ -310,6 +312,6 @@ def test_a_finished_study_survives_a_full_disk(make, tmp_path):
         before = {path.name: path.read_bytes() for path in (disk / "s").iterdir()}
         fill()
         with pytest.raises(EigenlensError, match=SENTENCES["full"]):
-            make(disk / "s", force=True, seed=1)
+            make(disk / "s", overwrite=True, seed=1)
         assert {path.name: path.read_bytes() for path in (disk / "s").iterdir()} == before
         os.unlink(disk / "ballast")

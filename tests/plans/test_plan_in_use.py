@@ -110,7 +110,7 @@ def test_a_budget_that_cannot_be_kept_is_refused(study):
     ):
         el.plan(study, budget=0.25, estimators=["exact"], max_inputs=2)
     with pytest.raises(el.EigenlensError, match="cannot stay within a budget of 1e-09"):
-        el.plan_blocks(study, budget=1e-9, max_length=600)
+        el.plan(study, budget=1e-9, blocks=True, max_length=600)
     with pytest.raises(el.EigenlensError, match="no estimator is left"):
         el.plan(study, budget=0.25, estimators=[])
 

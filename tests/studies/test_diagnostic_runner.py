@@ -14,7 +14,7 @@ from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
 from eigenlens.studies.plots import draw
 from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
 
-SMALL = {"length": 16, "inputs": 24, "batch": 5, "rank": 4}
+SMALL = {"max_length": 16, "max_inputs": 24, "batch_size": 5, "rank": 4}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_they_see_every_nth_input_of_all(place, llama, data, made):
     with torch.no_grad(), capture(llama.backbone, see):
         llama.backbone(input_ids=ids[::3])
     for a, b in zip(alone.result().numbers, sinks.numbers, strict=True):
-        assert (a.place, a.name, a.number) == (b.place, b.name, b.number)
+        assert (a.at, a.name, a.number) == (b.at, b.name, b.number)
         assert a.mean == pytest.approx(b.mean, abs=1e-6)
 
 
@@ -133,14 +133,14 @@ def test_how_inputs_are_cut_into_batches_does_not_matter(llama, data):
     """Dear parts see inputs by their place among all, not by their place in a batch."""
     found = [
         study(
-            llama, data, **{**SMALL, "batch": size}, diagnostics_every=2, only=["diagnostics"]
+            llama, data, **{**SMALL, "batch_size": size}, diagnostics_every=2, only=["diagnostics"]
         ).diagnostics
         for size in (3, 5)
     ]
     for name in DIAGNOSTICS:
         for one, other in zip(found[0][name].numbers, found[1][name].numbers, strict=True):
-            assert (one.place, one.name, one.number) == (
-                other.place,
+            assert (one.at, one.name, one.number) == (
+                other.at,
                 other.name,
                 other.number,
             ), name
@@ -333,7 +333,7 @@ def test_pictures_of_every_diagnostic(made, place):
 )
 def test_every_model_of_the_catalogue(name, tmp_path):
     model = of_catalogue(name)
-    given = {"length": 32}
+    given = {"max_length": 32}
     sound = None
     if name == "whisper-tiny-en":
         sound = _sound(tmp_path / "a.wav")
@@ -355,7 +355,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
         assert finding.applies == expected, (finding.name, finding.note)
         assert bool(finding.note) != expected
         assert all(math.isfinite(number.mean) for number in finding.numbers)
-    assert len(record["heads"]) == sum(site["heads"] for site in made.sites.values())
+    assert len(record["heads"]) == sum(site.heads for site in made.sites.values())
 
 
 def _sound(path):

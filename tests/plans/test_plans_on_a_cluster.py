@@ -66,13 +66,19 @@ def test_a_plan_on_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(
 ):
     bert, _, plan = world
     other = some_text(place / "other.txt", documents=9)
-    there, here = both(cluster, bert, other, plan=plan, inputs=40)
+    there, here = both(cluster, bert, other, plan=plan, max_inputs=40)
     assert there == here and here["facts"]["inputs"] == 40
 
 
 def test_so_does_a_mechanism(world, llama, cluster):
     there, here = both(
-        cluster, llama, world[1], attention="window", settings={"window": 5}, inputs=16, length=24
+        cluster,
+        llama,
+        world[1],
+        attention="window",
+        settings={"window": 5},
+        max_inputs=16,
+        max_length=24,
     )
     assert there == here
     assert {row["measure"] for row in here["summary"]} >= {
@@ -85,8 +91,8 @@ def test_and_a_plan_of_blocks(world, llama, cluster, place):
     study = el.study(
         llama, world[1], place / "llama-study", max_length=32, max_inputs=12, only=["moments"]
     )
-    blocks = el.plan_blocks(study, budget=0.6, max_length=640)
-    there, here = both(cluster, llama, plan=blocks, inputs=2)
+    blocks = el.plan(study, budget=0.6, blocks=True, max_length=640)
+    there, here = both(cluster, llama, plan=blocks, max_inputs=2)
     assert there == here and 0 < here["heads"][0]["output_error"] < 1
 
 
@@ -176,7 +182,7 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
         return run(self, content, tick)
 
     monkeypatch.setattr(passes.CallComparison, "run", fails)
-    asked = {"attention": "window", "inputs": 24, "length": 24}
+    asked = {"attention": "window", "max_inputs": 24, "max_length": 24}
     with pytest.raises(
         el.EigenlensError,
         match=r"^shard 0 \(\d inputs of the documents? .*\) failed: ValueError: no$",
