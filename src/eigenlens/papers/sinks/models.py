@@ -28,7 +28,7 @@ from ...models.forward import forward_of
 from ...models.load import Model, load
 from ...stats.depth import mean_interval
 from ...studies.diagnostic_runner import DiagnosticRunner
-from ..diagnostic_pass import subject_of
+from ..diagnostic_pass import find_sites
 from ..inputs import token_ids
 
 BATCH = 8
@@ -50,7 +50,7 @@ def model_rows(
     """Everything that is measured of one decoder, as tables."""
     model = load(name)
     ids = token_ids(model, text, length, inputs, seed)
-    studied = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    studied = find_sites(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     if model.kind != "decoder":
         raise EigenlensError(
             f"{name} is no decoder: sinks and spikes at the first token are claims about these"
