@@ -140,8 +140,8 @@ class DiagnosticJob:
 
 
 class DiagnosticPass:
-    """The diagnostic `name` over batches of a model's inputs; an `EigenlensError` if it does not apply
-    to the model.
+    """The diagnostic `name` over batches of inputs of a model; an `EigenlensError` if it does not
+    apply to that model.
     """
 
     def __init__(self, model: nn.Module | Model, name: str, batches: Sequence[Batch]) -> None:

@@ -97,7 +97,7 @@ def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
 def layer_rows(
     name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None
 ) -> list[dict[str, Any]]:
-    """One row a layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
+    """One row per layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
     in both.
     """
     finding, strength = spikes.result(), sinks.result().layers()
