@@ -7,11 +7,6 @@ import math
 from ..claims import Claim, Tables, judged
 from ..fits import bootstrap_interval, rank_correlation
 
-SHOWN = (
-    ("Trained with every gate, mean over seeds", "gates"),
-    ("Dimension of the span of the queries' value-output maps", "spans"),
-    ("Exact statements", "exact"),
-)
 PUBLISHED = {  # gate: perplexity, mean gate, attention to the first token, largest activation
     "none": (6.026, None, 0.467, 1053),
     "G1": (5.761, 0.116, 0.048, 94),
