@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..display import html_view, numbered
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from ..models.device import device_named
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
@@ -243,8 +243,7 @@ def _one_seed(
             if "memory" not in str(error) and "allocate" not in str(error):
                 raise
             raise EigenlensError(
-                f"the run does not fit into memory: {str(error).splitlines()[0]}; choose a smaller"
-                " batch"
+                f"the run does not fit into memory: {first_line(error)}; choose a smaller batch"
             ) from error
         write_tensors(folder / "model.safetensors", model.state_dict())
         points = [{key: _number(value) for key, value in point.items()} for point in done.rows()]

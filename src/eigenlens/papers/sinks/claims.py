@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from ...display import numbered
-from ...stats.depth import mean_interval
+from ...stats.intervals import t_interval
 from ..claims import Claim, Tables, judged
 from .models import FIRST
 from .training import EPSILON
@@ -219,7 +219,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
     }
     whole, kept, alone = ways.values()
     gains = [b - a for a, b in zip(kept, alone)]
-    gain, low, high = mean_interval(len(gains), sum(gains), sum(g * g for g in gains))
+    gain, low, high = t_interval(gains)
     size = {way: math.exp(min(mean(losses), 700)) for way, losses in ways.items()}
     message = ", ".join(f"{way} {value:.4g}" for way, value in size.items())
     return Claim(
