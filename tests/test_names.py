@@ -54,7 +54,7 @@ def test_a_study_takes_its_statistics_as_one_text(made, bert):
     assert (
         made.has("rows") and made.has("moments") and made.has("depth") and not made.has("matrices")
     )
-    assert list(made.facts["options"]["diagnosed"]) == ["sinks"]
+    assert list(made.stored["options"]["diagnosed"]) == ["sinks"]
     one = el.study(bert, IDS, max_length=12, max_inputs=40, only="sinks")
     listed = el.study(bert, IDS, max_length=12, max_inputs=40, only=["sinks"])
     assert one.diagnostics["sinks"].rows() == listed.diagnostics["sinks"].rows()

@@ -28,7 +28,7 @@ def test_a_study_in_one_line(made, tmp_path):
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
     kept = el.study(model, text, tmp_path / "kept", max_inputs=9, max_length=8, only="rows")
     said = (
-        f"<study of tiny on a.txt: {kept.facts['inputs']} inputs of 8 tokens, 4 heads; rows, in"
+        f"<study of tiny on a.txt: {kept.facts.inputs} inputs of 8 tokens, 4 heads; rows, in"
         f" {tmp_path / 'kept'}>"
     )
     assert repr(kept) == repr(el.Study.open(tmp_path / "kept")) == said

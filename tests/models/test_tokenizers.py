@@ -55,7 +55,7 @@ def test_text_for_a_folder_without_a_vocabulary_says_which_files_are_missing(fam
     ids = torch.randint(0, 40, (9, 8))
     if family != "t5":
         assert (
-            study(tmp_path / "bare", ids, max_inputs=9, max_length=8, only=["rows"]).facts["inputs"]
+            study(tmp_path / "bare", ids, max_inputs=9, max_length=8, only=["rows"]).facts.inputs
             == 9
         )
 

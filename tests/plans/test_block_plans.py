@@ -105,7 +105,7 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
     rows = {row["measure"]: row for row in found.rows()}
     assert 0 < rows["relative error of the attention output"]["planned"] < 1
     assert rows["perplexity"]["plain"] > 1 and rows["perplexity"]["change"] is not None
-    assert found.facts["length"] == 768 and len(found.heads) == 8
+    assert found.facts.length == 768 and len(found.heads) == 8
     found.plot().to_dict()
     blocks.plot().to_dict()
 

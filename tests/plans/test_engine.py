@@ -162,7 +162,7 @@ def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
             el.EigenlensError,
             match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder/0",
         ):
-            moved = el.Plan(plan.facts, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
+            moved = el.Plan(plan.stored, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
             el.evaluate(bert, text, plan=moved, engine=engine)
 
 
@@ -183,9 +183,9 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
     ):
         el.evaluate(bert, text, **asked, engine=el.Local())
     found = el.evaluate(bert, text, **asked, engine=el.Local("partial"))
-    (note,) = found.facts["notes"]
+    (note,) = found.notes
     assert note.startswith("what was found of patterns is partial: 1 shard with ")
-    assert 24 - 8 <= found.facts["inputs"] < 24
+    assert 24 - 8 <= found.facts.inputs < 24
 
 
 def test_the_command_joins_a_cluster(world, cluster, place, run):

@@ -127,9 +127,9 @@ def test_a_plan_is_not_written_into_a_study(study):
 
 
 def test_an_evaluation_says_when_its_inputs_are_not_new(place, plan, llama):
-    assert el.evaluate(llama, plan=plan, max_inputs=2).facts["notes"] == []
+    assert el.evaluate(llama, plan=plan, max_inputs=2).notes == ()
     again = el.evaluate(llama, place / "text.txt", plan=plan, max_inputs=6, max_length=24)
-    assert "the study was made from this text" in again.facts["notes"][0]
+    assert "the study was made from this text" in again.notes[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -162,4 +162,4 @@ def test_a_bert_s_plan_may_use_every_estimator(place):
     bert = tiny_bert(place / "bert")
     made = el.study(bert, place / "text.txt", max_length=24, max_inputs=40, rank=8)
     found = el.plan(made, budget=0.5, max_inputs=2)
-    assert {"cur", "matrices-lmmse"} <= {row["estimator"] for row in found.facts["curve"]}
+    assert {"cur", "matrices-lmmse"} <= {row["estimator"] for row in found.curve}

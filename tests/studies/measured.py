@@ -71,7 +71,7 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     made = study(
         model, data, max_length=length, max_inputs=inputs, only=only, padding=words, **options
     )
-    assert made.facts["options"]["matrices_by"] == matrix
+    assert made.stored["options"]["matrices_by"] == matrix
     formula = memory.needed - memory.parts["program"]  # which the first one has loaded
     return {
         "formula": formula,

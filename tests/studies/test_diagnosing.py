@@ -9,7 +9,7 @@ import torch
 
 from eigenlens import EigenlensError, Study, compare, load, study
 from eigenlens.captures import capture
-from eigenlens.cli.terminal import print_study
+from eigenlens.cli.terminal import show
 from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
 from eigenlens.studies.plots import draw
 from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
@@ -217,7 +217,7 @@ def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys)
     made = study(load(tiny_bert(place / "bert")), data, **SMALL, only=["diagnostics"])
     assert "gate" in made.diagnostics["amplifier"].note
     finite(made.record())
-    print_study(made)
+    show(made)
     printed = capsys.readouterr().out
     assert "Not applicable: Quadratic amplifiers" in printed and "Diagnostics" in printed
 

@@ -113,7 +113,7 @@ def test_a_cluster_of_any_size_gives_the_bits_of_this_process(
     make, undisturbed, of_size, tmp_path, workers, case
 ):
     found = make(case, tmp_path / "s", engine=of_size(workers))
-    assert found.facts["options"]["matrices_by"] == ("sketch" if case == "sketch" else "gram")
+    assert found.stored["options"]["matrices_by"] == ("sketch" if case == "sketch" else "gram")
     assert_identical(undisturbed(case), tmp_path / "s")
 
 
@@ -369,13 +369,11 @@ def test_shards_that_always_fail_are_left_out_and_named(
     study(place / "sound", rows, tmp_path / "rest", **BROKEN, engine=rest)
     assert_same_tensors(tmp_path / "rest", tmp_path / "s")
     named = sorted(
-        (lost["shard"], lost["inputs"], lost["documents"]) for lost in found.facts["partial"]
+        (lost["shard"], lost["inputs"], lost["documents"]) for lost in found.stored["partial"]
     )
     assert named == sorted(rest.left_out)
-    assert all("are not finite" in lost["error"] for lost in found.facts["partial"])
-    assert any(
-        "the study is partial" in note and "are not finite" in note for note in found.facts["notes"]
-    )
+    assert all("are not finite" in lost["error"] for lost in found.stored["partial"])
+    assert any("the study is partial" in note and "are not finite" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("bucket", "what"), [(0, "fit"), (1, "held-out")])
@@ -431,7 +429,7 @@ def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
         assert "are not finite" in ended.err
     assert run(*command, "--resume", "--on-failure", "partial").code == 0
     found = Study.open(tmp_path / "s")
-    assert len(found.facts["partial"]) == 1
+    assert len(found.stored["partial"]) == 1
     again = study(
         model, rows, tmp_path / "again", **{**BROKEN, "depth_every": None}, engine=Local("partial")
     )

@@ -50,7 +50,7 @@ def undisturbed(place, model, data):
         name: study(model, data, place / name, **o)
         for name, o in (("gram", EXACT), ("sketch", SKETCH))
     }
-    assert {name: s.facts["options"]["matrices_by"] for name, s in made.items()} == {
+    assert {name: s.stored["options"]["matrices_by"] for name, s in made.items()} == {
         "gram": "gram",
         "sketch": "sketch",
     }
@@ -186,7 +186,7 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
         study(model, data, folder, **{**EXACT, "length": 999}, overwrite=True)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], overwrite=True)
-    assert Study.open(folder).facts["options"]["request"]["seed"] == 1
+    assert Study.open(folder).stored["options"]["request"]["seed"] == 1
     assert {p.name for p in folder.iterdir()} == {
         "study.json",
         "spectra.safetensors",

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from ..errors import EigenlensError
 from .app import Device, Json, app
 from .places import place_for
-from .terminal import print_explanation
+from .terminal import show
 
 
 class TextLast(TyperCommand):
@@ -131,7 +131,7 @@ def explain(
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))
         return
-    print_explanation(made)
+    show(made)
     print(f"\nEverything is in {output_dir}; look at the page: {page}")
 
 

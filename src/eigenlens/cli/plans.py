@@ -13,7 +13,7 @@ from ..errors import EigenlensError
 from ..shell import command
 from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
 from .places import latest, place_for
-from .terminal import print_plan, print_table
+from .terminal import show
 
 
 @app.command()
@@ -64,7 +64,6 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Choose an estimator for every head of a studied model, within a budget or an error."""
-    from ..models.load import place_of
     from ..plans import plan as make
     from ..plans import plan_blocks
     from ..run.charts import save_charts
@@ -74,8 +73,8 @@ def plan(
     shared: dict[str, Any] = {
         "model": model,
         "data": data or None,
-        "out": output_dir,
-        "force": overwrite,
+        "output_dir": output_dir,
+        "overwrite": overwrite,
         "device": device,
     }
     if blocks and (budget is None or error is not None or estimators is not None):
@@ -111,8 +110,8 @@ def plan(
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
-    print_plan(made)
-    how = command("evaluate", place_of(made.facts["model"]), "--plan", output_dir)
+    show(made)
+    how = command("evaluate", made.facts.model.load_from, "--plan", output_dir)
     print(f"\nThe plan is in {output_dir}; measure it with: {how}")
 
 
@@ -190,13 +189,7 @@ def evaluate(
     if as_json:
         print(json.dumps(found.record()))
         return
-    facts = found.facts
-    for note in facts["notes"]:
-        print(f"Note: {note}.")
-    print_table(
-        f"{found.name}: {facts['max_inputs']} inputs of {facts['max_length']}", found.rows()
-    )
-    print(found.sentence)
+    show(found)
     if output_dir is not None:
         print(f"\nThe evaluation is in {output_dir}")
 

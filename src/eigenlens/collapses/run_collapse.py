@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,9 +23,9 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several, unknown
 from ..passes.data_names import Data, data_names
+from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
-from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
@@ -132,16 +131,14 @@ def collapse(
         found = _measured(bench, parts, chosen, paths, bounds, by, notes)
         facts = {
             **settings,
-            "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts},
+            **made_now(loaded),
             "data": ready.facts,
             "notes": notes,
-            "versions": versions(),
             "precision": precision_of(loaded.module),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         result = Collapse({"facts": facts, **found})
         if output_dir is not None:
-            parts.write("collapse", result.record())
+            result.save(folder)
     return result
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from ..errors import EigenlensError
 from ..names import unknown
+from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
 from .verdict import in_words, sentence, strongest
 
@@ -44,11 +46,12 @@ MORE: dict[str, Any] = {
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Explanation:
+class Explanation(ResultViews):
     """The tokens of one input by every method, and what becomes of the target when they are taken
     away.
 
-    `tokens` are the T tokens as text, `special` says which of them belong to the model's frame
+    `stored` is what it says of its model, its input and the target, as JSON keeps it; `tokens` are
+    the T tokens as text, `special` says which of them belong to the model's frame
     ([CLS], a class token); `scores` has T numbers for every method; `deletion` one record for each
     method and order: fractions taken away, the target's score at each, and the area under that
     curve.
@@ -58,7 +61,7 @@ class Explanation:
     >>> print(found.sentence)
     """
 
-    facts: dict[str, Any]
+    stored: dict[str, Any]
     tokens: list[str]
     special: list[bool]
     scores: dict[str, list[float]]
@@ -69,25 +72,44 @@ class Explanation:
         """Model and target: `smollm2: next token ' Paris'`; control characters of either are
         spelled out.
         """
-        return in_words(f"{self.facts['model']['name']}: {self.facts['target']['label']}")
+        return in_words(f"{self.facts.model.name}: {self.stored['target']['label']}")
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made; the name of its data is the input itself."""
+        return Facts.from_record(self.stored, text=True)
 
     @property
     def notes(self) -> list[str]:
         """What was left out, and why; control characters are spelled out."""
-        return [in_words(note, 1000) for note in self.facts["notes"]]
+        return [in_words(note, 1000) for note in self.facts.notes]
 
     @property
     def score(self) -> float:
         """What the model gives the target: a log-probability, a cosine, a squared norm."""
-        return float(self.facts["score"])
+        return float(self.stored["score"])
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """Rows and columns of the patches of a picture, or one row of frames of sound; None of
         text.
         """
-        found = self.facts.get("grid")
+        found = self.stored.get("grid")
         return None if found is None else (found[0], found[1])
+
+    @property
+    def unit(self) -> str:
+        """What the score of the target is: `log-probability`, `cosine`, …"""
+        return self.stored["target"]["unit"]
+
+    @property
+    def picture(self) -> str | None:
+        """A small picture of the input as a `data:` address; None of text."""
+        return self.stored.get("picture")
 
     @property
     def methods(self) -> list[str]:
@@ -98,7 +120,7 @@ class Explanation:
         """The token at which the target is read: the last one of a language model, the one whose
         label is explained.
         """
-        found = self.facts["target"].get("position")
+        found = self.stored["target"].get("position")
         return None if found is None else int(found)
 
     @property
@@ -193,10 +215,27 @@ class Explanation:
             for fraction, score in zip(curve["fractions"], curve["scores"])
         ]
 
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: the areas under the deletion curves."""
+        below = (
+            "A good method has a low area when the most relevant tokens go first (positive), and a"
+            " high one when the least relevant do (negative)."
+        )
+        title = "Tokens taken away: area under the target's score"
+        return [TitledTable(title, self.areas(), below)] if self.deletion else []
+
+    def view(self, width: int | None) -> list[Any]:
+        """A line of coloured tokens per method, or maps of patches; without colours the strongest
+        tokens of each method.
+        """
+        from .terminal import coloured, strongest_lines
+
+        return strongest_lines(self) if width is None else coloured(self, width)
+
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
         return {
-            **self.facts,
+            **self.stored,
             "sentence": self.sentence,
             "tokens": self.tokens,
             "special": self.special,
@@ -211,7 +250,7 @@ class Explanation:
             folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
-            "facts": self.facts,
+            "facts": self.stored,
             "tokens": self.tokens,
             "special": self.special,
         }
@@ -267,16 +306,16 @@ class Explanation:
 
 def _check(found: Explanation) -> None:
     """Raises what the first use of a record without these would raise."""
-    if missing := FACTS.keys() - found.facts.keys():
+    if missing := FACTS.keys() - found.stored.keys():
         raise KeyError(*sorted(missing))
     for name, kind in {**FACTS, **MORE}.items():
-        _typed(name, found.facts.get(name), kind)
-    model, target = found.facts["model"], found.facts["target"]
+        _typed(name, found.stored.get(name), kind)
+    model, target = found.stored["model"], found.stored["target"]
     words = {
         "model": [model["name"], model["kind"], model["fingerprint"]],
         "target": [target["kind"], target["label"], target["unit"]],
-        "notes": found.facts["notes"],
-        "versions": [*found.facts["versions"].values()],
+        "notes": found.stored["notes"],
+        "versions": [*found.stored["versions"].values()],
     }
     for name, message in words.items():
         for word in message:
@@ -299,9 +338,9 @@ def _check(found: Explanation) -> None:
             "negative",
         ):
             raise ValueError(f"the deletion curve of {curve['method']} is not whole")
-    _numbers([found.facts["score"], *(x for scores in found.scores.values() for x in scores)])
-    _numbers([found.facts.get(name) or 0 for name in ("length", "inputs", "seconds")])
-    for size in found.facts.get("grid") or []:
+    _numbers([found.stored["score"], *(x for scores in found.scores.values() for x in scores)])
+    _numbers([found.stored.get(name) or 0 for name in ("length", "inputs", "seconds")])
+    for size in found.stored.get("grid") or []:
         _typed("grid", size, int)
     if found.grid is not None and (min(found.grid) < 1 or math.prod(found.grid) > number):
         raise ValueError(f"a grid of {found.grid} has more patches than there are tokens")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +137,9 @@ def evaluate(
         "inputs": used,
         "notes": notes,
         "plan": {
-            "target": opened.facts["target"],
-            "model": opened.facts["model"],
-            "study": opened.facts["study"]["name"],
+            "target": opened.target,
+            "model": opened.stored["model"],
+            "study": opened.stored["study"]["name"],
             "work": opened.work,
         },
     }
@@ -158,7 +158,7 @@ class PlanChange:
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
         """Without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.facts, plan.choices, plan.parts, plan.blocks))
+        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor]:
         if self.plan.blocks is not None:
@@ -175,20 +175,20 @@ def _held(
     plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
 ) -> tuple[HeldOut, list[str]]:
     """The inputs, and what has to be said of them."""
-    stored = plan.facts["study"]["request"]
+    stored = plan.request
     names = names_of(stored, data, model, scratch)
     heads = max(
         (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
     )
-    asked = stored["length"] if length is None else length
-    chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
-    request = Request(**{**stored, "data": names})
-    own = list(names) == list(stored["data"])
+    asked = stored.length if length is None else length
+    chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(stored.data))
+    request = replace(stored, data=names)
+    own = list(names) == list(stored.data)
     if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
-        own = is_own_array(request, stored, plan.facts["study"]["data"], model, scratch)
-    if own and asked == stored["length"] and pad == stored["pad"]:
+        own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
+    if own and asked == stored.length and pad == stored.pad:
         inputs = prepare(model, request, scratch)
-        seen = [] if chosen_elsewhere else plan.facts["groups"]
+        seen = [] if chosen_elsewhere else plan.stored["groups"]
         not_seen = [group for group in inputs.groups[1:] if group not in seen]
         notes = (
             []
@@ -201,7 +201,7 @@ def _held(
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
     inputs = prepare(
-        model, Request(names, asked, number, 0.5, stored["seed"], pad), scratch, fitted=False
+        model, Request(names, asked, number, 0.5, stored.seed, pad), scratch, fitted=False
     )
     _check_other(plan, inputs)
     notes = []
@@ -210,15 +210,14 @@ def _held(
             "the study was made from this text: at another length or padding its documents are"
             " among these inputs"
         )
-    elif list(names) == plan.facts.get("chosen_on") and not isinstance(names[0], ArrayName):
+    elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
         notes.append("the plan was chosen on this text: its inputs are among these")
     return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:
-    if inputs.facts.get("fingerprint") and inputs.facts["fingerprint"] == plan.facts["study"][
-        "data"
-    ].get("fingerprint"):
+    mine = plan.facts.data.fingerprint
+    if mine and inputs.facts.get("fingerprint") == mine:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 
@@ -265,8 +264,8 @@ def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]
     for site, parts in plan.parts.items():
         if site not in errors:
             continue
-        n, d = plan.facts["shapes"][site]["keys"], plan.facts["shapes"][site]["head_dimension"]
-        whole = plan.facts["shapes"][site]["pairs"] * d
+        n, d = plan.stored["shapes"][site]["keys"], plan.stored["shapes"][site]["head_dimension"]
+        whole = plan.stored["shapes"][site]["pairs"] * d
         for part in parts:
             exact += whole * len(part.heads)
             pairs += whole * float(errors[site].work[list(part.heads)].sum())

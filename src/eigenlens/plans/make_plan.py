@@ -85,8 +85,8 @@ def plan(
         "length": opened.length,
         "study": {
             "name": opened.name,
-            "request": opened.facts["options"]["request"],
-            "data": opened.facts["data"],
+            "request": {**vars(opened.request), "data": list(opened.request.data)},
+            "data": opened.stored["data"],
         },
         "notes": [lost("the study", opened.partial)] if opened.partial else [],
         "shapes": {
@@ -115,14 +115,13 @@ def _check_target(budget: float | None, error: float | None) -> None:
 
 
 def _check_study(study: Study) -> None:
-    options = study.facts["options"]
-    if options["of"] != "scores" or options["before_rope"]:
-        what = "patterns" if options["of"] != "scores" else "scores before the rotary embedding"
+    if study.of != "scores" or study.before_rope:
+        what = "patterns" if study.of != "scores" else "scores before the rotary embedding"
         raise EigenlensError(
             f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves"
         )
     for name in NEEDED:
-        if f"{name}.safetensors" not in study.facts["files"]:
+        if not study.has(name):
             raise EigenlensError(
                 f"the study in {study.folder} was made without {name}; make it anew with --only"
                 " rows,moments"

@@ -12,7 +12,8 @@ def choice_rows(plan: Plan) -> list[dict[str, Any]]:
     """One row a head: what it got, what that costs and loses, and why."""
     return [
         {
-            "layer": f"{c.stack} {c.layer}",
+            "stack": c.stack,
+            "layer": c.layer,
             "head": c.head,
             "estimator": c.estimator,
             "settings": settings_label(c.settings),
@@ -36,11 +37,11 @@ def curve_rows(plan: Plan) -> list[dict[str, Any]]:
             "score error": row["score_error"],
             "total variation": row["total_variation"],
         }
-        for row in plan.facts["curve"]
+        for row in plan.curve
     ]
 
 
-def sentence(plan: Plan) -> str:
+def plan_sentence(plan: Plan) -> str:
     """What the plan does, in one sentence made from its numbers."""
     count: dict[str, int] = {}
     for choice in plan.choices:

@@ -11,7 +11,7 @@ from ..collapses.result import Collapse
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.tables import choice_rows, curve_rows
-from ..studies.compare import Comparison
+from ..studies.comparison import Comparison
 from ..studies.depth import TITLES
 from ..studies.result import Study
 from ..studies.tables import summary_numbers
@@ -104,7 +104,7 @@ def comparison_tables(comparison: Comparison, key: str) -> list[Table]:
 
 def plan_tables(plan: Plan, key: str) -> list[Table]:
     tables = [Table(f"{key}-choices", "What each head gets", choice_rows(plan))]
-    if plan.facts["curve"]:
+    if plan.curve:
         tables.append(
             Table(
                 f"{key}-curve",

@@ -19,6 +19,10 @@ RESULTS = {
     "evaluation": "an evaluation",
     "collapse": "a collapse run",
     "explanation": "an explanation",
+    "comparison": "a comparison",
+    "bench": "a bench",
+    "reproduction": "a reproduction",
+    "run": "a training run",
 }
 """A folder holds the result that its file `study.json`, `plan.json`, … says."""
 
@@ -44,17 +48,17 @@ def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
 
 
 def read_result(
-    folder: str | Path, kind: str, form: int | None, made_by: Sequence[str]
+    folder: str | Path, kind: str, form: int | None, made_by: Sequence[str | Path]
 ) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without it, or with another format, is refused
     with the reason.
 
     `form` is the format that is read; None of a result whose file says none. `made_by` are the
-    words of the command that makes one.
+    words of the command that makes one, into this folder where they name no other.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, "-o", Path(folder))
+        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )

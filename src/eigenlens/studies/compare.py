@@ -3,142 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..diagnostics import changes, changes_sentence
+from ..diagnostics import changes
 from ..errors import EigenlensError
 from ..spectra.centring import Centring
-from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
+from ..spectra.overlap import overlap_matrix, principal_angles
 from ..spectra.spectrum import Level
+from .comparison import Comparison, Pair, StudyRef
 from .result import Study
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """Two studies at one level and rank: overlaps and captured variance both ways, and the angles
-    of their stacks.
-    """
-
-    level: Level
-    rank: int
-    forward: Overlap  # captured: variance of the right study in the spaces of the left
-    backward: Overlap
-    angles: np.ndarray | None  # (r,) degrees, where each study has one stack
-
-    def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
-        variance, angles.
-        """
-        best = self.forward.matrix.max(1).mean()
-        same = self.forward.rows_ == self.forward.columns
-        record = {
-            "left": self.forward.left,
-            "right": self.forward.right,
-            "level": self.level,
-            "rank": self.rank,
-            "overlap": float(self.forward.matrix.mean()),
-            "same_place": float(self.forward.matrix.diagonal().mean()) if same else None,
-            "best_partner": float(best),
-            "chance": self.forward.chance,
-            "captured_right_by_left": (
-                None if self.forward.captured is None else float(self.forward.captured.mean())
-            ),
-            "captured_left_by_right": (
-                None if self.backward.captured is None else float(self.backward.captured.mean())
-            ),
-        }
-        record["largest_angle"] = None if self.angles is None else float(self.angles[-1])
-        record["median_angle"] = None if self.angles is None else float(np.median(self.angles))
-        return record
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """All pairs of the given studies, by head, layer and stack."""
-
-    studies: tuple[Study, ...]
-    centring: Centring
-    pairs: tuple[Pair, ...]
-
-    def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first: one record a study and
-        number.
-
-        >>> compare("before", "after").changes()[0]
-        {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most':
-        'self/3.2', …}
-        """
-        if not self.studies:
-            return []
-        first, *others = self.studies
-        labels = labels_of(self.studies)[1:]
-        return [
-            {"study": label, **row}
-            for label, other in zip(labels, others)
-            for row in changes(first.diagnostics, other.diagnostics)
-        ]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One record a pair of studies, level and rank."""
-        return [pair.record() for pair in self.pairs]
-
-    def record(self) -> dict[str, Any]:
-        """Everything as plain data, as `--json` prints it."""
-        names = [
-            {"folder": str(s.folder), "name": s.name, "length": s.length} for s in self.studies
-        ]
-        return {
-            "studies": names,
-            "centring": self.centring,
-            "pairs": self.rows(),
-            "changes": self.changes(),
-        }
-
-    def plot(self) -> Any:
-        """The overlap of layers of the first two studies as a heat map (an altair chart)."""
-        if not self.pairs:
-            raise EigenlensError(
-                "these studies have no eigenspaces of rows, so there is nothing to draw"
-            )
-        return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
-
-    @property
-    def sentence(self) -> str:
-        """Whether the heads of each two studies share their spaces, at the largest rank, in
-        words.
-        """
-        from .sentences import comparison_sentence
-
-        rank = max((pair.rank for pair in self.pairs), default=0)
-        spaces = [
-            comparison_sentence(row)
-            for row in self.rows()
-            if (row["level"], row["rank"]) == ("head", rank)
-        ]
-        labels, moved = labels_of(self.studies), self.changes()
-        message = [
-            changes_sentence([row for row in moved if row["study"] == label], labels[0], label)
-            for label in labels[1:]
-        ]
-        return " ".join(filter(None, [*spaces, *message]))
-
-    def __repr__(self) -> str:
-        return f"<comparison of {len(self.studies)} studies>"
-
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-
-        return html_view(
-            f"Comparison of {len(self.studies)} studies",
-            self.sentence,
-            self.plot() if self.pairs else None,
-            self.rows() or self.changes(),
-        )
 
 
 def compare(
@@ -154,16 +30,13 @@ def compare(
     if len(opened) < 2:
         raise EigenlensError(f"{len(opened)} study given; a comparison needs at least two")
     labels = labels_of(opened)
-    kinds = {(s.facts["options"]["of"], s.facts["options"]["before_rope"]) for s in opened}
+    kinds = {(s.of, s.before_rope) for s in opened}
     if len(kinds) > 1:
         message = {
             ("scores", False): "scores",
             ("scores", True): "scores before the rotary embedding",
         }
-        named = [
-            message.get((s.facts["options"]["of"], s.facts["options"]["before_rope"]), "patterns")
-            for s in opened
-        ]
+        named = [message.get((s.of, s.before_rope), "patterns") for s in opened]
         listed = ", ".join(f"{label} is of {what}" for label, what in zip(labels, named))
         raise EigenlensError(f"studies of different things cannot be compared: {listed}")
     lengths = {s.length for s in opened}
@@ -194,13 +67,27 @@ def compare(
                     principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
                 )
                 pairs.append(Pair(level, rank, forward, backward, angles))
-    made = Comparison(opened, centring, tuple(pairs))
-    if not pairs and not made.changes():
+    changed = _changes(opened, labels)
+    if not pairs and not changed:
         raise EigenlensError(
             "these studies have nothing in common that could be compared: no rows, and no"
             " diagnostic"
         )
-    return made
+    refs = tuple(
+        StudyRef(label, study.folder, study.name, study.length, study)
+        for label, study in zip(labels, opened)
+    )
+    return Comparison(refs, centring, tuple(pairs), changed)
+
+
+def _changes(studies: Sequence[Study], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """What each later study changes in the diagnostics of the first."""
+    first, *others = studies
+    return [
+        {"study": label, **row}
+        for label, other in zip(labels[1:], others)
+        for row in changes(first.diagnostics, other.diagnostics)
+    ]
 
 
 def labels_of(studies: Sequence[Study]) -> list[str]:

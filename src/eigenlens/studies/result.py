@@ -11,18 +11,23 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
-from ..display import few_names, numbered
+from ..diagnostics.roles import roles_sentence
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named, unknown
+from ..passes.facts import Facts
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
+from ..run.result import ResultViews, TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_form
 from ..spectra.bases import Place
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
+from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
@@ -46,7 +51,7 @@ HALVES = ("fit", "held")
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
-class Study:
+class Study(ResultViews):
     """What was found about a model's attention.
 
     >>> study = Study.open("minilm-study")
@@ -61,7 +66,7 @@ class Study:
         facts: dict[str, Any],
         keep: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
-        self.folder, self.facts = folder, facts
+        self.folder, self.stored = folder, facts
         self._keep = keep  # a study without a place of its own lives as long as this object
 
     @classmethod
@@ -122,12 +127,12 @@ class Study:
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
-        if file not in self.facts["files"]:
+        if file not in self.stored["files"]:
             raise EigenlensError(
                 f"the study in {self.folder} was made without {name}; make it anew with --only"
                 f" {name}"
             )
-        if sha256(self.folder / file) != self.facts["files"][file]["sha256"]:
+        if sha256(self.folder / file) != self.stored["files"][file]["sha256"]:
             raise EigenlensError(
                 f"the study in {self.folder} is damaged: {file} has changed since it was written"
             )
@@ -140,24 +145,65 @@ class Study:
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
+        return self.facts.name
+
+    @property
+    def title(self) -> str:
+        """Model and data, how many inputs of how many documents, and the seconds it took."""
+        facts, data = self.facts, self.facts.data
+        return (
+            f"{self.name}: {facts.inputs} inputs of {self.length} tokens, {data.inputs_held_out} of"
+            f" them held out ({data.documents_held_out} of {data.documents} documents),"
+            f" {facts.seconds} s"
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made."""
+        return Facts.from_record(self.stored)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out or is special about this study."""
+        return self.facts.notes
 
     @property
     def length(self) -> int:
         """Tokens in an input."""
-        return self.facts["length"]
+        return self.stored["length"]
+
+    @property
+    def request(self) -> Request:
+        """The inputs that were asked for."""
+        asked = self.stored["options"]["request"]
+        return Request(**{**asked, "data": tuple(asked["data"])})
+
+    @property
+    def of(self) -> Literal["scores", "pattern"]:
+        """Whether its spectra are of scores or of patterns."""
+        return self.stored["options"]["of"]
+
+    @property
+    def before_rope(self) -> bool:
+        """Whether its scores are those before the rotary embedding."""
+        return self.stored["options"]["before_rope"]
+
+    @property
+    def diagnostics_every(self) -> int:
+        """Diagnostics saw every so-many-th input."""
+        return self.stored["diagnostics"].get("every", 1)
 
     @property
     def partial(self) -> list[dict[str, Any]]:
         """The shards that failed and are missing from the study, with their documents and errors;
         usually none.
         """
-        return self.facts.get("partial", [])
+        return self.stored.get("partial", [])
 
     @property
     def sites(self) -> dict[str, dict[str, Any]]:
         """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
-        return self.facts["sites"]
+        return self.stored["sites"]
 
     @property
     def ordered_sites(self) -> list[str]:
@@ -171,7 +217,7 @@ class Study:
         with self._damage("spectra"):
             return Spectra(
                 tuple(read_spectra(self._tensors("spectra"), self.sites)),
-                self.facts["options"]["of"],
+                self.of,
             )
 
     @cached_property
@@ -206,10 +252,10 @@ class Study:
         with self._damage("depth"):
             state = self._tensors("depth")
             check_depth(state)
-            asked = "float64" if self.facts["options"]["float64"] else "float32"
+            asked = "float64" if self.stored["options"]["float64"] else "float32"
             return Depth(
                 DepthMetrics.from_state(state).result(),
-                rounding_floor(self.facts.get("precision", asked)),
+                rounding_floor(self.stored.get("precision", asked)),
             )
 
     @cached_property
@@ -224,7 +270,7 @@ class Study:
     def _diagnosed(self) -> Iterator[Finding]:
         if not self.has("diagnostics"):
             return
-        about, asked = self.facts["diagnostics"], self.facts["options"]["diagnosed"]
+        about, asked = self.stored["diagnostics"], self.stored["options"]["diagnosed"]
         states = unpack_states(
             self._tensors("diagnostics"), [f"diagnostic {name}" for name in asked]
         )
@@ -241,7 +287,7 @@ class Study:
 
     def has(self, name: str) -> bool:
         """Whether the study was made with this statistic."""
-        return f"{name}.safetensors" in self.facts["files"]
+        return f"{name}.safetensors" in self.stored["files"]
 
     @cached_property
     def _bases(self) -> dict[tuple[Place, Centring], RowBasis]:
@@ -303,15 +349,15 @@ class Study:
         head and layer.
         """
         return {
-            "model": self.facts["model"],
-            "data": self.facts["data"],
+            "model": self.stored["model"],
+            "data": self.stored["data"],
             "length": self.length,
-            "inputs": self.facts["inputs"],
-            "seconds": self.facts["seconds"],
-            "versions": self.facts["versions"],
-            "options": self.facts["options"],
+            "inputs": self.stored["inputs"],
+            "seconds": self.stored["seconds"],
+            "versions": self.stored["versions"],
+            "options": self.stored["options"],
             "sites": self.sites,
-            "notes": self.facts["notes"],
+            "notes": self.stored["notes"],
             "partial": self.partial,
             "heads": self.heads(),
             "layers": self._layers(),
@@ -347,6 +393,41 @@ class Study:
             )
         return [found[place] for place in sorted(found)]
 
+    @property
+    def sentence(self) -> str:
+        """How many dimensions the heads need; without spectra what is said along depth, or of the
+        heads' roles.
+        """
+        return (
+            dimension_sentence(self.spectra)
+            or (self.depth.sentence if self.has("depth") else "")
+            or roles_sentence(self.diagnostics)
+            or "This study holds no spectra."
+        )
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: dimensions, layers, overlap, depth, diagnostics."""
+        from .tables import study_tables
+
+        return study_tables(self)
+
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """Medians of the heads; without spectra the metrics along depth."""
+        from .tables import depth_rows, summary_rows
+
+        if len(self.spectra) or not self.has("depth"):
+            return summary_rows(self)
+        return depth_rows(self)
+
+    def remarks(self) -> list[str]:
+        """What the diagnostics say, each in a line."""
+        found = (roles_sentence(self.diagnostics), *self.diagnostics.sentences())
+        return [f"- {message}" for message in found if message]
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the study to another folder."""
+        return copy_files(self.folder, [*self.stored["files"], "study.json"], folder)
+
     def plot(self) -> Any:
         """Held-out dimension of every head, layers × heads; without spectra the metrics along depth
         (an altair chart).
@@ -364,23 +445,10 @@ class Study:
         holds = ", ".join(name for name in FILES[1:] if self.has(name))
         where = "" if self._keep is not None else f", in {self.folder}"
         missing = ", partial" if self.partial else ""
-        inputs = numbered(self.facts["inputs"], "input")
+        inputs = numbered(self.stored["inputs"], "input")
         return (
             f"<study of {self.name}: {inputs} of {self.length} tokens{missing}, {heads};"
             f" {holds}{where}>"
-        )
-
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-        from .tables import sentence, summary_rows
-
-        if not len(self.spectra) and self.has("depth"):
-            return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
-        words = " ".join(
-            [sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)]
-        )
-        return html_view(
-            self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self)
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several
 from ..passes.data_names import Data, data_names
+from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
 from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
@@ -172,7 +172,7 @@ def study(
             _record(folder, stage, ready, matrix, notes, engine, progress)
         shutil.rmtree(unfinished)
     made = Study.open(folder)
-    return Study(folder, made.facts, keep)
+    return Study(folder, made.stored, keep)
 
 
 def _record(
@@ -208,7 +208,7 @@ def _record(
     if recording.failed:
         notes.append(lost("the study", recording.failed))
     facts = {
-        "model": {"name": model.name, "kind": model.kind, **model.facts},
+        **made_now(model, recording.seconds),
         "data": inputs.facts,
         "length": inputs.length,
         "precision": precision_of(model.module),
@@ -223,9 +223,6 @@ def _record(
         "diagnostics": _diagnosed(recording, model, every),
         "notes": notes,
         "partial": recording.failed,
-        "seconds": recording.seconds,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
     }
     Study.write(folder, facts, recording)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..run.result import TitledTable
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
-from ..spectra.sentences import dimension_sentence, masked_rows
+from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..spectra.spectrum import Spectrum
 
 if TYPE_CHECKING:
@@ -122,8 +123,41 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def sentence(study: Study) -> str:
-    """What this study says, in one sentence made from its numbers; nothing where it has no
-    spectra.
-    """
-    return dimension_sentence(study.spectra)
+def study_tables(study: Study) -> list[TitledTable]:
+    """What a terminal prints of a study."""
+    kinds = {s.analysis for s in study.spectra}  # the spectra first: a damaged study shows nothing
+    tables = []
+    if kinds:
+        title = "Dimensions that hold a share of the held-out variance, median of the heads"
+        tables.append(TitledTable(title, summary_rows(study)))
+    if "rows" in kinds:
+        masked = masked_rows(study.spectra)
+        title = "Dimensions of each head's rows for 90 %, centred, held out"
+        which = ", over all rows" if masked else ""
+        tables.append(TitledTable(f"{title}{which}", layer_rows(study)))
+        if masked:
+            below = f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}."
+            title = "The same over valid rows only"
+            tables.append(TitledTable(title, layer_rows(study, valid=True), below))
+    if "rows" in kinds and len({site["keys"] for site in study.sites.values()}) == 1:
+        tables.append(
+            TitledTable("Overlap of heads' row eigenspaces, centred", overlap_rows(study))
+        )
+    if study.has("depth"):
+        measured = max((number.number for number in study.depth.numbers), default=0)
+        title = f"Tokens and patterns along depth, mean of {measured} inputs"
+        tables.append(TitledTable(title, depth_rows(study)))
+    if study.diagnostics.found:
+        title = "Diagnostics, the first number of each, mean of a layer's heads"
+        tables.append(TitledTable(title, study.diagnostics.rows()))
+    return tables
+
+
+def overlap_rows(study: Study) -> list[dict[str, Any]]:
+    """How far heads share their leading directions, at a small rank and at a larger one."""
+    most = min(16, study.length - 1)
+    found = [study.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
+    return [
+        {key: value for key, value in row.items() if key not in {"left", "right", "best"}}
+        for row in found
+    ]

@@ -107,7 +107,7 @@ def _measured(
     notes: list[str],
 ) -> Reproduction:
     studies = _studies(scale, parts, seed, progress, notes)
-    texts = [s for s in studies if s.facts["model"]["kind"] != "vision"]
+    texts = [s for s in studies if s.facts.model.kind != "vision"]
     pairs = list(combinations(texts, 2))
     tables = {
         "dimensions": [
@@ -157,10 +157,7 @@ def _studies(
         )
         found.append(made)
     notes += [
-        f"{_name(made)}: {note}"
-        for made in found
-        for note in made.facts["notes"]
-        if " is partial: " in note
+        f"{_name(made)}: {note}" for made in found for note in made.notes if " is partial: " in note
     ]
     if not found:
         raise EigenlensError(f"none of the models can be had: {'; '.join(notes)}")
@@ -171,10 +168,10 @@ def _dimensions(made: Study) -> dict[str, Any]:
     """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held
     out.
     """
-    row: dict[str, Any] = {"model": _name(made), "data": made.facts["data"]["name"]}
+    row: dict[str, Any] = {"model": _name(made), "data": made.facts.data.name}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")
     size = heads.spectra[0].dimensions
-    row |= {"inputs": made.facts["inputs"], "heads": len(heads), "n": size}
+    row |= {"inputs": made.facts.inputs, "heads": len(heads), "n": size}
     for centring in CENTRINGS:
         for share in (0.5, 0.9):
             chosen = made.spectra.select(analysis="rows", level="head", centring=centring)
@@ -229,7 +226,7 @@ def _between(left: Study, right: Study) -> dict[str, Any]:
 
 
 def _name(made: Study) -> str:
-    return made.facts["model"]["name"]
+    return made.facts.model.name
 
 
 def _masked(made: Study) -> bool:

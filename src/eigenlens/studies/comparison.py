@@ -1,0 +1,301 @@
+"""What a comparison of studies found, in a folder that can be read without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..diagnostics import changes_sentence
+from ..errors import EigenlensError
+from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result_folder import read_result, report_damage
+from ..run.schema import COUNT, MEASURED, PLAIN, Table, check_form
+from ..spectra.centring import Centring
+from ..spectra.overlap import Overlap
+from ..spectra.spectrum import Level
+from .result import Study
+from .sentences import comparison_sentence
+
+FORMAT = 1
+OVERLAP = {
+    "left": str,
+    "right": str,
+    "rows": [str],
+    "columns": [str],
+    "row_layers": [str],
+    "column_layers": [str],
+    "rank": COUNT,
+    "chance": MEASURED,
+}
+FORM = {
+    "studies": [{"label": str, "folder": str, "name": str, "length": COUNT}],
+    "centring": Centring,
+    "changes": [Table((*PLAIN, list))],
+    "overlaps": [{"level": Level, "rank": COUNT, "forward": OVERLAP, "backward": OVERLAP}],
+    "sha256": str,
+}
+"""What `comparison.json` holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRef:
+    """One of the studies of a comparison: what tells it apart from the others, and where it is."""
+
+    label: str
+    folder: Path
+    name: str
+    length: int
+    at_hand: Study | None = None
+    """The study itself, where the comparison was made from it and not opened."""
+
+    def open(self) -> Study:
+        return Study.open(self.folder) if self.at_hand is None else self.at_hand
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "folder": str(self.folder),
+            "name": self.name,
+            "length": self.length,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two studies at one level and rank: overlaps and captured variance both ways, and the angles
+    of their stacks.
+    """
+
+    level: Level
+    rank: int
+    forward: Overlap  # captured: variance of the right study in the spaces of the left
+    backward: Overlap
+    angles: np.ndarray | None  # (r,) degrees, where each study has one stack
+
+    def record(self) -> dict[str, Any]:
+        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
+        variance, angles.
+        """
+        best = self.forward.matrix.max(1).mean()
+        same = self.forward.rows_ == self.forward.columns
+        record = {
+            "left": self.forward.left,
+            "right": self.forward.right,
+            "level": self.level,
+            "rank": self.rank,
+            "overlap": float(self.forward.matrix.mean()),
+            "same_place": float(self.forward.matrix.diagonal().mean()) if same else None,
+            "best_partner": float(best),
+            "chance": self.forward.chance,
+            "captured_right_by_left": (
+                None if self.forward.captured is None else float(self.forward.captured.mean())
+            ),
+            "captured_left_by_right": (
+                None if self.backward.captured is None else float(self.backward.captured.mean())
+            ),
+        }
+        record["largest_angle"] = None if self.angles is None else float(self.angles[-1])
+        record["median_angle"] = None if self.angles is None else float(np.median(self.angles))
+        return record
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(ResultViews):
+    """All pairs of the given studies, by head, layer and stack, and what each later study changes
+    in the diagnostics of the first.
+
+    >>> found = compare("before", "after")
+    >>> found.changes()[0]
+    {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, …}
+    """
+
+    studies: tuple[StudyRef, ...]
+    centring: Centring
+    pairs: tuple[Pair, ...]
+    changed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The studies: `minilm on a.txt, minilm on b.txt`."""
+        return ", ".join(study.label for study in self.studies)
+
+    @property
+    def title(self) -> str:
+        return f"Comparison of {len(self.studies)} studies"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What each later study changes in the diagnostics of the first: one record per study and
+        number.
+        """
+        return self.changed
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record per pair of studies, level and rank."""
+        return [pair.record() for pair in self.pairs]
+
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """The pairs; of studies without eigenspaces what changed in the diagnostics."""
+        return self.rows() or self.changed
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the matrices as plain data, as `--json` prints it."""
+        return {
+            "studies": [study.record() for study in self.studies],
+            "centring": self.centring,
+            "pairs": self.rows(),
+            "changes": self.changed,
+        }
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: every pair, and what changed in the diagnostics."""
+        pairs = TitledTable(f"Row eigenspaces, {self.centring}", self.rows())
+        changed = TitledTable(
+            "Diagnostics: the first study (left) and each other (right), means of all heads or"
+            " layers",
+            without_columns(self.changed, {"words"}),
+        )
+        return [table for table in (pairs, changed) if table.rows]
+
+    def plot(self) -> Any:
+        """The overlap of layers of the first two studies as a heat map (an altair chart)."""
+        if not self.pairs:
+            raise EigenlensError(
+                "these studies have no eigenspaces of rows, so there is nothing to draw"
+            )
+        return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
+
+    @property
+    def sentence(self) -> str:
+        """Whether the heads of each two studies share their spaces, at the largest rank, in
+        words.
+        """
+        rank = max((pair.rank for pair in self.pairs), default=0)
+        spaces = [
+            comparison_sentence(row)
+            for row in self.rows()
+            if (row["level"], row["rank"]) == ("head", rank)
+        ]
+        labels = [study.label for study in self.studies]
+        message = [
+            changes_sentence(
+                [row for row in self.changed if row["study"] == label], labels[0], label
+            )
+            for label in labels[1:]
+        ]
+        return " ".join(filter(None, [*spaces, *message]))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `comparison.json`, and the matrices of every pair to `comparison.safetensors`."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "comparison.safetensors"
+        write_tensors(path, _tensors(self.pairs))
+        overlaps = [
+            {
+                "level": pair.level,
+                "rank": pair.rank,
+                "forward": _names(pair.forward),
+                "backward": _names(pair.backward),
+            }
+            for pair in self.pairs
+        ]
+        record = {"format": FORMAT, **self.record(), "overlaps": overlaps, "sha256": sha256(path)}
+        write_json(folder / "comparison.json", record)
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Comparison:
+        """Open a comparison; a damaged or foreign folder is refused with the reason.
+
+        The studies themselves need not be there.
+        """
+        record = read_result(folder, "comparison", FORMAT, ("compare", "STUDY", "STUDY"))
+        path = Path(folder) / "comparison.safetensors"
+        if not path.is_file() or sha256(path) != record.get("sha256"):
+            raise EigenlensError(
+                f"the comparison in {folder} is damaged: {path.name} is missing or has changed"
+            )
+        tensors = read_tensors(path)
+        with report_damage(folder, "comparison"):
+            check_form(record, FORM, "it")
+            studies = tuple(
+                StudyRef(s["label"], Path(s["folder"]), s["name"], s["length"])
+                for s in record["studies"]
+            )
+            pairs = tuple(
+                Pair(
+                    entry["level"],
+                    entry["rank"],
+                    _overlap(entry["forward"], tensors, f"{i}/forward"),
+                    _overlap(entry["backward"], tensors, f"{i}/backward"),
+                    _array(tensors.get(f"{i}/angles")),
+                )
+                for i, entry in enumerate(record["overlaps"])
+            )
+            found = cls(studies, record["centring"], pairs, record["changes"])
+            _ = found.sentence  # what the first use of a comparison that is not whole would raise
+        return found
+
+    def __repr__(self) -> str:
+        return f"<comparison of {len(self.studies)} studies>"
+
+
+def _tensors(pairs: tuple[Pair, ...]) -> dict[str, Tensor]:
+    """`0/forward/matrix (A, B)`, `0/forward/captured (A, B)`, …, `0/angles (r,)`."""
+    found = {}
+    for i, pair in enumerate(pairs):
+        found[f"{i}/angles"] = pair.angles
+        for way, overlap in (("forward", pair.forward), ("backward", pair.backward)):
+            found[f"{i}/{way}/matrix"] = overlap.matrix
+            found[f"{i}/{way}/captured"] = overlap.captured
+    return {name: torch.from_numpy(x) for name, x in found.items() if x is not None}
+
+
+def _names(overlap: Overlap) -> dict[str, Any]:
+    return {
+        "left": overlap.left,
+        "right": overlap.right,
+        "rows": list(overlap.rows_),
+        "columns": list(overlap.columns),
+        "row_layers": list(overlap.row_layers),
+        "column_layers": list(overlap.column_layers),
+        "rank": overlap.rank,
+        "chance": overlap.chance,
+    }
+
+
+def _overlap(names: dict[str, Any], tensors: dict[str, Tensor], key: str) -> Overlap:
+    matrix, captured = tensors[f"{key}/matrix"], tensors.get(f"{key}/captured")
+    rows, columns = tuple(names["rows"]), tuple(names["columns"])
+    for x in (matrix, captured):
+        if x is not None and x.shape != (len(rows), len(columns)):
+            raise ValueError(f"{key} is of another shape than its names")
+    layers = tuple(names["row_layers"]), tuple(names["column_layers"])
+    if (len(layers[0]), len(layers[1])) != matrix.shape:
+        raise ValueError(f"not every row and column of {key} has a layer")
+    return Overlap(
+        names["left"],
+        names["right"],
+        rows,
+        columns,
+        *layers,
+        names["rank"],
+        names["chance"],
+        matrix.numpy(),
+        _array(captured),
+    )
+
+
+def _array(x: Tensor | None) -> np.ndarray | None:
+    return None if x is None else x.numpy()
