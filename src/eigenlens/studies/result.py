@@ -341,8 +341,10 @@ class Study(ResultViews):
         return overlap_matrix(spaces, spaces, self.name, self.name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a spectrum, ready for a data frame."""
-        return self.spectra.rows()
+        """One record per spectrum; None for what another kind of spectrum has."""
+        rows = self.spectra.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return [{**names, **row} for row in rows]
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it: the facts, and every number of every
