@@ -84,7 +84,7 @@ def plan_blocks(
         "length": max_length,
         "study": {
             "name": opened.name,
-            "request": {**vars(request), "data": list(names)},
+            "request": request.record(),
             "data": ready.facts,
         },
         "target": {"budget": budget},

@@ -85,7 +85,7 @@ def plan(
         "length": opened.length,
         "study": {
             "name": opened.name,
-            "request": {**vars(opened.request), "data": list(opened.request.data)},
+            "request": opened.request.record(),
             "data": opened.stored["data"],
         },
         "notes": [lost("the study", opened.partial)] if opened.partial else [],

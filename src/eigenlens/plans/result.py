@@ -122,8 +122,7 @@ class Plan(ResultViews):
     @property
     def request(self) -> Request:
         """The inputs that its study asked for."""
-        asked = self.stored["study"]["request"]
-        return Request(**{**asked, "data": tuple(asked["data"])})
+        return Request.from_record(self.stored["study"]["request"])
 
     @property
     def curve(self) -> list[dict[str, Any]]:

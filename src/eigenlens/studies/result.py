@@ -175,8 +175,7 @@ class Study(ResultViews):
     @property
     def request(self) -> Request:
         """The inputs that were asked for."""
-        asked = self.stored["options"]["request"]
-        return Request(**{**asked, "data": tuple(asked["data"])})
+        return Request.from_record(self.stored["options"]["request"])
 
     @property
     def of(self) -> Literal["scores", "pattern"]:
