@@ -61,8 +61,8 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
         rows.append({"what": what, "× forward": taken / plain, "note": note})
 
     freezing = seconds(lambda: el.freeze(model.backbone, batch, forward))
-    lengths = seconds(lambda: el.path_lengths(frozen))
-    found = el.path_lengths(frozen)
+    lengths = seconds(lambda: el.decompose_paths(frozen))
+    found = el.decompose_paths(frozen)
     add("freeze", freezing, "the forward pass included")
     add("path lengths, by attention hops", lengths, f"sum {found.error:.0e} from the output")
     add(
@@ -72,7 +72,7 @@ def paths(model: el.Model, batch: dict[str, torch.Tensor]) -> list[dict[str, Any
     )
     add(
         "path lengths, by attention and MLP hops",
-        seconds(lambda: el.path_lengths(frozen, "both"), 1),
+        seconds(lambda: el.decompose_paths(frozen, "both"), 1),
         f"{(layers + 1) ** 2} terms",
     )
     add(

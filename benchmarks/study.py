@@ -130,7 +130,7 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
 def peak(number: int) -> float:
     """Peak resident megabytes of a whole study of `number` inputs, in a process of its own."""
     code = (
-        f"import resource, eigenlens as el; el.study('minilm', 'wikipedia', inputs={number});"
+        f"import resource, eigenlens as el; el.study('minilm', 'wikipedia', max_inputs={number});"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

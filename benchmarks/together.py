@@ -70,9 +70,9 @@ def studies(model: Path, number: int, waiting: dict[str, str]) -> list[float]:
             "study",
             str(model),
             "python-docs",
-            "--inputs",
+            "--max-inputs",
             "120",
-            "--length",
+            "--max-length",
             "97",
         ]
         running = [

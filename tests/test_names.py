@@ -8,7 +8,7 @@ import pytest
 import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.attention import find as mechanism
-from eigenlens.bench.choose import _candidates
+from eigenlens.bench.choice import _candidates
 from eigenlens.bench.entrants import entrants
 from eigenlens.collapses.run_collapse import ABLATIONS
 from eigenlens.data import datasets
@@ -17,8 +17,8 @@ from eigenlens.estimators.candidates import ESTIMATORS, chosen_names
 from eigenlens.explanations.methods import METHODS
 from eigenlens.models import catalogue
 from eigenlens.names import several
-from eigenlens.papers import paper
-from eigenlens.spectra.bases import Place
+from eigenlens.papers import find_paper
+from eigenlens.spectra.bases import Scope
 from eigenlens.studies.options import STATISTICS
 from tiny import small_bert, tiny_llama
 
@@ -95,7 +95,7 @@ WRONG = {
         ["fashion-mnist", "photos", "digits"],
     ),
     "rank-colapse": (
-        lambda made: paper("rank-colapse"),
+        lambda made: find_paper("rank-colapse"),
         "rank-collapse",
         ["sinks", "rank-collapse"],
     ),
@@ -109,13 +109,13 @@ WRONG = {
     "san": (lambda made: el.collapse("minilm", variants="san"), "SAN", list(ABLATIONS)),
     "sinkz": (lambda made: made.diagnostics["sinkz"], "sinks", ["sinks"]),
     "rat": (lambda made: made.diagnostics["sinks"].values("rat"), "rate", ["rate"]),
-    "encoder/9.0": (
+    "L9H0": (
         lambda made: made.diagnostics["sinks"].value("rate", "encoder", 9, 0),
         None,
-        ["encoder/0.0", "encoder/1.3"],
+        ["L0H0", "L1H3"],
     ),
     "encoders/1": (
-        lambda made: made.row_basis(Place("layer", "encoders", 1)),
+        lambda made: made.row_basis(Scope("layer", "encoders", 1)),
         "encoder/1",
         ["encoder/0", "encoder/1"],
     ),

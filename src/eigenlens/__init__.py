@@ -1,7 +1,7 @@
 """How low-dimensional is the attention of a transformer?
 
 >>> import eigenlens as el
->>> study = el.study("minilm", "book.txt", inputs=200)
+>>> study = el.study("minilm", "book.txt", max_inputs=200)
 >>> study.spectra.plot()
 """
 
@@ -13,11 +13,11 @@ wait_quietly()
 from . import attention
 from .anatomy import freeze
 from .captures import AttentionCall, AttentionNotSeen, capture, replace_attention
-from .collapses import Collapse, ablate, collapse, path_lengths
+from .collapses import Collapse, ablate, collapse, decompose_paths
 from .errors import EigenlensError
-from .explanations import Explanation, Operator, explain, operator
+from .explanations import Explanation, Operator, explain, linearize
 from .models.load import Model, load
-from .plans import Evaluation, Plan, evaluate, plan, plan_blocks, use_attention
+from .plans import Evaluation, Plan, evaluate, plan, use_attention
 from .reports import report
 from .run.cluster import Dask
 from .run.engine import Local
@@ -43,14 +43,13 @@ __all__ = [
     "capture",
     "collapse",
     "compare",
+    "decompose_paths",
     "evaluate",
     "explain",
     "freeze",
+    "linearize",
     "load",
-    "operator",
-    "path_lengths",
     "plan",
-    "plan_blocks",
     "replace_attention",
     "report",
     "study",

@@ -132,7 +132,7 @@ def test_selection_keeps_what_reaches_the_bar_and_rounds_by_the_next_best():
     mass[0, 0, 6, :3] = 0.2
     batches = select(mass, BlockSettings((0.095,), **SMALL))
     kept = {int(u): b.tolist() for batch in batches for u, b in zip(batch.units, batch.blocks)}
-    # three reach the bar, rounded to four; no more than there are
+    # three reach the threshold, rounded to four; no more than there are
     assert kept == {7: [0, 1, 2, 3], 6: [0, 1, 2]}
     assert kept_pairs(batches, (1, 1, 8), BlockSettings((0.095,), **SMALL)).tolist() == [7 * 32 * 4]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from captures.test_parity import own_patterns
+from captures.test_patterns_of_families import own_patterns
 from eigenlens import capture
 from eigenlens.models.catalogue import MODELS
 from tiny import of_catalogue

@@ -20,7 +20,7 @@ from eigenlens.anatomy import freeze
 from eigenlens.captures.precision import stays_double
 from eigenlens.collapses.enumeration import enumerate_paths, path_number
 from eigenlens.collapses.marginals import head_marginals
-from eigenlens.collapses.paths import full_length_share, path_counts, path_lengths
+from eigenlens.collapses.paths import decompose_paths, full_length_share, path_counts
 from eigenlens.errors import EigenlensError
 
 KINDS = ["bert", "albert", "distilbert", "gpt2", "vit", "llama", "gpt_neox", "gpt_neox-sequential"]
@@ -56,7 +56,7 @@ def by_interpolation(by_hand, x, layers, by):
 @pytest.mark.parametrize("kind", KINDS)
 def test_terms_are_the_coefficients_of_the_weighed_forward(kind, by):
     graph, x, by_hand = graphs(kind)
-    found = path_lengths(graph, by)
+    found = decompose_paths(graph, by)
     layers = len(graph.branches("attention"))
     want = by_interpolation(by_hand, x, layers, by)
     assert (found.layers, found.heads, found.by) == (layers, (HEADS,) * layers, by)
@@ -87,7 +87,7 @@ def test_terms_are_the_sums_over_all_paths(name, by):
         found = freeze(model, given)
     assert len(found) == (2 if name in {"t5", "bart"} else 1)
     for graph in found:
-        terms = path_lengths(graph, by).terms
+        terms = decompose_paths(graph, by).terms
         want, number = torch.zeros_like(terms), 0
         for path in enumerate_paths(graph):
             hops = {
@@ -163,7 +163,7 @@ def test_terms_and_bias_add_up_to_the_models_output(name, by):
     with stays_double():
         found, own = freeze(model, given), outputs(model(**given))
     for graph, output in zip(found, own):
-        lengths = path_lengths(graph, by)
+        lengths = decompose_paths(graph, by)
         total = lengths.terms.flatten(0, -4).sum(0) + lengths.bias
         assert distance(total, output) < 1e-10
         assert lengths.error < 1e-10
@@ -174,14 +174,14 @@ def test_they_add_up_in_float32():
     model = lively("llama", torch.float32)
     given = {**inputs("llama"), "use_cache": False}
     (graph,) = freeze(model, given)
-    lengths = path_lengths(graph)
+    lengths = decompose_paths(graph)
     assert distance(lengths.terms.sum(0) + lengths.bias, model(**given).last_hidden_state) < 1e-5
 
 
 @torch.no_grad()
 def test_the_error_says_when_they_do_not():
     graph, *_ = graphs("bert")
-    lengths = path_lengths(graph)
+    lengths = decompose_paths(graph)
     broken = type(lengths)(
         lengths.terms, 0 * lengths.bias, lengths.output, "attention", lengths.heads
     )
@@ -247,7 +247,7 @@ def test_head_marginals_are_sums_over_the_paths_through_a_head(kind):
 @pytest.mark.parametrize("padding", ["none", "right"])
 def test_numbers_of_a_term_against_numpy(padding):
     graph, *_ = graphs("bert", padding)
-    lengths = path_lengths(graph)
+    lengths = decompose_paths(graph)
     real = masks(batch("bert", padding))[0].numpy()
     y, parts = lengths.output.numpy(), [*lengths.terms.numpy(), lengths.bias.numpy()]
     shares, sizes, residuals = lengths.shares(), lengths.sizes(), lengths.residuals()
@@ -272,7 +272,7 @@ def norm(X):
 @torch.no_grad()
 def test_rows_name_hops_and_numbers_of_paths():
     graph, *_ = graphs("gpt2")
-    rows = path_lengths(graph).rows()
+    rows = decompose_paths(graph).rows()
     assert [row["attention_hops"] for row in rows] == [0, 1, 2, 3, None]
     assert [row["paths"] for row in rows] == [1, 12, 48, 64, None]
     assert [row["path_share"] for row in rows[:-1]] == pytest.approx(
@@ -280,11 +280,11 @@ def test_rows_name_hops_and_numbers_of_paths():
     )
     assert [row["part"] for row in rows] == ["paths"] * 4 + ["bias"]
     assert sum(row["share"] for row in rows) == pytest.approx(1)
-    both = path_lengths(graph, "both").rows()
+    both = decompose_paths(graph, "both").rows()
     assert [(row["attention_hops"], row["mlp_hops"]) for row in both[:-1]] == list(
         product(range(4), range(4))
     )
-    assert [row["mlp_hops"] for row in path_lengths(graph, "mlp").rows()] == [0, 1, 2, 3, None]
+    assert [row["mlp_hops"] for row in decompose_paths(graph, "mlp").rows()] == [0, 1, 2, 3, None]
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (3, 4), (12, 12), (24, 16), (96, 96)])
@@ -335,4 +335,4 @@ def test_too_many_paths_are_refused_with_their_number():
 def test_paths_are_counted_by_attention_mlp_or_both():
     graph, *_ = graphs("gpt2")
     with pytest.raises(EigenlensError, match="not by 'heads'"):
-        path_lengths(graph, "heads")
+        decompose_paths(graph, "heads")

@@ -111,7 +111,7 @@ def test_the_array_of_the_study_is_known_again(made, bert):
 SAID = {
     "(60, 20)": (
         lambda: IDS,
-        {"length": 12},
+        {"max_length": 12},
         "the rows of an array (60 × 20) have 20 tokens, and inputs of 12 tokens are needed",
     ),
     "short": (

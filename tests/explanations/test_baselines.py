@@ -9,8 +9,8 @@ import torch
 from eigenlens import EigenlensError, load
 from eigenlens.captures import Site
 from eigenlens.data.encode import encode
-from eigenlens.explanations import METHODS, attribute, baselines, observe, operator, target_of
-from eigenlens.explanations.observe import Observed, Pattern, Stream
+from eigenlens.explanations import METHODS, attribute, baselines, linearize, observe, target_of
+from eigenlens.explanations.observed import Observed, Pattern, Stream
 from tiny import of_catalogue, small_bert, small_llama
 
 B, H, T, S, C = 2, 3, 4, 5, 6
@@ -173,7 +173,7 @@ def test_toward_the_target_is_complete(real):
         else {"input_ids": torch.randint(0, 50, (1, 7))}
     )
     found = attribute(model, batch, target_of(model, batch), ["TensorLens toward the target"])
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     y = op.output.clone().requires_grad_()
     (u,) = torch.autograd.grad(model.module.lm_head(y)[:, -1].log_softmax(-1).max(), y)
     want = float((u * (op.output - op.bias)).sum())

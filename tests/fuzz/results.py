@@ -125,7 +125,7 @@ def plan(rng: Random, folder: Path) -> None:
         show(opened)
         opened.rows(), repr(opened), opened.work, opened.total_variation
         if opened.examples is not None:
-            for i in range(len(opened.examples.places)):
+            for i in range(len(opened.examples.heads)):
                 opened.examples.best(i, 0.25), opened.examples.label(i), opened.examples.rows(0, i)
             opened.examples._repr_html_()
         if rng.random() < 0.05:

@@ -12,7 +12,7 @@ import torch
 from eigenlens.anatomy import freeze
 from eigenlens.bench.timing import peak_bytes
 from eigenlens.captures.precision import stays_double
-from eigenlens.explanations import in_out, operator
+from eigenlens.explanations import in_out, linearize
 from eigenlens.models.load import load
 from eigenlens.papers import PAPERS
 from eigenlens.papers import tensorlens as module
@@ -65,7 +65,7 @@ def test_the_derivative_is_the_slope_of_the_model(family):
     """
     model, batch = small_model(family, 1), small_batch(family, 1, 1, 6, padded=False)
     true = Derivative(model, batch)
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     v, u = torch.randn_like(op.inputs), torch.randn_like(op.inputs)
     with torch.no_grad():
         slope = (true(lambda x: x + 1e-5 * v) - true(lambda x: x - 1e-5 * v)) / 2e-5
@@ -82,7 +82,7 @@ def test_the_derivative_is_the_slope_of_the_model(family):
 
 def test_t_and_j_are_compared_as_the_matrices_that_they_are():
     model, batch = small_model("bert", 2), small_batch("bert", 2, 1, 4, padded=False)
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     true, size = Derivative(model, batch), 4 * 32
     stack = freeze(model, batch)[0]
     T = torch.func.jacrev(stack)(op.inputs).view(size, size).numpy()
@@ -175,7 +175,7 @@ def test_memory_is_that_of_the_tensors():
         (row["graph MB"] + row["row MB"]) / row["whole MB"]
     )
     model, batch = small_model("bert", 0).float(), small_batch("bert", 0, 1, 16, padded=False)
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     # the whole tensor does take it
     assert peak_bytes(op.whole, torch.device("cpu")) >= 4 * (16 * 32) ** 2
     assert row["row MB"] * 1e6 < 4 * (16 * 32) ** 2 / 10
@@ -191,7 +191,7 @@ def test_rollout_is_the_product_of_the_models_own_patterns():
     want = torch.eye(12, dtype=torch.float64).expand(3, -1, -1)
     for A in patterns:
         want = (0.5 * A.mean(1) + 0.5 * torch.eye(12)) @ want
-    torch.testing.assert_close(rollout(operator(model, batch)[0]), want, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(rollout(linearize(model, batch)[0]), want, rtol=1e-10, atol=1e-12)
 
 
 def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
@@ -221,7 +221,7 @@ def test_the_tables_say_what_was_measured(done):
     np.testing.assert_allclose(shares.sum(1), 1, atol=1e-4)
     model = load("minilm")
     ids = model.tokenizer(module.maps.SENTENCE, return_tensors="pt")["input_ids"]
-    a = in_out(operator(model, {"input_ids": ids})[0])[0]
+    a = in_out(linearize(model, {"input_ids": ids})[0])[0]
     np.testing.assert_allclose(shares, (a / a.sum(1, keepdim=True)).numpy(), atol=1e-5)
     assert maps[0]["input token"] == "[CLS]"
     areas = {row["method"]: row for row in run.tables["areas"]}

@@ -1,5 +1,8 @@
 """Plans of blocks for long inputs: made from a study, kept, applied and evaluated."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -33,21 +36,21 @@ def study(place, llama):
 
 @pytest.fixture(scope="module")
 def blocks(place, study):
-    return el.plan_blocks(study, budget=0.6, max_length=768, output_dir=place / "blocks")
+    return el.plan(study, budget=0.6, blocks=True, max_length=768, output_dir=place / "blocks")
 
 
 def ids(length):
     return torch.randint(1000, 20_000, (1, length), generator=torch.Generator().manual_seed(1))
 
 
-def test_every_head_has_a_bar_and_the_budget_is_kept(blocks):
+def test_every_head_has_a_threshold_and_the_budget_is_kept(blocks):
     assert len(blocks.choices) == 8 and blocks.work <= 0.6 + 1e-9
-    pairs = [(c.layer, c.head // 2, c.settings["bar"]) for c in blocks.choices]
-    assert len(set(pairs)) == 4  # one bar a key-value head
+    pairs = [(c.layer, c.head // 2, c.settings["threshold"]) for c in blocks.choices]
+    assert len(set(pairs)) == 4  # one threshold per key-value head
 
 
 def test_a_budget_for_everything_is_dense(study, llama):
-    dense = el.plan_blocks(study, budget=1.0, max_length=640)
+    dense = el.plan(study, budget=1.0, blocks=True, max_length=640)
     assert {choice.estimator for choice in dense.choices} <= {"exact", "blocks"}
     model = el.load(llama).module
     with torch.no_grad():
@@ -170,12 +173,42 @@ def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
 
 def test_what_cannot_be_planned_is_refused(place, study):
     with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
-        el.plan_blocks(study, budget=0.5, max_length=512)
+        el.plan(study, budget=0.5, blocks=True, max_length=512)
     with pytest.raises(el.EigenlensError, match="must lie above 0"):
-        el.plan_blocks(study, budget=0.0)
+        el.plan(study, budget=0.0, blocks=True)
     bert = tiny_bert(place / "bert")
     encoder = el.study(
         bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows", "moments"]
     )
     with pytest.raises(el.EigenlensError, match="causal language models, and bert is none"):
-        el.plan_blocks(encoder, budget=0.5)
+        el.plan(encoder, budget=0.5, blocks=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"blocks": True}, r"needs a budget, such as budget=0\.3 \(--budget 0\.3\)"),
+        ({"blocks": True, "error": 0.1}, "takes no error"),
+        ({"blocks": True, "budget": 0.5, "error": 0.1}, "takes no error"),
+        (
+            {"blocks": True, "budget": 0.5, "estimators": "mean", "seed": 1},
+            "takes no estimators and no seed",
+        ),
+        ({"budget": 0.5, "max_length": 640}, "the length of a plan is that of its study"),
+    ],
+    ids=["no budget", "an error", "both", "estimators", "a length without blocks"],
+)
+def test_options_that_make_no_sense_together_are_refused(study, given, said):
+    with pytest.raises(el.EigenlensError, match=said):
+        el.plan(study, **given)
+
+
+def test_a_plan_that_calls_a_threshold_a_bar_is_still_opened(place, blocks, tmp_path):
+    """As version 0.1.0 wrote it."""
+    shutil.copytree(place / "blocks", tmp_path / "old")
+    record = json.loads((tmp_path / "old" / "plan.json").read_text())
+    for head in record["heads"]:
+        head["settings"] = {"bar": head["settings"].pop("threshold")}
+    (tmp_path / "old" / "plan.json").write_text(json.dumps(record))
+    old = el.Plan.open(tmp_path / "old")
+    assert old.rows() == blocks.rows() and old.blocks == blocks.blocks

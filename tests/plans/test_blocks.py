@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from eigenlens.attention import BlockSettings
-from eigenlens.captures import AttentionCall, capture
-from eigenlens.captures.call import Site
+from eigenlens.captures import AttentionCall, Site, capture
 from eigenlens.errors import EigenlensError
 from eigenlens.plans.blocks import BlockPlan, Curves, allocate, fit, loss_gradients, measure
 from tiny import small_llama
@@ -40,7 +39,7 @@ def test_a_lower_bar_costs_more_and_errs_less():
 
 
 def test_errors_are_those_of_the_output():
-    """At one bar, against the dense formula and the given gradient."""
+    """At one threshold, against the dense formula and the given gradient."""
     c, gradient = call(), torch.randn(1, 6, 256, 16, generator=torch.Generator().manual_seed(1))
     curves = measure(c, BASE, (3e-3,), gradient)
     plan = BlockPlan({"self/0": BlockSettings(**{**vars(BASE), "thresholds": (3e-3, 3e-3)})})

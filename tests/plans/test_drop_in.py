@@ -257,7 +257,7 @@ def test_an_evaluation_is_kept_shown_and_reported(place, tmp_path):
         ({"attention": "nothing"}, "no mechanism 'nothing'"),
         ({"attention": "window", "settings": {"width": 3}}, "no setting 'width' of window"),
         ({"attention": make("window"), "settings": {"window": 3}}, "known by name"),
-        ({"attention": "softmax", "inputs": 0}, "at least one input"),
+        ({"attention": "softmax", "max_inputs": 0}, "at least one input"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(place, given, told):

@@ -14,7 +14,7 @@ import eigenlens as el
 from eigenlens.reports.results import gather
 from explanations.handmade import handmade
 from reports.browser import Shown, column
-from reports.test_access import CONTRAST, contrast
+from reports.test_accessibility import CONTRAST, contrast
 
 TEXT = [
     "the",

@@ -25,7 +25,7 @@ def world(tmp_path_factory, text):
     ours, theirs = tiny_bert(folder / OURS), tiny_bert(folder / THEIRS, seed=1)
     study = el.study(ours, text, folder / "study", max_inputs=24, max_length=16, rank=8)
     other = el.study(theirs, text, max_inputs=24, max_length=16, rank=8)
-    budget = {"budget": 0.5, "inputs": 3, "estimators": ["mean", "rows-lmmse"]}
+    budget = {"budget": 0.5, "max_inputs": 3, "estimators": ["mean", "rows-lmmse"]}
     plan = el.plan(study, **budget)
     evaluation = el.evaluate(theirs, plan=el.plan(other, **budget), max_inputs=2)
     collapse = el.collapse(theirs, text, max_inputs=4, paths=2, bounds=1, max_length=16)
@@ -132,7 +132,7 @@ def test_every_line_of_the_summary_names_its_model(shown):
 
 def test_the_panel_of_an_opened_head_names_its_model(shown):
     shown.page.locator("#heads0 [data-head]").last.click()
-    assert shown.text("#heads0-name") == f"encoder 1.1 · {OURS}"
+    assert shown.text("#heads0-name") == f"L1H1 · {OURS}"
 
 
 def test_every_saved_file_names_its_model(shown):

@@ -54,14 +54,14 @@ HEADS = [
 def test_layers():
     """Medians of the heads are 6 and 20; the gaps are 1, 3, 1 and 10, their median 2."""
     found = layers_sentence(HEADS)
-    assert "encoder 0 is the layer of lowest dimension (6)" in found
-    assert "encoder 1 that of highest (20)" in found
+    assert "L0 is the layer of lowest dimension (6)" in found
+    assert "L1 that of highest (20)" in found
     assert "take 2 dimensions more than the sample says" in found
 
 
 def test_a_layer_beyond_what_was_kept():
     found = layers_sentence([*HEADS[:2], head(1, 0, None, 9), head(1, 1, None, 20)])
-    assert "encoder 1 that of highest (beyond what was kept)" in found
+    assert "L1 that of highest (beyond what was kept)" in found
 
 
 def test_a_study_without_spectra():

@@ -161,7 +161,7 @@ def test_negative_eigenvalues_are_clipped_and_counted():
 def studies(tmp_path_factory):
     place = tmp_path_factory.mktemp("valid-rows")
     text = some_text(place / "text.txt", documents=20)
-    options = {"length": 16, "inputs": 24, "only": ["rows"]}
+    options = {"max_length": 16, "max_inputs": 24, "only": ["rows"]}
     return {
         "causal": el.study(tiny_llama(place / "llama"), text, place / "causal", **options),
         "full": el.study(tiny_bert(place / "bert"), text, place / "full", **options),
@@ -217,7 +217,7 @@ def test_studies_of_older_versions_have_the_figure_over_all_rows_alone(studies):
     older = {name: x for name, x in tensors.items() if "|valid_" not in name}
     assert len(older) < len(tensors)
     again = read_spectra(older, study.sites)
-    assert [s.name for s in again] == [s.name for s in study.spectra] and all(
+    assert [s.at for s in again] == [s.at for s in study.spectra] and all(
         s.valid_rows is None for s in again
     )
 

@@ -95,9 +95,9 @@ def test_a_padded_study_does_not_depend_on_the_batch(tiny, inputs, tmp_path):
     texts = (" ".join(words[10 * i : 10 * i + 3 + i % 14]) for i in range(200))
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     options = {
-        "length": 16,
-        "inputs": inputs,
-        "pad": True,
+        "max_length": 16,
+        "max_inputs": inputs,
+        "padding": True,
         "only": ("rows", "moments", "matrices"),
         "rank": 4,
     }

@@ -31,7 +31,19 @@ def status(name):
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def case(folder, causal, layers, heads, length, inputs, only, words=False, **options):
+def case(
+    folder,
+    causal,
+    layers,
+    heads,
+    length,
+    inputs,
+    only,
+    words=False,
+    batch=None,
+    shard=None,
+    **options,
+):
     """A model of `layers` × `heads` at random init over random ids, or over `words`, texts of
     different lengths.
     """
@@ -57,7 +69,7 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     else:
         np.save(data, np.random.default_rng(0).integers(0, 500, (inputs, length), dtype=np.int32))
     request = Request((str(data),), length, inputs, pad=words)
-    asked = Options(request, tuple(only), **options)
+    asked = Options(request, tuple(only), batch=batch, shard=shard, **options)
     spool = folder / "spool"
     spool.mkdir(exist_ok=True)
     ready = prepare(model, request, spool)
@@ -68,9 +80,8 @@ def case(folder, causal, layers, heads, length, inputs, only, words=False, **opt
     # pages of libraries are not what a study holds
     study(model, np.ones((8, 8), dtype=np.int32), max_length=8, only=only)
     before = status("RssAnon")
-    made = study(
-        model, data, max_length=length, max_inputs=inputs, only=only, padding=words, **options
-    )
+    sizes = {"max_length": length, "max_inputs": inputs, "batch_size": batch, "shard_size": shard}
+    made = study(model, data, only=only, padding=words, **sizes, **options)
     assert made.stored["options"]["matrices_by"] == matrix
     formula = memory.needed - memory.parts["program"]  # which the first one has loaded
     return {

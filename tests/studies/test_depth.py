@@ -131,7 +131,7 @@ def test_what_a_curve_cannot_be_of(made, question, answer):
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_the_choice_of_inputs_does_not_depend_on_the_batches(ids, every):
-    options = {"length": 8, "inputs": 24, "only": ["depth"], "depth_every": every}
+    options = {"max_length": 8, "max_inputs": 24, "only": ["depth"], "depth_every": every}
     one, other = (study(bert(), ids, **options, batch_size=batch).depth for batch in (1, 7))
     assert {n.number for n in one.numbers} == {-(-24 // every)}
     for a, b in zip(one.numbers, other.numbers, strict=True):
@@ -150,7 +150,7 @@ def test_patterns_are_the_models_own_also_before_the_rotary_embedding(ids):
         torch.manual_seed(0)
         return tf.LlamaModel(tf.LlamaConfig(**SMALL, initializer_range=0.4)).eval()
 
-    options = {"length": 8, "inputs": 24, "only": ["rows", "depth"], "depth_every": 3}
+    options = {"max_length": 8, "max_inputs": 24, "only": ["rows", "depth"], "depth_every": 3}
     plain = study(llama(), ids, **options)
     before = study(llama(), ids, **options, before_rope=True)
     assert plain.depth.numbers == before.depth.numbers

@@ -157,6 +157,6 @@ def test_a_study_that_does_not_fit_is_refused_with_the_figure_and_what_to_lower(
     GIGABYTE.check(2_200_000_000)  # the model is already there
     with pytest.raises(
         EigenlensError,
-        match=r"about 6\.2 GB: .*; 2\.1 GB are free, which is too little; lower --max-length",
+        match=r"about 6\.2 GB: .*; 2\.1 GB are free, which is too little; lower max_length",
     ):
         GIGABYTE.check(2_100_000_000)

@@ -23,8 +23,22 @@ from run.processes import PATIENCE
 from studies.identical import assert_identical
 from tiny import some_text, tiny_bert
 
-EXACT = {"length": 8, "inputs": 40, "batch": 2, "shard": 2, "rank": 16, "depth_every": 3}
-SKETCH = {"length": 8, "inputs": 110, "batch": 8, "shard": 8, "rank": 2, "depth_every": 3}
+EXACT = {
+    "max_length": 8,
+    "max_inputs": 40,
+    "batch_size": 2,
+    "shard_size": 2,
+    "rank": 16,
+    "depth_every": 3,
+}
+SKETCH = {
+    "max_length": 8,
+    "max_inputs": 110,
+    "batch_size": 8,
+    "shard_size": 8,
+    "rank": 2,
+    "depth_every": 3,
+}
 """88 fit inputs of the sketch, over twice its 2 + 16 columns."""
 
 
@@ -98,7 +112,7 @@ def test_killed_before_any_change_of_the_folder_it_goes_on(
     """From the empty folder to the last file that is removed, every change is a moment to die
     at.
     """
-    request = Request((str(data),), length=SKETCH["length"], inputs=SKETCH["inputs"])
+    request = Request((str(data),), length=SKETCH["max_length"], inputs=SKETCH["max_inputs"])
     # a group for each group of held-out documents
     last = f"held {len(prepare(model, request, tmp_path).groups) - 2}"
     died = die(place, data, tmp_path / "s", SKETCH, last)
@@ -159,9 +173,9 @@ def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
         BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False
     )
     ids = tmp_path / "ids.npy"
-    np.save(ids, torch.randint(100, (options["inputs"], 8)).numpy())
+    np.save(ids, torch.randint(100, (options["max_inputs"], 8)).numpy())
     whole = study(model, ids, tmp_path / "whole", **options)
-    for after in (12, 30, options["inputs"] - 4):  # while it fits, and among held-out inputs
+    for after in (12, 30, options["max_inputs"] - 4):  # while it fits, and among held-out inputs
         folder = tmp_path / f"stopped {after}"
         stopped(model, ids, folder, options, after)
         study(model, ids, folder, **options, resume=True)
@@ -183,7 +197,7 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
         with pytest.raises(EigenlensError, match="already holds a study"):
             study(model, data, folder, **EXACT, **options)
     with pytest.raises(EigenlensError, match="over the maximum"):
-        study(model, data, folder, **{**EXACT, "length": 999}, overwrite=True)
+        study(model, data, folder, **{**EXACT, "max_length": 999}, overwrite=True)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], overwrite=True)
     assert Study.open(folder).stored["options"]["request"]["seed"] == 1
@@ -205,8 +219,8 @@ def test_an_interrupted_study_is_begun_anew_by_force(model, data, undisturbed, t
     ("changed", "message"),
     [
         ({"seed": 1}, r"another seed \(0 then, 1 now\)"),
-        ({"length": 9}, r"another length \(8 then, 9 now\)"),
-        ({"inputs": 41}, r"another inputs \(40 then, 41 now\)"),
+        ({"max_length": 9}, r"another length \(8 then, 9 now\)"),
+        ({"max_inputs": 41}, r"another inputs \(40 then, 41 now\)"),
         ({"held_out": 0.3}, r"another held out \(0.2 then, 0.3 now\)"),
         ({"rank": 15}, r"another rank \(16 then, 15 now\)"),
         ({"only": ["rows"]}, r"another only .* then, \['rows'\] now"),
@@ -252,7 +266,7 @@ def test_a_study_without_checkpoints_yet_is_resumed_from_its_inputs(
     assert_identical(undisturbed["gram"].folder, folder)
 
 
-@pytest.mark.parametrize("second", [{"resume": True}, {"force": True}])
+@pytest.mark.parametrize("second", [{"resume": True}, {"overwrite": True}])
 def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp_path, second):
     """A second study in the folder of a running one is refused, and the first one ends
     undisturbed.

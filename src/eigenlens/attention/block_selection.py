@@ -9,8 +9,8 @@ are attended exactly, and key block `J` is scored by the mass they give it,
     m_IJ = mean_{s, r ≤ R} Σ_{j ∈ J} softmax_j(q_sr · k_j / √d).
 
 Blocks with `m_IJ ≥ τ_g · |J|` are kept: the mass that is lost for a given number of pairs is
-smallest when one bar is set for the mass of a pair, so heads that look everywhere get many blocks
-and local heads almost none. `τ_g` comes from a plan.
+smallest when one threshold is set for the mass of a pair, so heads that look everywhere get many
+blocks and local heads almost none. `τ_g` comes from a plan.
 
 Neighbouring queries look at the same far keys, so a few real rows say more than means of queries or
 keys (which are no summary of keys turned by RoPE). All sampled rows lie at or before the first
@@ -56,7 +56,7 @@ class BlockSettings:
                 raise EigenlensError(
                     f"{name} of block-adaptive attention is at least 1, not {getattr(self, name)}"
                 )
-        if self.first < 0 or any(not 0 <= bar < float("inf") for bar in self.thresholds):
+        if self.first < 0 or any(not 0 <= x < float("inf") for x in self.thresholds):
             raise EigenlensError(
                 f"first and thresholds of block-adaptive attention are 0 or more: {self}"
             )
@@ -132,8 +132,8 @@ def block_mass(
 def select(mass: Tensor, settings: BlockSettings) -> list[BlockBatch]:
     """The past key blocks with a mass per pair of at least `τ_g`, in batches of equal counts."""
     B, G, N, M = mass.shape
-    bar = mass.new_tensor(settings.thresholds).view(1, G, 1, 1)
-    wanted = (mass >= bar).sum(3)  # (B, G, N)
+    threshold = mass.new_tensor(settings.thresholds).view(1, G, 1, 1)
+    wanted = (mass >= threshold).sum(3)  # (B, G, N)
     # Rounded up, coarser for long lists (never by more than an eighth or one step), and never
     # beyond what there is.
     step = torch.full_like(wanted, settings.round_to)

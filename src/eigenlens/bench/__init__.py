@@ -2,19 +2,19 @@
 for every head.
 """
 
-from .choose import Chosen, Head, assign, choose
+from .choice import Chosen, HeadChoice, assign, choose
 from .entrants import load_file
 from .result import Bench
-from .run import SCALES, bench, check_needs
+from .run import SCALES, check_needs, run_bench
 
 __all__ = [
     "SCALES",
     "Bench",
     "Chosen",
-    "Head",
+    "HeadChoice",
     "assign",
-    "bench",
     "check_needs",
     "choose",
     "load_file",
+    "run_bench",
 ]

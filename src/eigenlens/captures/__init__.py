@@ -1,19 +1,27 @@
-"""Capture: every attention call of a model, and to the blocks they are made in."""
+"""Capture: every attention call of a model, and the blocks that make them."""
 
-from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .call import AttentionCall
 from .layers import Layer, attention_names, block_paths, capture_layers
+from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
+from .sites import Head, Labels, Site, SiteInfo, attention_kinds, location, location_of
 
 __all__ = [
     "AttentionCall",
     "AttentionNotSeen",
+    "Head",
+    "Labels",
     "Layer",
     "MaskShape",
     "MaskShapes",
     "Site",
+    "SiteInfo",
+    "attention_kinds",
     "attention_names",
     "block_paths",
     "capture",
     "capture_layers",
+    "location",
+    "location_of",
     "replace_attention",
 ]

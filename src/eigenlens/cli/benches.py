@@ -65,8 +65,7 @@ def bench(
     """Hold attention mechanisms against each other: time, quality, damage to trained models,
     spectra, a choice by head.
     """
-    from ..bench import SCALES, check_needs, load_file
-    from ..bench import bench as run
+    from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
     from ..run.progress import bar
 
@@ -93,7 +92,7 @@ def bench(
             continue
         try:
             with bar() as progress:
-                found = run(
+                found = run_bench(
                     name,
                     output_dir,
                     quick=quick,

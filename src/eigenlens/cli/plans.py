@@ -65,47 +65,27 @@ def plan(
 ) -> None:
     """Choose an estimator for every head of a studied model, within a budget or an error."""
     from ..plans import plan as make
-    from ..plans import plan_blocks
     from ..run.charts import save_charts
     from ..run.progress import bar
 
     output_dir = place_for(output_dir, "plan", ["plan.json"], force=overwrite)
-    shared: dict[str, Any] = {
-        "model": model,
-        "data": data or None,
-        "output_dir": output_dir,
-        "overwrite": overwrite,
-        "device": device,
-    }
-    if blocks and (budget is None or error is not None or estimators is not None):
-        raise EigenlensError(
-            "a plan of blocks needs a budget, and takes no error and no estimators"
-        )
-    if not blocks and max_length is not None:
-        raise EigenlensError(
-            "the length of a plan is that of its study; only a plan of --blocks has its own"
-        )
     with bar() as progress:
-        if blocks and budget is not None:
-            made = plan_blocks(
-                folder,
-                budget=budget,
-                max_length=max_length or 4096,
-                max_inputs=max_inputs or 1,
-                progress=progress,
-                **shared,
-            )
-        else:
-            made = make(
-                folder,
-                budget=budget,
-                error=error,
-                estimators=estimators,
-                max_inputs=max_inputs or 16,
-                seed=seed,
-                progress=progress,
-                **shared,
-            )
+        made = make(
+            folder,
+            budget=budget,
+            error=error,
+            blocks=blocks,
+            estimators=estimators,
+            max_length=max_length,
+            max_inputs=max_inputs,
+            model=model,
+            data=data or None,
+            output_dir=output_dir,
+            overwrite=overwrite,
+            seed=seed,
+            device=device,
+            progress=progress,
+        )
     drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, output_dir)
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))

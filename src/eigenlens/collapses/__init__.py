@@ -3,7 +3,7 @@
 from .ablation import VARIANTS, ablate
 from .enumeration import enumerate_paths
 from .marginals import head_marginals
-from .paths import PathLengths, path_lengths
+from .paths import PathLengths, decompose_paths
 from .result import Collapse
 from .run_collapse import ABLATIONS, collapse
 from .sampling import draw_paths, estimated_term, frozen_terms, head_sizes, rerun_paths
@@ -15,12 +15,12 @@ __all__ = [
     "PathLengths",
     "ablate",
     "collapse",
+    "decompose_paths",
     "draw_paths",
     "enumerate_paths",
     "estimated_term",
     "frozen_terms",
     "head_marginals",
     "head_sizes",
-    "path_lengths",
     "rerun_paths",
 ]

@@ -39,8 +39,8 @@ def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
     number = path_number(frozen)
     if number > most:
         raise EigenlensError(
-            f"{number:,} paths are too many to enumerate (at most {most:,}); path_lengths sums them"
-            " without enumerating"
+            f"{number:,} paths are too many to enumerate (at most {most:,}); decompose_paths sums"
+            " them without enumerating"
         )
     stages = list(frozen.stages())
     for hops in product(*(_choices(stage) for stage in stages)):

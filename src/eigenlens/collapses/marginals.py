@@ -21,7 +21,7 @@ def head_marginals(frozen: FrozenStack) -> Tensor:
     (L, H, L+1).
 
     Y is the model's own output. Over all heads, length k adds up to k times its share of the
-    output. Cost: about four times that of `path_lengths`.
+    output. Cost: about four times that of `decompose_paths`.
     """
     heads = frozen.heads
     if len(set(heads)) > 1:

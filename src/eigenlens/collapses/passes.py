@@ -22,7 +22,7 @@ from .ablation import ablate
 from .bounds_layers import LayerBound
 from .bounds_model import depth_rows, model_bounds
 from .marginals import head_marginals
-from .paths import By, path_lengths
+from .paths import By, decompose_paths
 from .sampling import residuals_by_length
 
 PATHS = 20
@@ -97,7 +97,7 @@ class PathPass:
         return found
 
     def _of(self, frozen: FrozenStack, seed: int) -> StackPaths:
-        lengths, marginals, single = path_lengths(frozen, self.by), None, []
+        lengths, marginals, single = decompose_paths(frozen, self.by), None, []
         if len(set(frozen.heads)) == 1:
             marginals = head_marginals(frozen).cpu()
             single = [

@@ -137,13 +137,13 @@ def full_length_share(layers: int, heads: int) -> float:
     return math.exp(layers * math.log(heads / (heads + 1)))
 
 
-def path_lengths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
+def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
     """The output of a frozen stack by path length.
 
     Cost: with `by="attention"` layer l passes l+1 streams, about (L+1)/2 forward passes in all;
     with `by="both"` it passes (l+1)² streams.
 
-    >>> lengths = path_lengths(freeze(model, batch)[0])
+    >>> lengths = decompose_paths(freeze(model, batch)[0])
     >>> lengths.terms.sum(0) + lengths.bias                     # the model's output
     """
     if by not in ("attention", "mlp", "both"):

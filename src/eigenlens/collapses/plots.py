@@ -210,8 +210,7 @@ def bound_map(run: Collapse) -> Any:
         rows = [
             {
                 "number": name,
-                "layer": f"{row['stack']} {row['layer']}",
-                "head": row["head"],
+                **{part: row[part] for part in ("stack", "layer", "head")},
                 "value": row[key],
                 "label": "" if row[key] is None else f"{row[key]:.2g}",
             }

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..display import numbered
 from ..errors import EigenlensError
+from ..shell import option
 from .split import FIT, Split
 from .text import Piece
 
@@ -60,7 +61,7 @@ class Windows:
         if not whole or len(rows) != 3 or rows.shape[1] > len(ids):
             raise EigenlensError(
                 f"the inputs kept in {folder} are not what a study keeps; begin anew with"
-                " --overwrite"
+                f" {option('overwrite')}"
             )
         return cls(ids, rows[0], rows[1], rows[2], named)
 

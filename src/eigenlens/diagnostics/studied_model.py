@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import nn
 
-from ..anatomy import Block, anatomy, head_weights
+from ..anatomy import Block, read_head_weights, read_stacks
 from ..anatomy.blocks import Attend, Stack
 from ..anatomy.head_weights import HeadWeights
+from ..captures import Site, SiteInfo
 from ..errors import EigenlensError
 from ..models.load import Model
 
@@ -20,12 +20,16 @@ from ..models.load import Model
 class StudiedModel:
     """A loaded model and the sites that attend in it.
 
-    `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in
-    the backbone), `kind`, `heads` and `kv_heads`, as a study's record has them.
+    `sites` has every site by its name, such as `encoder/3`.
     """
 
     model: Model
-    sites: Mapping[str, Mapping[str, Any]]
+    sites: Mapping[str, SiteInfo]
+
+    @property
+    def entries(self) -> dict[Site, SiteInfo]:
+        """`sites`, by where they are."""
+        return {Site.parse(key): entry for key, entry in self.sites.items()}
 
     @property
     def module(self) -> nn.Module:
@@ -41,7 +45,7 @@ class StudiedModel:
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
         """The anatomy; an `EigenlensError` of a family that is not known."""
-        return anatomy(self.module)
+        return read_stacks(self.module)
 
     @property
     def blocks(self) -> list[Block]:
@@ -59,22 +63,22 @@ class StudiedModel:
         ]
         return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
 
-    def weights(self, site: str) -> HeadWeights:
+    def weights(self, site: Site) -> HeadWeights:
         """Projections of the site's attention by head; an `EigenlensError` where they are out of
         reach.
         """
-        entry = self.sites[site]
-        module = self.module.get_submodule(entry["name"])
+        entry = self.entries[site]
+        module = self.module.get_submodule(entry.name)
         if id(module) not in self._outputs:
-            raise EigenlensError(f"{entry['name']} attends, and where its output goes is not known")
-        return head_weights(module, entry["heads"], entry["kv_heads"], self._outputs[id(module)])
+            raise EigenlensError(f"{entry.name} attends, and where its output goes is not known")
+        return read_head_weights(module, entry.heads, entry.kv_heads, self._outputs[id(module)])
 
-    def block_sites(self) -> dict[str, Block]:
+    def block_sites(self) -> dict[Site, Block]:
         """The block of every site of self-attention whose block is known."""
         found = {}
-        for site, entry in self.sites.items():
-            if entry["kind"] == "self":
+        for site, entry in self.entries.items():
+            if entry.kind == "self":
                 for block in self.blocks:
-                    if entry["name"].startswith(f"{block.path}."):
+                    if entry.name.startswith(f"{block.path}."):
                         found[site] = block
         return found

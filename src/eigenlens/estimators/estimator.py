@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..captures import AttentionCall
 from ..errors import EigenlensError
+from ..shell import option
 from ..stats import RowSums, VectorSums
 
 
@@ -55,7 +56,8 @@ class SiteStatistics:
         found = getattr(self, name)
         if found is None:
             raise EigenlensError(
-                f"the study holds no {name} of {self.site}; make it anew with {name} among --only"
+                f"the study holds no {name} of {self.site}; make it anew with {name} among"
+                f" {option('only', None)}"
             )
         return found
 

@@ -3,20 +3,20 @@ linear operator.
 """
 
 from .deletion import Deletion, deletion_curves
-from .make_explanation import explain
-from .methods import METHODS, attribute
-from .observe import Observed, observe
-from .operator import (
+from .linear_operator import (
     Operator,
     in_out,
     in_out_of,
+    linearize,
     norms,
     norms_of,
     norms_with_error,
-    operator,
     toward,
 )
-from .relevance import relevance, relevance_by_stream
+from .make_explanation import explain
+from .methods import METHODS, attribute
+from .observed import Observed, observe
+from .propagation import relevance, relevance_by_stream
 from .result import Explanation
 from .target import Target, target_of
 
@@ -32,11 +32,11 @@ __all__ = [
     "explain",
     "in_out",
     "in_out_of",
+    "linearize",
     "norms",
     "norms_of",
     "norms_with_error",
     "observe",
-    "operator",
     "relevance",
     "relevance_by_stream",
     "target_of",

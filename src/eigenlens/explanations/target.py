@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data.encode import check_text, encode
 from ..errors import EigenlensError
 from ..models.load import Model
+from ..shell import option
 from .naming import class_index, class_text, labels, token_id, token_text, whole_number
 from .scores import (
     Score,
@@ -120,8 +121,8 @@ def target_of(
         if target is not None or logits is not None:
             if logits is not None:
                 reason = (
-                    f"{model.name} has a head, so it gives no embeddings; leave out the other input"
-                    " (--against)"
+                    f"{model.name} has a head, so it gives no embeddings; leave out the other"
+                    f" input, {option('against', None)}"
                 )
             else:
                 reason = "a target was given too; leave out one of the two"
@@ -131,8 +132,8 @@ def target_of(
         what = "an image" if model.kind == "vision" else "a second text"
         given = "" if target is None else f", so it has no target {target!r}"
         raise EigenlensError(
-            f"{model.name} has no head{given}: give {what} to compare with (--against), or the"
-            ' target "output"'
+            f"{model.name} has no head{given}: give {what} to compare with,"
+            f' {option("against", None)}, or the target "output"'
         )
     if logits.ndim == 2:
         return _class(model, logits, target)

@@ -1,4 +1,4 @@
-"""Plans for long inputs: block-adaptive attention with a bar of its own for every key-value
+"""Plans for long inputs: block-adaptive attention with a threshold for every key-value
 head.
 """
 
@@ -21,7 +21,7 @@ from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
-from ..run.progress import Progress, silent
+from ..run.progress import Progress
 from ..run.result_folder import check_place
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
@@ -29,29 +29,26 @@ from .held_out import HeldOut, check_share, made_from, names_of, same_model
 from .result import Choice, Plan
 
 
-def plan_blocks(
+def make_block_plan(
     study: Study | str | Path,
-    *,
     budget: float,
-    max_length: int = 4096,
-    max_inputs: int = 1,
-    model: str | Path | nn.Module | Model | None = None,
-    data: Any = None,
-    output_dir: str | Path | None = None,
-    overwrite: bool = False,
-    device: str | None = "auto",
-    progress: Progress = silent,
+    max_length: int,
+    max_inputs: int,
+    model: str | Path | nn.Module | Model | None,
+    data: Any,
+    output_dir: str | Path | None,
+    overwrite: bool,
+    device: str | None,
+    progress: Progress,
 ) -> Plan:
-    """Give every key-value head of a studied language model its bar for block-adaptive attention on
-    long inputs.
+    """Give every key-value head of a studied language model its threshold for block-adaptive
+    attention on long inputs; `plan(…, blocks=True)` explains the options.
 
     `budget` is the mean share of the work of causal attention, scores, values and selection
-    together. Every bar is tried on `max_inputs` inputs of `max_length` tokens; what a head's error
-    does to the loss is seen from the loss's gradient to its output, so the budget goes to the heads
-    the model needs. Takes one forward and one backward pass, and about as long again as the bars
-    tried.
-
-    >>> plan_blocks("smollm2-study", budget=0.3, length=4096).save("LONG")
+    together. Every threshold is tried on `max_inputs` inputs of `max_length` tokens; what a head's
+    error does to the loss is seen from the loss's gradient to its output, so the budget goes to the
+    heads the model needs. Takes one forward and one backward pass, and about as long again as the
+    thresholds tried.
     """
     begin = time.perf_counter()
     check_share("budget", budget)
@@ -93,7 +90,7 @@ def plan_blocks(
         "shapes": {},
         "curve": [],
     }
-    heads = {site: known["heads"] for site, known in opened.sites.items()}
+    heads = {site: known.heads for site, known in opened.sites.items()}
     found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
     if folder is not None:
         found.save(folder)
@@ -121,7 +118,7 @@ def _curves(
                     causal=have.causal + more.causal,
                 )
             )
-            progress("bars", len(found), len(gradients))
+            progress("thresholds", len(found), len(gradients))
 
         held.run_batch(batch, sink)
     return found
@@ -130,31 +127,31 @@ def _curves(
 def _choices(
     curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]
 ) -> list[Choice]:
-    """One row a query head; heads of a group share a bar."""
+    """One row per query head; the heads of a group share a threshold."""
     rows = []
     for site, found in curves.items():
-        place, bars = Site.parse(site), sites[site].thresholds
-        group = heads[site] // len(bars)
+        where, thresholds = Site.parse(site), sites[site].thresholds
+        group = heads[site] // len(thresholds)
         for head in range(heads[site]):
-            g, bar = head // group, bars[head // group]
+            g, threshold = head // group, thresholds[head // group]
             tried = [*LADDER, DENSE]
-            # the bar went through float32
-            at = min((abs(other - bar), i) for i, other in enumerate(tried))[1]
-            share = 1.0 if bar == DENSE else float(found.pairs[at, g] / found.causal)
-            risk = 0.0 if bar == DENSE else float(found.error[at, g])
+            # the threshold went through float32
+            at = min((abs(other - threshold), i) for i, other in enumerate(tried))[1]
+            share = 1.0 if threshold == DENSE else float(found.pairs[at, g] / found.causal)
+            risk = 0.0 if threshold == DENSE else float(found.error[at, g])
             why = (
                 "dense: nothing cheaper is worth its loss"
-                if bar == DENSE
+                if threshold == DENSE
                 else f"expected effect on the loss {risk:.3g}"
             )
-            name = "exact" if bar == DENSE else "blocks"
+            name = "exact" if threshold == DENSE else "blocks"
             rows.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    where.stack,
+                    where.layer,
                     head,
                     name,
-                    {"bar": bar},
+                    {"threshold": threshold},
                     min(share, 1.0),
                     min(share, 1.0),
                     None,

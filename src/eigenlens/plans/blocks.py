@@ -1,9 +1,9 @@
-"""Fitting block-adaptive attention: how low each key-value head of each layer sets its bar.
+"""Fitting block-adaptive attention: a threshold for each key-value head of each layer.
 
-Every bar `τ` of a ladder is tried on calibration calls, and for each key-value head the error it
-makes and the pairs it costs are noted. Heads differ enormously: some lose almost nothing at the
-highest bar, and a few still err at the lowest. With errors `E_g(τ)` and costs `C_g(τ)`, as shares
-of causal attention, the plan solves
+Every threshold `τ` of a ladder is tried on calibration calls, and for each key-value head the error
+it makes and the pairs it costs are noted. Heads differ enormously: some lose almost nothing at the
+highest threshold, and a few still err at the lowest. With errors `E_g(τ)` and costs
+`C_g(τ)`, as shares of causal attention, the plan solves
 
     min Σ_g E_g(τ_g)   subject to   mean_g C_g(τ_g) ≤ budget        by   τ_g = argmin E_g + λ C_g,
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LADDER = (8e-3, 2e-3, 1e-3, 5e-4, 2.5e-4, 1.2e-4, 6e-5, 3e-5)
-"""Bars that are tried: probability per pair.
+"""Thresholds that are tried: probability per pair.
 
 Uniform attention over 4,096 tokens gives each 2.4e-4.
 """
@@ -93,13 +93,13 @@ class BlockPlan:
 
 @dataclass
 class Curves:
-    """Error and cost of each key-value head of a site at every bar of the ladder, summed over
+    """Error and cost of each key-value head of a site at every threshold of the ladder, summed over
     calls.
     """
 
     settings: BlockSettings
-    error: Tensor  # (bars, G)
-    # (bars, G): pairs attended by each query head, sampled rows at half a pair (they meet no
+    error: Tensor  # (thresholds, G)
+    # (thresholds, G): pairs attended by each query head, sampled rows at half a pair (they meet no
     # values)
     pairs: Tensor
     causal: float  # pairs of causal attention
@@ -111,8 +111,8 @@ def measure(
     ladder: Sequence[float] = LADDER,
     gradient: Tensor | None = None,
 ) -> Curves:
-    """Try every bar on one causal call; `gradient (B,H,T,E)` is that of the loss to the heads'
-    output.
+    """Try every threshold on one causal call; `gradient (B, H, T, E)` is that of the loss to the
+    heads' output.
     """
     if call.mask_shape.form != "causal" or not call.linear:
         raise EigenlensError(
@@ -128,8 +128,8 @@ def measure(
     uniform = replace(base, thresholds=(1.0,) * G)
     mass = block_mass(q, k, uniform, call.scale)
     errors, pairs = [], []
-    for bar in ladder:
-        settings = replace(base, thresholds=(bar,) * G)
+    for threshold in ladder:
+        settings = replace(base, thresholds=(threshold,) * G)
         batches = select(mass, settings)
         gap = plain(q, k, v, batches, settings, call.scale) - true
         if gradient is not None:
@@ -168,9 +168,9 @@ def allocate(
     curves: Mapping[str, Curves], budget: float, ladder: Sequence[float] = LADDER
 ) -> BlockPlan:
     """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with the `λ` that fits the budget."""
-    bars = torch.tensor([*ladder, DENSE])
+    thresholds = torch.tensor([*ladder, DENSE])
     heads = {site: c.error.shape[1] for site, c in curves.items()}
-    error = torch.cat([c.error for c in curves.values()], 1)  # (bars, all heads)
+    error = torch.cat([c.error for c in curves.values()], 1)  # (thresholds, all heads)
     share = torch.cat([c.pairs / c.causal for c in curves.values()], 1).clamp_max(1)
     error = torch.cat([error, torch.zeros_like(error[:1])])
     share = torch.cat([share, torch.ones_like(share[:1])])
@@ -180,7 +180,7 @@ def allocate(
             f" {least:.3g}"
         )
     choice = torch.from_numpy(on_hull(error.numpy(), share.numpy(), budget))
-    chosen = bars[choice].split(list(heads.values()))
+    chosen = thresholds[choice].split(list(heads.values()))
     sites = {
         site: replace(c.settings, thresholds=tuple(t.tolist()))
         for (site, c), t in zip(curves.items(), chosen)
@@ -188,7 +188,7 @@ def allocate(
     expected = {
         "share": share.gather(0, choice[None]).mean().item(),
         "error": error.gather(0, choice[None]).sum().item(),
-        "dense_heads": float((bars[choice] == DENSE).sum()),
+        "dense_heads": float((thresholds[choice] == DENSE).sum()),
     }
     return BlockPlan(sites, expected)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import Mechanism, find, make
-from ..attention.call_terms import read_mask, with_bias
+from ..attention.masks import excluded, read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..captures import AttentionCall, Site, replace_attention
@@ -123,7 +123,7 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
     if call.causal and mask.dtype == torch.bool:
         mask = mask & torch.ones_like(before).tril()
     if mask.dtype != torch.bool and call.linear:
-        mask = mask > -9e3  # numbers that only exclude, whatever the family writes for −∞
+        mask = ~excluded(mask)  # it adds no numbers: padded queries can be filled in below
     rows = call.query_valid
     if mask.dtype == torch.bool and rows is not None:
         mask = mask.expand(len(call.q), -1, T, S)
@@ -144,7 +144,7 @@ class Moved(Sums):
     """
 
     def heads(self, site: str) -> list[dict[str, Any]]:
-        sums, place = self.sums, Site.parse(site)
+        sums, at = self.sums, Site.parse(site)
         number = sums["rows"].clamp_min(1)
         columns = {
             "total_variation": sums["variation"] / number,
@@ -155,8 +155,8 @@ class Moved(Sums):
         lists = {name: x.tolist() for name, x in columns.items()}
         return [
             {
-                "stack": place.stack,
-                "layer": place.layer,
+                "stack": at.stack,
+                "layer": at.layer,
                 "head": head,
                 **{name: x[head] for name, x in lists.items()},
             }

@@ -22,7 +22,9 @@ from ..models.load import Model
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_place
 from ..run.run_all import lost
+from ..shell import option
 from ..studies import Study
+from .block_plans import make_block_plan
 from .choose import within_budget, within_error
 from .examples import take
 from .held_out import check_share, held_out_of, made_from
@@ -39,8 +41,10 @@ def plan(
     *,
     budget: float | None = None,
     error: float | None = None,
+    blocks: bool = False,
     estimators: str | Sequence[str] | None = None,
-    max_inputs: int = 16,
+    max_length: int | None = None,
+    max_inputs: int | None = None,
     model: str | Path | nn.Module | Model | None = None,
     data: Any = None,
     output_dir: str | Path | None = None,
@@ -49,18 +53,87 @@ def plan(
     device: str | None = "auto",
     progress: Progress = silent,
 ) -> Plan:
-    """Give every head of a studied model an estimator.
+    """Choose cheaper attention for every head of a studied model, within a budget or an error.
 
-    With `budget` the mean work for scores (multiply-adds that grow with the pairs, as a share of
-    the exact ones) stays within it, and is spent where it lowers the mean total variation of the
-    patterns most. With `error` every head gets the cheapest estimator whose total variation is at
-    most that. The candidates are fitted from the study alone and measured on `max_inputs` held-out
-    inputs; by default the study's own model and data are loaded again.
+    Without `blocks` every head gets an estimator of its scores. The candidates are fitted from the
+    study alone and measured on held-out inputs. With `blocks` every key-value head of a causal
+    language model gets a threshold for block-adaptive attention on long inputs; that takes one
+    forward and one backward pass, and one more forward pass per threshold that is tried.
 
+    Parameters
+    ----------
+    study : Study, str or Path
+        The study, or its folder. It needs the statistics `rows` and `moments` (with `blocks` none).
+    budget : float, optional
+        The mean work per head, above 0 and at most 1. Without `blocks` a share of the multiply-adds
+        of exact scores that grow with the pairs; with `blocks` a share of the work of causal
+        attention: scores, values and selection. The budget goes to the heads that need it most.
+    error : float, optional
+        Instead of a budget: every head gets the cheapest estimator whose total variation from the
+        true patterns is at most this, above 0 and at most 1. Not with `blocks`.
+    blocks : bool, default False
+        Plan block-adaptive attention for long inputs. Needs a budget.
+    estimators : str or sequence of str, optional
+        Names of the estimators to choose from, as a list or with commas. Default: all. Not with
+        `blocks`.
+    max_length : int, optional
+        Tokens per input of a plan of `blocks`. Default: 4096. Without `blocks` the length is that
+        of the study, and this is refused.
+    max_inputs : int, optional
+        At most this many inputs to choose on. Default: 16, with `blocks` 1.
+    model : str, Path, nn.Module or Model, optional
+        The studied model, where it is no longer where the study found it. Default: loaded again.
+    data : str, Path, array or sequence of them, optional
+        Data to choose on, as for `study`. Default: what the study held out of its own data.
+    output_dir : str or Path, optional
+        The folder of the plan. Default: none is written.
+    overwrite : bool, default False
+        Overwrite an existing folder.
+    seed : int, default 0
+        Random choices of pairs and landmarks. Not with `blocks`, which draws nothing.
+    device : str or None, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one, `None`
+        is where the model is.
+    progress : callable, optional
+        Called with `(what, done, total)` while the plan is made. Default: silent.
+
+    Returns
+    -------
+    Plan
+        The choice of every head, which can be applied to the model, saved and evaluated.
+
+    Raises
+    ------
+    EigenlensError
+        If neither or both of `budget` and `error` are given, if options exclude each other, if the
+        study or its model or data cannot serve, or if no choice stays within the budget.
+
+    Examples
+    --------
     >>> plan("minilm-study", budget=0.25).total_variation
+    >>> plan("smollm2-study", budget=0.3, blocks=True, max_length=4096).save("LONG")
     """
-    begin = time.perf_counter()
+    if blocks:
+        budget = _check_blocks(budget, error, estimators, seed)
+        return make_block_plan(
+            study,
+            budget,
+            4096 if max_length is None else max_length,
+            1 if max_inputs is None else max_inputs,
+            model,
+            data,
+            output_dir,
+            overwrite,
+            device,
+            progress,
+        )
+    if max_length is not None:
+        raise EigenlensError(
+            f"the length of a plan is that of its study; max_length is for {option('blocks')}"
+        )
     _check_target(budget, error)
+    max_inputs = 16 if max_inputs is None else max_inputs
+    begin = time.perf_counter()
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
@@ -90,7 +163,8 @@ def plan(
         },
         "notes": [lost("the study", opened.partial)] if opened.partial else [],
         "shapes": {
-            site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()
+            site: {key: getattr(known, key) for key in SHAPE}
+            for site, known in opened.sites.items()
         },
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,
@@ -107,11 +181,33 @@ def plan(
 def _check_target(budget: float | None, error: float | None) -> None:
     if (budget is None) == (error is None):
         raise EigenlensError(
-            "a plan needs either a budget or an error, such as --budget 0.25 or --error 0.05"
+            f"a plan needs either a budget or an error, such as {option('budget', 0.25)} or"
+            f" {option('error', 0.05)}"
         )
     for name, value in (("budget", budget), ("error", error)):
         if value is not None:
             check_share(name, value)
+
+
+def _check_blocks(
+    budget: float | None,
+    error: float | None,
+    estimators: str | Sequence[str] | None,
+    seed: int,
+) -> float:
+    """The budget of a plan of blocks, which it needs; what it has no use for is refused."""
+    given = [
+        name
+        for name, value in (("error", error), ("estimators", estimators), ("seed", seed or None))
+        if value is not None
+    ]
+    if given:
+        raise EigenlensError(
+            f"a plan of blocks is made within a budget and takes no {' and no '.join(given)}"
+        )
+    if budget is None:
+        raise EigenlensError(f"a plan of blocks needs a budget, such as {option('budget', 0.3)}")
+    return budget
 
 
 def _check_study(study: Study) -> None:
@@ -123,8 +219,8 @@ def _check_study(study: Study) -> None:
     for name in NEEDED:
         if not study.has(name):
             raise EigenlensError(
-                f"the study in {study.folder} was made without {name}; make it anew with --only"
-                " rows,moments"
+                f"the study in {study.folder} was made without {name}; make it anew with"
+                f" {option('only', 'rows,moments')}"
             )
 
 
@@ -158,7 +254,7 @@ def _made(
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
-        place = Site.parse(site)
+        at = Site.parse(site)
         grouped: dict[int, list[int]] = {}
         for head in range(statistics.heads):
             i = int(chosen[column])
@@ -172,8 +268,8 @@ def _made(
             }
             choices.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    at.stack,
+                    at.layer,
                     head,
                     estimator.name,
                     estimator.settings,

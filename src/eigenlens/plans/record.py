@@ -78,3 +78,17 @@ def check_plan(record: dict[str, Any]) -> None:
                 {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT},
                 f"the shape of {site[:80]}",
             )
+
+
+def with_new_names(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of any version with the names of this one: 0.1.0 called the threshold of a head in a
+    plan of blocks its bar.
+    """
+    if not record.get("blocks"):
+        return record
+    new = {"bar": "threshold"}
+    heads = [
+        {**head, "settings": {new.get(name, name): x for name, x in head["settings"].items()}}
+        for head in record["heads"]
+    ]
+    return {**record, "heads": heads}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, replace_attention
+from ..captures import AttentionCall, Head, Labels, replace_attention
 from ..captures.transformers_backend import mechanism, supports
 from ..data.inputs import Request
 from ..display import numbered
@@ -28,7 +28,7 @@ from ..run.result_folder import read_result, report_damage
 from .blocks import BlockPlan
 from .examples import FILE as EXAMPLES
 from .examples import Examples
-from .record import check_plan
+from .record import check_plan, with_new_names
 from .target import target_label
 
 FORMAT = 1
@@ -60,6 +60,10 @@ class Choice:
     score_error: float | None
     why: str
 
+    @property
+    def at(self) -> Head:
+        return Head(self.stack, self.layer, self.head)
+
 
 class Plan(ResultViews):
     """An estimator for every head of a model.
@@ -87,6 +91,11 @@ class Plan(ResultViews):
         """Patterns of a few inputs it was chosen on, true and reconstructed; a plan of blocks has
         none.
         """
+
+    @property
+    def labels(self) -> Labels:
+        """What its heads are called: `L3H4`, of several stacks `encoder L3H4`."""
+        return Labels(choice.stack for choice in self.choices)
 
     @property
     def facts(self) -> Facts:
@@ -247,6 +256,7 @@ class Plan(ResultViews):
         tensors = read_tensors(path)
         with report_damage(folder, "plan"):
             check_plan(record)
+            record = with_new_names(record)
             parts = {
                 site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
                 for site, entries in record["parts"].items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..captures import Site
 from ..estimators.estimator import MatrixModel, SiteStatistics
 from ..studies import Study
 
@@ -20,26 +21,26 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     return {
         site: SiteStatistics(
             site,
-            facts["heads"],
-            facts["kv_heads"],
-            facts["queries"],
-            facts["keys"],
-            facts["head_dimension"],
-            causal=facts["mask"] == "causal",
+            known.heads,
+            known.kv_heads,
+            known.queries,
+            known.keys,
+            known.head_dimension,
+            causal=known.mask == "causal",
             rows=rows.get(site),
             moments=moments.get(site),
             matrices=matrices.get(site),
         )
-        for site, facts in study.sites.items()
+        for site, known in study.sites.items()
     }
 
 
 def _matrices(study: Study) -> dict[str, MatrixModel]:
     found = {}
     for site, parts in study.matrix_results.items():
-        stack, _, layer = site.rpartition("/")
+        at = Site.parse(site)
         spectra = study.spectra.select(
-            analysis="matrices", level="head", centring="centred", stack=stack, layer=int(layer)
+            analysis="matrices", level="head", centring="centred", stack=at.stack, layer=at.layer
         )
         kept = parts["vectors"].shape[1]
         values = [torch.from_numpy(spectrum.eigenvalues[:kept]) for spectrum in spectra]

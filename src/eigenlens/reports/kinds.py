@@ -17,7 +17,7 @@ from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.target import target_label
 from ..spectra.sentences import dimension_sentence
-from ..studies.compare import labels_of
+from ..studies.make_comparison import labels_of
 from ..studies.result import Study
 from .diagnoses import diagnosis_parts
 from .figures import Arrays
@@ -90,10 +90,12 @@ def _size(study: Study) -> str:
     """Such as `72 heads in 6 layers`, stack by stack where there are several."""
     stacks: dict[str, list[int]] = {}
     for site in study.ordered_sites:
-        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
+        stacks.setdefault(site.stack, []).append(study.sites[str(site)].heads)
     message = []
     for stack, heads in stacks.items():
-        layers = numbered(len(heads), "layer") + (f" of {stack}" if len(stacks) > 1 else "")
+        layers = numbered(len(heads), "layer") + (
+            f" of {study.labels.stack(stack)}" if len(stacks) > 1 else ""
+        )
         message.append(f"{numbered(sum(heads), 'head')} in {layers}")
     return ", ".join(message)
 

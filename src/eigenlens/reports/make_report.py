@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
 from ..run.progress import Progress, silent
+from ..shell import option
 from .results import Result, gather
 
 
@@ -24,7 +25,7 @@ def report(
     `results` are objects or folders; a folder with result folders inside stands for all of them.
     The page needs a browser and nothing else: no network, no server. Returns its path.
 
-    >>> report("minilm-study", "minilm-plan", out="minilm.html")
+    >>> report("minilm-study", "minilm-plan", output="minilm.html")
     """
     from .contents import contents_of  # plotting loads when it is used
     from .page import drawing_library, render
@@ -36,7 +37,8 @@ def report(
         )
     if place.exists() and not overwrite and not _ours(place):
         raise EigenlensError(
-            f"{place} exists and is no report; name another file, or overwrite it with --overwrite"
+            f"{place} exists and is no report; name another file, or overwrite it with"
+            f" {option('overwrite')}"
         )
     with disk_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,9 @@ import numpy as np
 from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
-from ..studies.compare import compare
-from ..studies.comparison import Comparison
+from ..studies.comparison import Comparison, comparison_sentence
+from ..studies.make_comparison import compare
 from ..studies.result import Study
-from ..studies.sentences import comparison_sentence
 from .figures import Arrays, Figure, figure
 
 MOST_CELLS = 160_000
@@ -35,9 +34,9 @@ def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
     """Heads with heads, and layers with layers; nothing where a study has no rows, or layers see
     different keys.
     """
-    if not study.has("rows") or len({site["keys"] for site in study.sites.values()}) > 1:
+    if not study.has("rows") or len({site.keys for site in study.sites.values()}) > 1:
         return []
-    keys = next(iter(study.sites.values()))["keys"]
+    keys = next(iter(study.sites.values())).keys
     rank = min(16, max(keys - 1, 1))
     found = []
     for level, label in (("head", "heads"), ("layer", "layers")):
@@ -83,8 +82,8 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
     orders = {"layer": [list(range(n)) for n in overlap.matrix.shape], "cluster": [down, across]}
     record = {
         "figure": key,
-        "left": list(overlap.rows_),
-        "right": list(overlap.columns),
+        "left": overlap.row_labels,
+        "right": overlap.column_labels,
         "rank": overlap.rank,
         "chance": overlap.chance,
         "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),

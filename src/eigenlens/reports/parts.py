@@ -11,6 +11,7 @@ from ..passes.facts import ModelResult
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.target import target_label
+from ..shell import option
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..studies.result import Study
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
@@ -151,8 +152,8 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
     notes = _ended(run)
     if not run.float64:
         notes.append(
-            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with --float64"
-            " goes below it."
+            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with"
+            f" {option('float64')} goes below it."
         )
 
     def part(

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..captures import Head, Labels, Site, location_of
 from ..collapses.bounds import LARGEST_D
 from ..collapses.result import Collapse
-from ..diagnostics.finding import Place
 from ..display import numbered
 from ..plans.result import Plan
 
@@ -136,7 +136,8 @@ def _contraction(bounds: Sequence[dict[str, Any]]) -> str:
 def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
     """Which layers have the lowest and the highest dimensions, and how far the sample flatters."""
     what, prefix = _main(numbers)
-    layers: dict[str, list[float]] = {}
+    labels = Labels(record["stack"] for record in numbers)
+    layers: dict[Site, list[float]] = {}
     gaps = []
     for record in numbers:
         found, inside = (
@@ -144,31 +145,30 @@ def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
             record.get(f"{prefix}_dimension_90"),
         )
         if record.get(f"{prefix}_dimensions"):
-            layers.setdefault(f"{record['stack']} {record['layer']}", []).append(
-                np.inf if found is None else found
-            )
+            site = Site(record["stack"], record["layer"])
+            layers.setdefault(site, []).append(np.inf if found is None else found)
         if found is not None and inside is not None:
             gaps.append(found - inside)
     if not layers:
         return "This study holds no spectra of heads."
-    middle = {name: float(np.median(values)) for name, values in layers.items()}
+    middle = {site: float(np.median(values)) for site, values in layers.items()}
     if all(np.isinf(value) for value in middle.values()):
         return (
             f"In no layer do the {what} of the median head reach 90 % of their held-out variance in"
             " the components kept."
         )
     low, high = (
-        min(middle, key=lambda name: middle[name]),
-        max(middle, key=lambda name: middle[name]),
+        min(middle, key=lambda site: middle[site]),
+        max(middle, key=lambda site: middle[site]),
     )
     if low == high:
         text = f"The {what} of the median head take {_dimension(middle[low])} dimensions"
     else:
         text = (
-            f"By the {what} of the median head, {low} is the layer of lowest dimension"
+            f"By the {what} of the median head, {labels(low)} is the layer of lowest dimension"
             f" ({_dimension(middle[low])})"
         )
-        text += f" and {high} that of highest ({_dimension(middle[high])})"
+        text += f" and {labels(high)} that of highest ({_dimension(middle[high])})"
     if gaps and np.median(gaps):
         text += (
             f"; in the median head unseen documents take {np.median(gaps):g} dimensions more than"
@@ -190,9 +190,9 @@ def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
 
 
 def head_sentences(
-    numbers: Sequence[dict[str, Any]], roles: Mapping[Place, Sequence[str]] | None = None
+    numbers: Sequence[dict[str, Any]], roles: Mapping[Head | Site, Sequence[str]] | None = None
 ) -> list[str]:
-    """One sentence a head: its dimension and place among the others, its roles, and what the plan
+    """One sentence per head: its dimension and rank among the others, its roles, and what the plan
     gives it.
     """
     what, prefix = _main(numbers)
@@ -229,7 +229,7 @@ def head_sentences(
                 f"Does not reach 90 % of the held-out variance of its {what} within the spectrum"
                 f" that was kept{share}."
             )
-        parts += (roles or {}).get((record["stack"], record["layer"], record["head"]), [])
+        parts += (roles or {}).get(location_of(record), [])
         if record.get("plan_estimator"):
             lost = record.get("plan_total_variation")
             loses = "" if lost is None else f", which loses {lost:.3f} in total variation"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import EigenlensError
-from ..shell import command
+from ..shell import command, option
 from .files import read_json
 
 RESULTS = {
@@ -27,22 +27,23 @@ RESULTS = {
 """A folder holds the result that its file `study.json`, `plan.json`, … says."""
 
 
-def check_place(out: str | Path | None, force: bool, kind: str) -> Path | None:
+def check_place(output_dir: str | Path | None, overwrite: bool, kind: str) -> Path | None:
     """The folder for a result; one that is there is not overwritten unasked, that of another kind
     of result never.
     """
-    if out is None:
+    if output_dir is None:
         return None
-    folder = Path(out)
+    folder = Path(output_dir)
     others = [other for other in RESULTS if other != kind and (folder / f"{other}.json").exists()]
     if folder.is_file() or others:
         what = "a file" if folder.is_file() else f"the folder of {RESULTS[others[0]]}"
         raise EigenlensError(
             f"{folder} already exists and is {what}; name another folder for the {kind}"
         )
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
         raise EigenlensError(
-            f"{folder} already exists; name another folder, or overwrite it with --overwrite"
+            f"{folder} already exists; name another folder, or overwrite it with"
+            f" {option('overwrite')}"
         )
     return folder
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..captures import location_of
 from ..diagnostics import changes_sentence
 from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, MEASURED, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, Table, check_form
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap
 from ..spectra.spectrum import Level
 from .result import Study
-from .sentences import comparison_sentence
 
 FORMAT = 1
+AT = (str, {"stack": str, "layer": LAYER, "head?": LAYER})
+"""A stack by its name, a layer, or a head."""
 OVERLAP = {
     "left": str,
     "right": str,
-    "rows": [str],
-    "columns": [str],
-    "row_layers": [str],
-    "column_layers": [str],
+    "rows": [AT],
+    "columns": [AT],
     "rank": COUNT,
     "chance": MEASURED,
 }
@@ -79,8 +79,8 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
-        variance, angles.
+        """One row: mean overlap of all pairs, of the same heads and of best partners; chance,
+        captured variance, angles.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -266,10 +266,8 @@ def _names(overlap: Overlap) -> dict[str, Any]:
     return {
         "left": overlap.left,
         "right": overlap.right,
-        "rows": list(overlap.rows_),
-        "columns": list(overlap.columns),
-        "row_layers": list(overlap.row_layers),
-        "column_layers": list(overlap.column_layers),
+        "rows": [at if isinstance(at, str) else asdict(at) for at in overlap.rows_],
+        "columns": [at if isinstance(at, str) else asdict(at) for at in overlap.columns],
         "rank": overlap.rank,
         "chance": overlap.chance,
     }
@@ -277,19 +275,18 @@ def _names(overlap: Overlap) -> dict[str, Any]:
 
 def _overlap(names: dict[str, Any], tensors: dict[str, Tensor], key: str) -> Overlap:
     matrix, captured = tensors[f"{key}/matrix"], tensors.get(f"{key}/captured")
-    rows, columns = tuple(names["rows"]), tuple(names["columns"])
+    rows, columns = (
+        tuple(at if isinstance(at, str) else location_of(at) for at in names[side])
+        for side in ("rows", "columns")
+    )
     for x in (matrix, captured):
         if x is not None and x.shape != (len(rows), len(columns)):
             raise ValueError(f"{key} is of another shape than its names")
-    layers = tuple(names["row_layers"]), tuple(names["column_layers"])
-    if (len(layers[0]), len(layers[1])) != matrix.shape:
-        raise ValueError(f"not every row and column of {key} has a layer")
     return Overlap(
         names["left"],
         names["right"],
         rows,
         columns,
-        *layers,
         names["rank"],
         names["chance"],
         matrix.numpy(),
@@ -299,3 +296,24 @@ def _overlap(names: dict[str, Any], tensors: dict[str, Tensor], key: str) -> Ove
 
 def _array(x: Tensor | None) -> np.ndarray | None:
     return None if x is None else x.numpy()
+
+
+def comparison_sentence(record: dict[str, Any]) -> str:
+    """Do two studies share their spaces, and does either hold the variance of the other?
+
+    `record` is that of a `Pair`.
+    """
+    times = record["overlap"] / record["chance"]
+    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
+    text = (
+        f"{record['left']} and {record['right']}: their {record['level']}s share"
+        f" {record['overlap']:.2f} of the leading {record['rank']} directions, {near}"
+        f" ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
+    )
+    if record["captured_right_by_left"] is not None:
+        text += (
+            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
+            " second's own hold of its variance, those of the second"
+            f" {record['captured_left_by_right']:.0%} of the first's"
+        )
+    return text + "."

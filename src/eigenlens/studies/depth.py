@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..captures import Site
 from ..diagnostics import Finding, Number
-from ..diagnostics.finding import place_label
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import several, unknown
 from ..stats import DepthNumber
@@ -52,8 +53,8 @@ class Depth:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low,
-        high, number, and whether the mean is below rounding.
+        """One record per metric: stack, layer, place, tokens, metric, head (None of all), mean,
+        low, high, number, and whether the mean is below rounding.
         """
         return [
             {**asdict(number), "below_rounding": self.below_rounding(number)}
@@ -103,24 +104,24 @@ class Depth:
                 )
         return sorted(points, key=lambda point: point["depth"])
 
-    def by_layer(self) -> dict[tuple[str, int], dict[str, float | None]]:
+    def by_layer(self) -> dict[Site, dict[str, float | None]]:
         """The numbers of each layer, as `depth_output_residual_low`,
         `depth_attention_entropy_without_sinks`.
         """
-        found: dict[tuple[str, int], dict[str, float | None]] = {}
+        found: dict[Site, dict[str, float | None]] = {}
         for n in self.numbers:
             if n.head is None:
                 name = f"depth_{n.place}_{n.metric}" + (
                     "" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}"
                 )
-                record = found.setdefault((n.stack, n.layer), {})
+                record = found.setdefault(Site(n.stack, n.layer), {})
                 record |= {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
                 if n.metric in RESIDUALS:
                     record[f"{name}_below_rounding"] = self.below_rounding(n)
         return found
 
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """One row a depth, the means of some metrics side by side; None where a metric has no
+        """One row per depth, the means of some metrics side by side; None where a metric has no
         value.
         """
         rows: dict[tuple[str, int], dict[str, Any]] = {}
@@ -196,10 +197,24 @@ class Depth:
 
     @property
     def sentence(self) -> str:
-        """Where the tokens begin and end, in words."""
-        from .sentences import depth_sentence
-
-        return depth_sentence(self)
+        """Where the tokens of each stack begin and end, and where their rank is least; empty where
+        none were seen.
+        """
+        parts = []
+        for stack in self.stacks:
+            rank, cosine = self.curve("effective_rank", stack), self.curve("cosine", stack)
+            if not rank or not cosine:
+                continue
+            least = min(rank, key=lambda point: point["mean"])
+            where = f" of the {stack}" if len(self.stacks) > 1 else ""
+            blocks = numbered(rank[-1]["depth"], "block")
+            parts.append(
+                f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to"
+                f" {rank[-1]['mean']:.1f} over {blocks}, with its least, {least['mean']:.1f}, at"
+                f" depth {least['depth']}; their mean cosine goes from {cosine[0]['mean']:.2f} to"
+                f" {cosine[-1]['mean']:.2f}."
+            )
+        return " ".join(parts)
 
     def __repr__(self) -> str:
         return f"<metrics along depth of {', '.join(self.stacks)}: {len(self.numbers)} numbers>"
@@ -253,12 +268,9 @@ def _gap(n: DepthNumber) -> DepthNumber:
 
 
 def _spread_sentence(finding: Finding) -> str:
-    values = finding.values("all")
-    least, most = (
-        min(values, key=lambda place: values[place]),
-        max(values, key=lambda place: values[place]),
-    )
-    ends = [f"{values[place]:.2f} ({place_label(place)})" for place in (least, most)]
+    values, labels = finding.values("all"), finding.labels
+    least, most = min(values, key=lambda at: values[at]), max(values, key=lambda at: values[at])
+    ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
         f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle"

@@ -25,16 +25,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..captures import SiteInfo
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..run.shards import SHARDS_PER_GROUP, copies, cut
+from ..shell import option
 from ..spectra.factor import bounded, kept, room
 from .options import Options
 from .workload import batch_of, mask_form
 
-Sites = Mapping[str, Mapping[str, Any]]
+Sites = Mapping[str, SiteInfo]
 PROGRAM = 64_000_000
 """Libraries that a study loads on its way, and small things."""
 PROCESS = 450_000_000
@@ -102,15 +104,19 @@ class Memory:
             raise EigenlensError(f"{self.sentence(free)}, which is too little; {_ADVICE[most]}")
 
 
+_SHORTER, _FEWER = option("max_length", None), option("only", None)
 _ADVICE = {
-    "rows": "lower --max-length, or leave rows out with --only",
-    "moments": "lower --max-length, or leave moments out with --only",
-    "matrices": "lower --matrix-memory, --rank or --max-length, or leave matrices out with --only",
-    "batch": "lower --batch-size or --max-length",
-    "allocator": "lower --max-length, or leave rows out with --only",
-    "inputs": "lower --max-inputs",
+    "rows": f"lower {_SHORTER}, or leave rows out with {_FEWER}",
+    "moments": f"lower {_SHORTER}, or leave moments out with {_FEWER}",
+    "matrices": (
+        f"lower {option('matrix_memory', None)}, {option('rank', None)} or {_SHORTER}, or leave"
+        f" matrices out with {_FEWER}"
+    ),
+    "batch": f"lower {option('batch_size', None)} or {_SHORTER}",
+    "allocator": f"lower {_SHORTER}, or leave rows out with {_FEWER}",
+    "inputs": f"lower {option('max_inputs', None)}",
     "program": "close other programs",
-    "workers": "lower --workers or --max-length",
+    "workers": f"lower {option('workers', None)} or {_SHORTER}",
     "scheduler": "close other programs",
 }
 
@@ -213,7 +219,7 @@ class Rows:
             return cls()
         sums = finished = bases = passing = small = 0
         for site in sites.values():
-            H, T, S, form = site["heads"], site["queries"], site["keys"], mask_form(site, options)
+            H, T, S, form = site.heads, site.queries, site.keys, mask_form(site, options)
             square = 8 * S * S
             if form == "full":
                 own, more, wide = H * square + 8 * H * S, 0, 1
@@ -225,7 +231,7 @@ class Rows:
             bases += (3 * H + 3 + wide) * square  # of heads and of the layer, and the layer's sums
             passing = max(passing, (12 if more else 6) * H * square + 6 * square)
             small += own if H * square < MAPPED else 0
-        widest = max(8 * site["keys"] ** 2 for site in sites.values())
+        widest = max(8 * site.keys**2 for site in sites.values())
         return cls(sums, finished, bases + 8 * widest, passing, small / sums)  # and the stack
 
 
@@ -255,7 +261,7 @@ class Matrices:
         number = fit if matrix == "gram" else columns
         state = bases = written = passing = 0
         for site in sites.values():
-            H, N = site["heads"], site["pairs"]
+            H, N = site.heads, site.pairs
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
             most = max(room(N), bounded(r))
@@ -287,10 +293,7 @@ class Matrices:
 def _moments(sites: Sites, options: Options) -> int:
     if "moments" not in options.only:
         return 0
-    each = (
-        (s["heads"], s["queries"], s["kv_heads"], s["keys"], s["head_dimension"])
-        for s in sites.values()
-    )
+    each = ((s.heads, s.queries, s.kv_heads, s.keys, s.head_dimension) for s in sites.values())
     return sum(8 * ((H + G) * D * (D + 1) + (H * T + G * S) * D + T + S) for H, T, G, S, D in each)
 
 

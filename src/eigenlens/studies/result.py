@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
+from ..captures import Head, Labels, Site, SiteInfo, location_of
 from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
 from ..diagnostics.roles import roles_sentence
@@ -23,7 +25,8 @@ from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_form
-from ..spectra.bases import Place
+from ..shell import option
+from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
@@ -32,7 +35,7 @@ from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
 from .depth import Depth, of_depth
-from .eigenspaces import eigenspaces_of, place_label
+from .eigenspaces import eigenspaces_of
 from .record import check_record
 from .recorder import Recording
 from .stored import (
@@ -80,8 +83,8 @@ class Study(ResultViews):
             raise EigenlensError(f"no such study: {folder} is no folder")
         if not (folder / "study.json").is_file() and any(folder.glob("unfinished*")):
             raise EigenlensError(
-                f"the study in {folder} was interrupted before it was finished; the command that"
-                " began it goes on with --resume"
+                f"the study in {folder} was interrupted before it was finished; the call that"
+                f" began it goes on with {option('resume')}"
             )
         facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
@@ -129,8 +132,8 @@ class Study(ResultViews):
         file = f"{name}.safetensors"
         if file not in self.stored["files"]:
             raise EigenlensError(
-                f"the study in {self.folder} was made without {name}; make it anew with --only"
-                f" {name}"
+                f"the study in {self.folder} was made without {name}; make it anew with"
+                f" {option('only', name)}"
             )
         if sha256(self.folder / file) != self.stored["files"][file]["sha256"]:
             raise EigenlensError(
@@ -199,16 +202,22 @@ class Study(ResultViews):
         """
         return self.stored.get("partial", [])
 
-    @property
-    def sites(self) -> dict[str, dict[str, Any]]:
-        """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
-        return self.stored["sites"]
+    @cached_property
+    def sites(self) -> dict[str, SiteInfo]:
+        """Every layer that attends, such as `encoder/3`, with its heads, shapes and mask."""
+        return {site: SiteInfo.of(record) for site, record in self.stored["sites"].items()}
 
     @property
-    def ordered_sites(self) -> list[str]:
+    def ordered_sites(self) -> list[Site]:
         """The sites stack by stack, each in the order the model runs them."""
-        stacks = list(dict.fromkeys(Place.of(site, "stack").stack for site in self.sites))
-        return sorted(self.sites, key=lambda site: stacks.index(Place.of(site, "stack").stack))
+        sites = [Site.parse(key) for key in self.sites]
+        stacks = list(dict.fromkeys(site.stack for site in sites))
+        return sorted(sites, key=lambda site: stacks.index(site.stack))
+
+    @property
+    def labels(self) -> Labels:
+        """What its heads and layers are called: `L3H4`, of several stacks `encoder L3H4`."""
+        return Labels(site.stack for site in self.ordered_sites)
 
     @cached_property
     def spectra(self) -> Spectra:
@@ -289,24 +298,21 @@ class Study(ResultViews):
         return f"{name}.safetensors" in self.stored["files"]
 
     @cached_property
-    def _bases(self) -> dict[tuple[Place, Centring], RowBasis]:
+    def _bases(self) -> dict[tuple[Scope, Centring], RowBasis]:
         return {}
 
-    def row_basis(self, place: Place, centring: Centring = "centred") -> RowBasis:
-        """Mean, eigenvalues and eigenvectors of the rows of a place: `Place("head", "encoder",
-        3)`.
+    def row_basis(self, scope: Scope, centring: Centring = "centred") -> RowBasis:
+        """Mean, eigenvalues and eigenvectors of rows: `Scope("head", "encoder", 3)` is those of
+        each head of a layer.
         """
-        if (place, centring) not in self._bases:
+        if (scope, centring) not in self._bases:
             known = levels(self.row_sums())
-            if (sums := known.get(place)) is None:
-                raise unknown(
-                    place.level,
-                    place_label(place),
-                    (place_label(one) for one in known if one.level == place.level),
-                )
+            if (sums := known.get(scope)) is None:
+                others = (str(one.at) for one in known if one.level == scope.level)
+                raise unknown(scope.level, str(scope.at), others)
             with self._damage("rows"):
-                self._bases[place, centring] = row_basis(sums, centring)
-        return self._bases[place, centring]
+                self._bases[scope, centring] = row_basis(sums, centring)
+        return self._bases[scope, centring]
 
     @cached_property
     def matrix_results(self) -> dict[str, dict[str, Tensor]]:
@@ -357,7 +363,7 @@ class Study(ResultViews):
             "seconds": self.stored["seconds"],
             "versions": self.stored["versions"],
             "options": self.stored["options"],
-            "sites": self.sites,
+            "sites": self.stored["sites"],
             "notes": self.stored["notes"],
             "partial": self.partial,
             "heads": self.heads(),
@@ -367,32 +373,24 @@ class Study(ResultViews):
         }
 
     def heads(self) -> list[dict[str, Any]]:
-        """One record a head: the numbers of its spectra, each under its analysis and centring, and
-        of its diagnostics.
+        """One record per head: the numbers of its spectra, each under its analysis and centring,
+        and of its diagnostics.
         """
-        found = {
-            (r["stack"], r["layer"], r["head"]): r for r in _wide(self.spectra.select(level="head"))
-        }
-        for (stack, layer, head), numbers in self.diagnostics.heads().items():
-            found.setdefault(
-                (stack, layer, head), {"stack": stack, "layer": layer, "head": head}
-            ).update(numbers)
+        found = {location_of(r): r for r in _wide(self.spectra.select(level="head"))}
+        for head, numbers in self.diagnostics.heads().items():
+            found.setdefault(head, asdict(head)).update(numbers)
         return list(found.values())
 
     def _layers(self) -> list[dict[str, Any]]:
-        """One record a layer: the numbers of its spectra, those along depth, and those of
+        """One record per layer: the numbers of its spectra, those along depth, and those of
         diagnostics.
         """
-        found = {(r["stack"], r["layer"]): r for r in _wide(self.spectra.select(level="layer"))}
-        for (stack, layer), numbers in (self.depth.by_layer() if self.has("depth") else {}).items():
-            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(
-                numbers
-            )
-        for (stack, layer, _), numbers in self.diagnostics.layers().items():
-            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(
-                numbers
-            )
-        return [found[place] for place in sorted(found)]
+        spectra = _wide(self.spectra.select(level="layer"))
+        found = {Site(r["stack"], r["layer"]): r for r in spectra}
+        along = self.depth.by_layer() if self.has("depth") else {}
+        for site, numbers in (*along.items(), *self.diagnostics.layers().items()):
+            found.setdefault(site, {**asdict(site), "head": None}).update(numbers)
+        return [found[site] for site in sorted(found)]
 
     @property
     def sentence(self) -> str:
@@ -437,12 +435,16 @@ class Study(ResultViews):
 
         if not len(self.spectra) and self.has("depth"):
             return self.depth.plot()
+        if not len(self.spectra):
+            raise EigenlensError(
+                "this study has no spectra and no metrics along depth, so there is nothing to draw"
+            )
         return dimension_map(
             self.spectra, "rows" if len(self.spectra.select(analysis="rows")) else "matrices"
         )
 
     def __repr__(self) -> str:
-        heads = numbered(sum(site["heads"] for site in self.sites.values()), "head")
+        heads = numbered(sum(site.heads for site in self.sites.values()), "head")
         holds = ", ".join(name for name in FILES[1:] if self.has(name))
         where = "" if self._keep is not None else f", in {self.folder}"
         missing = ", partial" if self.partial else ""
@@ -454,13 +456,13 @@ class Study(ResultViews):
 
 
 def _wide(spectra: Spectra) -> list[dict[str, Any]]:
-    """One record a head: the numbers of each analysis and centring under `rows_centred_…`,
+    """One record per head: the numbers of each analysis and centring under `rows_centred_…`,
     `matrices_raw_…`.
     """
-    found: dict[tuple[str, int | None, int | None], dict[str, Any]] = {}
+    found: dict[Head | Site | str, dict[str, Any]] = {}
     for spectrum in spectra:
-        place = (spectrum.stack, spectrum.layer, spectrum.head)
-        record = found.setdefault(place, dict(zip(("stack", "layer", "head"), place)))
+        where = {name: getattr(spectrum, name) for name in ("stack", "layer", "head")}
+        record = found.setdefault(spectrum.at, where)
         prefix = f"{spectrum.analysis}_{spectrum.centring.replace('-', '_')}"
         skipped = {"analysis", "level", "centring", "stack", "layer", "head"}
         record |= {

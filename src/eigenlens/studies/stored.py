@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..captures import Site
+from ..captures import Site, SiteInfo
+from ..captures.sites import field_of
 from ..run.schema import LAYER, check_form
-from ..spectra.bases import Place
+from ..spectra.bases import Scope
 from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import ValidRows
@@ -22,13 +23,13 @@ from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
 from .recorder import Recording
 
-Sites = dict[str, dict[str, Any]]
+Sites = Mapping[str, SiteInfo]
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
 
 
 def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
-    """Spectra by analysis, level, centring and place, all heads of a place in one tensor."""
+    """Spectra by analysis, level, centring and scope, all heads of a layer in one tensor."""
     grouped: dict[str, list[Spectrum]] = {}
     for s in spectra:
         layer = "" if s.layer is None else s.layer
@@ -93,7 +94,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             raise ValueError(f"{prefix} has no spectrum")
         if numbers.shape[1] not in (3, 4):  # studies of before told no lower bounds
             raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
-        heads = sites[f"{stack}/{layer}"]["heads"] if level == "head" else 1
+        heads = sites[f"{stack}/{layer}"].heads if level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
         valid = _read_valid_rows(tensors, prefix, len(numbers))
@@ -155,7 +156,7 @@ def matrix_tensors(recording: Recording) -> dict[str, Tensor]:
     for site, sums in recording.fit["matrices"].result().items():
         if site not in analysis.pairs:
             continue
-        bases = analysis.bases[Place.of(site, "head")]
+        bases = analysis.bases[Scope.of(Site.parse(site), "head")]
         vectors = [basis.vectors("centred", KEPT_VECTORS) for basis in bases]
         mean = sums.first / sums.number
         tensors |= {
@@ -179,7 +180,7 @@ def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
     """Raise a `ValueError` where the sums of rows are not those of these sites."""
     for site, parts in by_site(state).items():
         sizes = check_tensors(site, parts, shapes_of(parts))
-        if (sizes["H"], sizes["S"]) != (sites[site]["heads"], sites[site]["keys"]):
+        if (sizes["H"], sizes["S"]) != (sites[site].heads, sites[site].keys):
             raise ValueError(f"the rows of {site} have the sizes {sizes}")
 
 
@@ -188,16 +189,16 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
     names = {"H": "heads", "G": "kv_heads", "T": "queries", "S": "keys", "D": "head_dimension"}
     for site, parts in by_site(state).items():
         sizes = check_tensors(site, parts, VECTOR_SHAPES)
-        if sizes != {letter: sites[site][name] for letter, name in names.items()}:
+        if sizes != {letter: getattr(sites[site], name) for letter, name in names.items()}:
             raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
 
 
 def check_depth(state: dict[str, Tensor]) -> None:
     """Raise a `ValueError` where these are no metrics along depth."""
     for name, x in state.items():
-        site, _, place = name.rpartition("/")
-        check_form(Site.parse(site).layer, LAYER, f"the layer of {site[:80]}")
-        check_tensors(site, {place: x}, {place: SHAPES[place]})
+        site, point = field_of(name)
+        check_form(site.layer, LAYER, f"the layer of {name[:80]}")
+        check_tensors(str(site), {point: x}, {point: SHAPES[point]})
         if float(x[..., 0].min()) < 0:
             raise ValueError(f"{name} counts fewer inputs than none")
 
@@ -213,9 +214,9 @@ def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[str, dict[st
         )
         known, pairs = sites[site], Pairs(parts.pop("valid"))
         if (size["H"], size["T"], size["S"], size["N"]) != (
-            known["heads"],
-            known["queries"],
-            known["keys"],
+            known.heads,
+            known.queries,
+            known.keys,
             pairs.number,
         ):
             raise ValueError(f"the matrices of {site} have the sizes {size}")

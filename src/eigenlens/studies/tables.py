@@ -139,7 +139,7 @@ def study_tables(study: Study) -> list[TitledTable]:
             below = f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}."
             title = "The same over valid rows only"
             tables.append(TitledTable(title, layer_rows(study, valid=True), below))
-    if "rows" in kinds and len({site["keys"] for site in study.sites.values()}) == 1:
+    if "rows" in kinds and len({site.keys for site in study.sites.values()}) == 1:
         tables.append(
             TitledTable("Overlap of heads' row eigenspaces, centred", overlap_rows(study))
         )

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ...attention.relevance import evenness, head_relevance, relevance_map
-from ...captures import Site
 from ...errors import EigenlensError
 from ...lab import Transformer
 from ...models.load import Model, load
@@ -29,16 +28,16 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     watch = Diagnosed(model, "relevance", batches)
     values = watch.values()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
-    for site, entry in watch.studied.sites.items():
-        if entry["kind"] != "self":
+    for site, entry in watch.studied.entries.items():
+        if entry.kind != "self":
             continue
-        if site not in values:
+        if str(site) not in values:
             raise EigenlensError(
-                f"{entry['name']} attends, and where its output goes is not known; its heads cannot"
+                f"{entry.name} attends, and where its output goes is not known; its heads cannot"
                 " be weighed"
             )
-        place = Site.parse(site)
-        found.setdefault(place.stack, {})[place.layer] = values[site][:, 0].nanquantile(0.5, dim=0)
+        medians = values[str(site)][:, 0].nanquantile(0.5, dim=0)
+        found.setdefault(site.stack, {})[site.layer] = medians
     return {
         stack: torch.stack([layers[layer] for layer in sorted(layers)])
         for stack, layers in found.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...captures import location_of
 from ...diagnostics.qk import QueryKey
 from ...models.load import load
 from ..diagnostic_pass import Diagnosed, begin
@@ -22,10 +23,10 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
     watch, spectra = Diagnosed(model, "localisation", batches), QueryKey()
     begin(spectra, watch.studied)
     looks = watch.seen()
-    near = {(row["stack"], row["layer"], row["head"]): row for row in looks.result().rows()}
+    near = {location_of(row): row for row in looks.result().rows()}
     rows = []
     for row in spectra.result().rows():
-        where = near[row["stack"], row["layer"], row["head"]]
+        where = near[location_of(row)]
         rows.append(
             {
                 "model": name,

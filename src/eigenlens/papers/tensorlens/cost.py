@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ...bench.timing import Pace, in_rounds, medians, peak_bytes
-from ...explanations import in_out_of, norms_of, operator
-from ...explanations.operator import Operator
+from ...explanations import in_out_of, linearize, norms_of
+from ...explanations.linear_operator import Operator
 from ...models.load import load
 from ..inputs import batches_of
 
@@ -23,11 +23,11 @@ def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> 
     model = load(name)
     backbone: Any = model.backbone
     batch = batches_of(model, text, length, 3, seed, 1)[0]
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     weights = torch.full(op.shape[:2], 1 / length)
     calls = {
         "forward": lambda: backbone(**batch),
-        "freeze": lambda: operator(model, batch),
+        "freeze": lambda: linearize(model, batch),
         "column": lambda: op.apply(op.inputs),
         "row": lambda: op.adjoint(op.output),
         "In+Out of all tokens": lambda: in_out_of(op, weights),
@@ -64,8 +64,8 @@ def width_row(width: int, length: int, seed: int) -> dict[str, Any]:
     }
     model = tf.BertModel(tf.BertConfig(vocab_size=97, **shape), add_pooling_layer=False).eval()
     batch = {"input_ids": torch.randint(0, 97, (1, length))}
-    (op,) = operator(model, batch)
-    calls = {"freeze": lambda: operator(model, batch), "row": lambda: op.adjoint(op.output)}
+    (op,) = linearize(model, batch)
+    calls = {"freeze": lambda: linearize(model, batch), "row": lambda: op.adjoint(op.output)}
     memory = {what: peak_bytes(call, torch.device("cpu")) for what, call in calls.items()}
     return {"model": "random BERT", "tokens": length, "channels": width, **_memory(op, memory)}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...captures.precision import stays_double
-from ...explanations import in_out, operator
+from ...explanations import in_out, linearize
 from ...models.forward import forward_of
 from ...models.load import Model, load
 from ..inputs import batches_of
@@ -71,7 +71,7 @@ def measured(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, 
     """How far the operator of a one-stack model is off the output of another run, and the map
     In+Out off its sums.
     """
-    (op,) = operator(model, batch)
+    (op,) = linearize(model, batch)
     own = own_output(model, batch)
     valid = (
         torch.ones(own.shape[:2], dtype=torch.bool) if op.stack.valid is None else op.stack.valid

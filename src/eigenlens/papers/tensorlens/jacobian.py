@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...anatomy import anatomy
+from ...anatomy import read_stacks
 from ...captures.precision import stays_double
-from ...explanations import Operator, operator
+from ...explanations import Operator, linearize
 from ...models.load import load
 from ..inputs import batches_of
 from .small import SPREAD, small_batch, small_model
@@ -28,7 +28,7 @@ class Derivative:
 
     def __init__(self, model: nn.Module, batch: dict[str, Any]) -> None:
         self.model, self.batch = model, batch
-        self.first = anatomy(model)[0].blocks[0].module
+        self.first = read_stacks(model)[0].blocks[0].module
 
     def __call__(self, change: Callable[[Tensor], Tensor]) -> Tensor:
         """The output when the stream is changed before the first block runs for the first time."""
@@ -95,7 +95,7 @@ def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[s
     for s in range(seeds):
         model = small_model(family, seed + s, None if started else SPREAD)
         batch = small_batch(family, seed + s, 1, 8, padded=False)
-        (op,) = operator(model, batch)
+        (op,) = linearize(model, batch)
         units = torch.cat([u for _, u in op.units()])
         (row,) = compared(op, Derivative(model, batch), units)
         weights = "as the library starts it" if started else f"N(0, {SPREAD}²)"
@@ -115,7 +115,7 @@ def catalogue_jacobian(
     fixed: dict[str, Any] = {"use_cache": False} if model.kind == "decoder" else {}
     generator, rows = torch.Generator().manual_seed(seed), list[dict[str, Any]]()
     for batch in batches_of(model, text, length, inputs, seed, 1)[:inputs]:
-        (op,) = operator(model, batch)
+        (op,) = linearize(model, batch)
         units = torch.randn(probes, *op.inputs.shape, generator=generator, dtype=torch.float64)
         (row,) = compared(op, Derivative(backbone, {**batch, **fixed}), units)
         rows.append(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...display import visible
-from ...explanations import Operator, in_out, norms_of, operator
+from ...explanations import Operator, in_out, linearize, norms_of
 from ...models.load import load
 
 SENTENCE = "The film is far too long, but its music is wonderful."
@@ -23,7 +23,7 @@ def map_rows(name: str, sentence: str = SENTENCE, probes: int = 16) -> list[dict
     """
     model = load(name)
     ids = model.tokenizer(sentence, return_tensors="pt")["input_ids"]
-    (op,) = operator(model, {"input_ids": ids})
+    (op,) = linearize(model, {"input_ids": ids})
     words = [visible(piece) for piece in model.tokenizer.convert_ids_to_tokens(ids[0].tolist())]
     a = in_out(op)[0]
     n = len(words)
