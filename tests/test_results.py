@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import eigenlens as el
-from eigenlens.bench import Bench, bench
+from eigenlens.bench import Bench, run_bench
 from eigenlens.bench import run as benches
 from eigenlens.bench.speed import SpeedScale
 from eigenlens.cli import terminal
@@ -71,7 +71,7 @@ def results(tmp_path_factory):
         scale = SpeedScale((16, 32, 64), 2, 4, recurrence=32, seconds=0.0, rounds=2)
         patch.setattr(benches, "SCALES", {"speed": (scale, scale)})
         names = ["softmax", "window"]
-        found["bench"] = bench("speed", folder / "bench", mechanisms=names, device="cpu")
+        found["bench"] = run_bench("speed", folder / "bench", mechanisms=names, device="cpu")
     found["reproduction"] = reproduction()
     small = {
         "task": {"name": "sort", "train": 40, "test": 10},

@@ -197,8 +197,8 @@ class Explanation(ResultViews):
     def printed(self) -> list[TitledTable]:
         """What a terminal prints: the areas under the deletion curves."""
         below = (
-            "A good method has a low area when the most relevant tokens go first (positive), and a"
-            " high one when the least relevant do (negative)."
+            "A good method has a low area when the most relevant go first (positive), and a high"
+            " one when the least relevant do (negative)."
         )
         title = "Tokens taken away: area under the target's score"
         return [TitledTable(title, self.areas(), below)] if self.deletion else []

@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
-from ..captures import Head, Labels, Site, SiteInfo, location_of
+from ..captures import Labels, Site, SiteInfo
 from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
 from ..diagnostics.roles import roles_sentence
@@ -36,6 +35,7 @@ from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSu
 from ..stats.rounding import rounding_floor
 from .depth import Depth, of_depth
 from .eigenspaces import eigenspaces_of
+from .every_number import head_rows, layer_rows, wide_rows
 from .record import check_record
 from .recorder import Recording
 from .stored import (
@@ -367,30 +367,16 @@ class Study(ResultViews):
             "notes": self.stored["notes"],
             "partial": self.partial,
             "heads": self.heads(),
-            "layers": self._layers(),
+            "layers": layer_rows(self),
             "diagnostics": self.diagnostics.record(),
-            "stacks": _wide(self.spectra.select(level="stack")),
+            "stacks": wide_rows(self.spectra.select(level="stack")),
         }
 
     def heads(self) -> list[dict[str, Any]]:
         """One record per head: the numbers of its spectra, each under its analysis and centring,
         and of its diagnostics.
         """
-        found = {location_of(r): r for r in _wide(self.spectra.select(level="head"))}
-        for head, numbers in self.diagnostics.heads().items():
-            found.setdefault(head, asdict(head)).update(numbers)
-        return list(found.values())
-
-    def _layers(self) -> list[dict[str, Any]]:
-        """One record per layer: the numbers of its spectra, those along depth, and those of
-        diagnostics.
-        """
-        spectra = _wide(self.spectra.select(level="layer"))
-        found = {Site(r["stack"], r["layer"]): r for r in spectra}
-        along = self.depth.by_layer() if self.has("depth") else {}
-        for site, numbers in (*along.items(), *self.diagnostics.layers().items()):
-            found.setdefault(site, {**asdict(site), "head": None}).update(numbers)
-        return [found[site] for site in sorted(found)]
+        return head_rows(self)
 
     @property
     def sentence(self) -> str:
@@ -453,19 +439,3 @@ class Study(ResultViews):
             f"<study of {self.name}: {inputs} of {self.length} tokens{missing}, {heads};"
             f" {holds}{where}>"
         )
-
-
-def _wide(spectra: Spectra) -> list[dict[str, Any]]:
-    """One record per head: the numbers of each analysis and centring under `rows_centred_…`,
-    `matrices_raw_…`.
-    """
-    found: dict[Head | Site | str, dict[str, Any]] = {}
-    for spectrum in spectra:
-        where = {name: getattr(spectrum, name) for name in ("stack", "layer", "head")}
-        record = found.setdefault(spectrum.at, where)
-        prefix = f"{spectrum.analysis}_{spectrum.centring.replace('-', '_')}"
-        skipped = {"analysis", "level", "centring", "stack", "layer", "head"}
-        record |= {
-            f"{prefix}_{key}": value for key, value in spectrum.row().items() if key not in skipped
-        }
-    return list(found.values())
