@@ -29,7 +29,7 @@ from ..passes.sinks import sinks_of
 from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
-from ..run.run_all import Refused, lost
+from ..run.run_all import Refused, describe_failures
 from ..stats.rounding import precision_of
 from .ablation import VARIANTS
 from .measure import CollapseRun
@@ -97,7 +97,7 @@ def collapse(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         names = data_names(data, loaded, scratch)
         request = Request(names, max_length, max_inputs, 0.2, seed, padding)
         ready = prepare(loaded, request, scratch)
@@ -156,7 +156,7 @@ def _measured(
     def part(name: str, measure: Callable[[], Any]) -> Any:
         made = parts.part(name.replace(" ", "-"), measure)
         if made["failed"]:
-            notes.append(lost(f"what was found of {name}", made["failed"]))
+            notes.append(describe_failures(f"what was found of {name}", made["failed"]))
         return made["found"]
 
     def optional(name: str, measure: Callable[[], Any]) -> Any:

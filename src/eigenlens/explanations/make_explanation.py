@@ -28,7 +28,7 @@ from ..names import several, unknown
 from ..passes.facts import made_now
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .deletion import Deletion, deletion_curves
 from .memory import check_memory, memory_of
 from .methods import METHODS, attribute
@@ -115,7 +115,7 @@ def explain(
     names = _known(methods)
     if not max_memory > 0:
         raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
-    folder = check_place(output_dir, overwrite, "explanation")
+    folder = check_output_dir(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []

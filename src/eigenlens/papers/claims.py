@@ -12,7 +12,7 @@ from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import MEASURED, Table, check_form
+from ..run.schema import MEASURED, Table, check_schema
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
@@ -139,7 +139,7 @@ class Reproduction(ResultViews):
         how = ("reproduce", "PAPER", "-o", Path(folder).parent)
         record = read_result(folder, "reproduction", None, how)
         with report_damage(folder, "reproduction"):
-            check_form(record, FORM, "it")
+            check_schema(record, FORM, "it")
             return cls.from_record(record)
 
     def save(self, folder: str | Path) -> Path:

@@ -11,7 +11,7 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
 
 FORMAT = 1
 MEASURES = {
@@ -41,7 +41,7 @@ SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
 
 
-FORM = {
+SCHEMA = {
     "facts": {
         "model": str,
         "data": str,
@@ -204,7 +204,9 @@ class Evaluation(ResultViews):
 
 def _check(found: Evaluation) -> None:
     """Raises what the first use of a record without these would raise."""
-    check_form({"facts": found.stored, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    check_schema(
+        {"facts": found.stored, "summary": found.summary, "heads": found.heads}, SCHEMA, "it"
+    )
     if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
         raise ValueError("heads and measures need numbers")
     if not {"total_variation", "output_error"} & found.heads[0].keys():

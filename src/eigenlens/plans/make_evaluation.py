@@ -23,7 +23,7 @@ from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .block_plans import block_errors
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
@@ -96,7 +96,7 @@ def evaluate(
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_place(output_dir, overwrite, "evaluation")
+    folder = check_output_dir(output_dir, overwrite, "evaluation")
     bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
     if max_length is not None and bound and max_length > opened.length:
         raise EigenlensError(
@@ -106,7 +106,7 @@ def evaluate(
     chosen = choose(engine)
     model_ref = ModelRef.of(loaded, device)
     if chosen.remote:
-        model_ref.check_place()
+        model_ref.check_reachable()
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),

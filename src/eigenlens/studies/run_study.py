@@ -27,7 +27,7 @@ from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors
 from ..run.memory import free
 from ..run.progress import Progress, say, silent
-from ..run.run_all import lost
+from ..run.run_all import describe_failures
 from ..spectra.sentences import bound_levels
 from ..stats.rounding import precision_of
 from .diagnostic_runner import DiagnosticRunner
@@ -97,7 +97,7 @@ def study(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         with disk_errors(scratch):
             names = data_names(data, loaded, scratch)
         if float64:
@@ -181,7 +181,7 @@ def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator
             " shares of variance in the sample, are at least these, and fewer dimensions may do"
         )
     if recording.failed:
-        yield lost("the study", recording.failed)
+        yield describe_failures("the study", recording.failed)
 
 
 def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:

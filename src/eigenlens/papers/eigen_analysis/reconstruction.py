@@ -38,8 +38,8 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
 def error_table(
     fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES
 ) -> list[dict[str, Any]]:
-    """One row a share of the keys: the error of the median head, the least and the most, and every
-    head's.
+    """One row per share of the keys: the error of the median head, the least and the most, and
+    that of every head.
     """
     rows = []
     for share in shares:

@@ -19,7 +19,7 @@ from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..inputs import batches_of
+from ..inputs import make_batches
 from ..paper import Paper
 from .claims import claims_of
 from .pictures import charts
@@ -168,7 +168,7 @@ def cut_model(
     time.
     """
     model = load(name)
-    batches = batches_of(model, scale.text, scale.length, scale.inputs, seed)
+    batches = make_batches(model, scale.text, scale.length, scale.inputs, seed)
     attentions = query_weights(model.module)
     width = attentions[0].weight.shape[1]
     own = outputs(model, batches)
