@@ -35,6 +35,16 @@ def cluster():
         yield engine
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """The command in a process of its own, without the seconds that Python takes to load it."""
+    from warm import Warm
+
+    command = Warm()
+    yield command
+    command.close()
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command in this process: `run("show", folder)` gives its code, standard output and
