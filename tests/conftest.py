@@ -13,11 +13,34 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import pytest
 import torch
 
+import kinds
 from eigenlens import cli
 from eigenlens.run import cluster as clusters
 
 torch.set_num_threads(1)
 clusters.PATIENCE = 600  # seconds: on a loaded machine a worker takes long to start
+
+if os.environ.get("EIGENLENS_TEST_FAST"):  # set by `make test-fast`
+    os.environ |= kinds.only_the_default_model()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for kind in set(kinds.kinds_of(item)):
+            item.add_marker(kind)
+    items[:] = kinds.in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file runs in one process, and so do files that share what takes long to build."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Groups(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return kinds.group_of(nodeid.split("::")[0].removeprefix("tests/"))
+
+    return Groups(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -71,6 +71,7 @@ def test_version(run):
     assert run("--version").out.strip() == __version__
 
 
+@pytest.mark.slow
 def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
     """From one command to tables and pictures, with every number of every head in the JSON."""
     folder, pictures = tmp_path / "minilm", tmp_path / "pictures"
@@ -203,6 +204,7 @@ def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world
     assert same == {k: record[k] for k in same}
 
 
+@pytest.mark.slow
 def test_what_show_prints_can_be_cut_off(world):
     """`eigenlens show DIR | head -1` ends quietly: no traceback, no complaint."""
     command = f"{sys.executable} -m eigenlens.cli show {world.study} | head -1"

@@ -455,6 +455,7 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     assert "no ablation" not in partly and "The attention skip holds them apart" in partly
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypatch):
     model, text = world
 

@@ -110,6 +110,7 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
     blocks.plot().to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1024, 1100])
 def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, blocks, llama, length):
     """With the identity for values the output is the pattern: the pairs worked on are those that
