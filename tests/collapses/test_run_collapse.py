@@ -26,7 +26,7 @@ from eigenlens.collapses.bounds_model import model_bounds
 from eigenlens.collapses.verdict import sentence
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.stats import DepthNumber
-from tiny import small_llama, some_text, tiny_bert
+from tiny import small_llama
 
 SIZE = {
     "vocab_size": 50,
@@ -39,9 +39,8 @@ SMALL = {"max_inputs": 6, "max_length": 16, "paths": 2, "bounds": 1}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collapse")
-    return tiny_bert(folder / "model"), some_text(folder / "text.txt")
+def world(bert, text):
+    return bert, text
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import functools
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 
 from eigenlens.captures import capture

@@ -6,17 +6,12 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention.blocks import block_attention
-from tiny import some_text, tiny_bert, tiny_llama
+from tiny import some_text
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("long")
-
-
-@pytest.fixture(scope="module")
-def llama(place):
-    return tiny_llama(place / "llama")
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +164,11 @@ def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
     assert out.shape[1] == 603
 
 
-def test_what_cannot_be_planned_is_refused(place, study):
+def test_what_cannot_be_planned_is_refused(place, study, bert):
     with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
         el.plan_blocks(study, budget=0.5, max_length=512)
     with pytest.raises(el.EigenlensError, match="must lie above 0"):
         el.plan_blocks(study, budget=0.0)
-    bert = tiny_bert(place / "bert")
     encoder = el.study(
         bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows", "moments"]
     )
