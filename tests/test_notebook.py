@@ -18,11 +18,11 @@ MAKE = """
 import altair as alt, eigenlens as el
 alt.renderers.register("plain", lambda chart, **options: {"application/vnd.vegalite.v6+json": chart})
 alt.renderers.enable("plain")
-study = el.study("bert", "text.txt", "study", length=20, inputs=24, rank=4)
-other = el.study("bert", "text.txt", "other", length=20, inputs=24, rank=4, seed=1)
-plan = el.plan(study, budget=0.3, inputs=4, out="plan")
-evaluation = el.evaluate("bert", "text.txt", plan=plan, inputs=6)
-collapse = el.collapse("bert", "text.txt", "collapse", length=20, inputs=4, paths=1, bounds=1)
+study = el.study("bert", "text.txt", "study", max_length=20, max_inputs=24, rank=4)
+other = el.study("bert", "text.txt", "other", max_length=20, max_inputs=24, rank=4, seed=1)
+plan = el.plan(study, budget=0.3, max_inputs=4, output_dir="plan")
+evaluation = el.evaluate("bert", "text.txt", plan=plan, max_inputs=6)
+collapse = el.collapse("bert", "text.txt", "collapse", max_length=20, max_inputs=4, paths=1, bounds=1)
 """
 SHOWN = {  # what is shown, and the beginning of what it says of itself
     "study": "The score rows of the median head need",

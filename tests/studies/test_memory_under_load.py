@@ -55,7 +55,7 @@ seen = []
 def report(what, done, total):
     if what == "fit inputs":
         seen.append((done, resident()))
-study(given["model"], given["data"], length=16, inputs=given["inputs"], batch=16, shard=64, rank=8, report=report)
+study(given["model"], given["data"], max_length=16, max_inputs=given["inputs"], batch_size=16, shard_size=64, rank=8, progress=report)
 print(json.dumps(seen))
 """
 
@@ -82,7 +82,7 @@ print(json.dumps(found))
 STUDY = """
 model, found = load(given["model"]), []
 for data in given["data"]:
-    made = study(model, data, length=32, inputs=60, only=["rows", "moments"])
+    made = study(model, data, max_length=32, max_inputs=60, only=["rows", "moments"])
     found.append([made.facts["inputs"], peak()])
 print(json.dumps(found))
 """

@@ -175,6 +175,7 @@ def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
     model = BertModel(
         BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False
     )
+    options = {**options, "diagnostics_every": 6}
     ids = tmp_path / "ids.npy"
     np.save(ids, torch.randint(100, (options["max_inputs"], 8)).numpy())
     whole = study(model, ids, tmp_path / "whole", **options)
