@@ -43,6 +43,7 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
     assert run("explain", model, "x", "--no-deletion", "-o", "explanation").code == 2
 
 
+@pytest.mark.slow
 def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
     for folder in ("study", "study-2"):
         assert run("study", bert, "a.txt", *STUDY).code == 0

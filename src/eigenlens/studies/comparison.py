@@ -33,7 +33,7 @@ OVERLAP = {
     "rank": COUNT,
     "chance": MEASURED,
 }
-FORM = {
+SCHEMA = {
     "studies": [{"label": str, "folder": str, "name": str, "length": COUNT}],
     "centring": Centring,
     "changes": [Table((*PLAIN, list))],
@@ -228,7 +228,7 @@ class Comparison(ResultViews):
             )
         tensors = read_tensors(path)
         with report_damage(folder, "comparison"):
-            check_schema(record, FORM, "it")
+            check_schema(record, SCHEMA, "it")
             studies = tuple(
                 StudyRef(s["label"], Path(s["folder"]), s["name"], s["length"])
                 for s in record["studies"]
