@@ -24,8 +24,8 @@ from eigenlens.anatomy.frozen import freeze
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.explanations.deletion import deletion_curves
 from eigenlens.explanations.methods import METHODS, attribute
-from eigenlens.explanations.observe import observe
-from eigenlens.explanations.relevance import relevance as relevance_of
+from eigenlens.explanations.observed import observe
+from eigenlens.explanations.propagation import relevance as relevance_of
 from eigenlens.explanations.target import target_of
 from eigenlens.models.forward import forward_of
 from tables import table

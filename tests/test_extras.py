@@ -201,8 +201,7 @@ def test_a_paper_says_all_that_it_reads(name):
         for m in vars(papers).values()
         if getattr(m, "__name__", "").endswith(name.replace("-", "_"))
     )
-    made = getattr(module, "paper", None)
-    reads = made.reads if made else read_by
+    reads = module.paper.reads
     said = {*reads(module.FULL), *reads(module.QUICK)}
     for path in Path(module.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

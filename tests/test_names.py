@@ -8,7 +8,7 @@ import pytest
 import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.attention import find as mechanism
-from eigenlens.bench.choose import _candidates
+from eigenlens.bench.choice import _candidates
 from eigenlens.bench.entrants import entrants
 from eigenlens.collapses.run_collapse import ABLATIONS
 from eigenlens.data import datasets
@@ -17,7 +17,7 @@ from eigenlens.estimators.candidates import ESTIMATORS, chosen_names
 from eigenlens.explanations.methods import METHODS
 from eigenlens.models import catalogue
 from eigenlens.names import several
-from eigenlens.papers import paper
+from eigenlens.papers import find_paper
 from eigenlens.spectra.bases import Place
 from eigenlens.studies.options import STATISTICS
 from tiny import small_bert, tiny_llama
@@ -95,7 +95,7 @@ WRONG = {
         ["fashion-mnist", "photos", "digits"],
     ),
     "rank-colapse": (
-        lambda made: paper("rank-colapse"),
+        lambda made: find_paper("rank-colapse"),
         "rank-collapse",
         ["sinks", "rank-collapse"],
     ),

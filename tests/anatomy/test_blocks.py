@@ -9,7 +9,7 @@ from torch import nn
 from captures.families import FAMILIES, build, inputs
 from collapses.by_hand import distance, lively
 from eigenlens import EigenlensError
-from eigenlens.anatomy import Stage, Switches, anatomy
+from eigenlens.anatomy import Stage, Switches, read_stacks
 from eigenlens.anatomy.check import checked
 from eigenlens.captures.precision import stays_double
 from eigenlens.lab.model import Config, Transformer
@@ -74,7 +74,7 @@ def test_stacks_stages_and_norms(name):
     model = build(name)
     path_of = {id(module): path for path, module in model.named_modules()}
     found = {}
-    for stack in anatomy(model):
+    for stack in read_stacks(model):
         (stages,) = {tuple(map(words, block.stages)) for block in stack.blocks}
         found[stack.name] = (
             len(stack.blocks),
@@ -114,7 +114,7 @@ def test_a_block_run_part_by_part_is_the_block(name):
     }:
         given["use_cache"] = False
     seen, hooks = [], []
-    for block in (block for stack in anatomy(model) for block in stack.blocks):
+    for block in (block for stack in read_stacks(model) for block in stack.blocks):
 
         def note(_module, args, kwargs, out, block=block):
             x, more = block.given(args, kwargs)
@@ -128,7 +128,7 @@ def test_a_block_run_part_by_part_is_the_block(name):
     for hook in hooks:
         hook.remove()
     assert {path for path, _ in seen} == {
-        block.path for stack in anatomy(model) for block in stack.blocks
+        block.path for stack in read_stacks(model) for block in stack.blocks
     }
     assert max(error for _, error in seen) < 1e-12
 
@@ -140,7 +140,7 @@ SMALL = {"vocabulary": 11, "length": 9, "width": 16, "layers": 2, "heads": 2}
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 def test_the_labs_own_blocks(off):
     model = Transformer(Config(**SMALL, **({off: False} if off else {})))
-    (stack,) = anatomy(model)
+    (stack,) = read_stacks(model)
     x = torch.randn(3, 9, 16)
     assert len(stack.blocks) == 2 and stack.final is model.norm
     for block, module in zip(stack.blocks, model.blocks):
@@ -165,14 +165,14 @@ def test_the_labs_own_blocks(off):
     ],
 )
 def test_branches_side_by_side_share_one_skip(switches, keeps):
-    (stack,) = anatomy(build("phi"))
+    (stack,) = read_stacks(build("phi"))
     assert stack.blocks[0].stages[0].keeps_input(Switches(**switches)) is keeps
 
 
 @torch.no_grad()
 def test_the_check_names_block_class_and_size_of_the_difference():
     model = build("llama")
-    block = anatomy(model)[0].blocks[1]
+    block = read_stacks(model)[0].blocks[1]
     x, more = (
         torch.randn(1, 5, 32),
         {"position_embeddings": model.rotary_emb(torch.randn(1, 5, 32), torch.arange(5)[None])},
@@ -193,4 +193,4 @@ def test_a_model_without_blocks():
         EigenlensError,
         match=r"Linear are not known \(it has no numbered layers\); known are those of BERT",
     ):
-        anatomy(nn.Linear(2, 2))
+        read_stacks(nn.Linear(2, 2))

@@ -10,7 +10,7 @@ from torch import nn
 from captures.families import FAMILIES, inputs
 from collapses.by_hand import distance, lively
 from eigenlens import EigenlensError, capture
-from eigenlens.anatomy import anatomy, head_weights
+from eigenlens.anatomy import read_head_weights, read_stacks
 from eigenlens.lab.model import Config, Transformer
 
 NORMED = {"qwen3"}  # a norm of its own on queries and keys, behind the projections
@@ -22,7 +22,7 @@ def attentions(model):
     """The attention modules of all blocks, with their output projections and kinds."""
     branches = [
         b
-        for stack in anatomy(model)
+        for stack in read_stacks(model)
         for block in stack.blocks
         for stage in block.stages
         for b in stage.branches
@@ -71,7 +71,7 @@ def test_they_give_the_models_own_queries_keys_values_and_outputs(name):
                 if "encoder_hidden_states" in kwargs
                 else kwargs["key_value_states"]
             )
-        w = head_weights(module, call.heads, call.k.shape[1], output)
+        w = read_head_weights(module, call.heads, call.k.shape[1], output)
         if name not in NORMED:
             q = torch.einsum("btc,hcd->bhtd", x, w.query) + w.query_bias[:, None]
             k = torch.einsum("bsc,gcd->bgsd", source, w.key) + w.key_bias[:, None]
@@ -101,7 +101,7 @@ def scale_of(q, call):
 @torch.no_grad()
 def test_products_of_a_head_are_numpy_products():
     model = lively("llama")
-    w = head_weights(model.layers[0].self_attn, 4, 2)
+    w = read_head_weights(model.layers[0].self_attn, 4, 2)
     a = model.layers[0].self_attn
     Q, K, V, O = (m.weight.numpy() for m in (a.q_proj, a.k_proj, a.v_proj, a.o_proj))  # (out, in)
     assert (w.group, w.query.shape, w.key.shape, w.output.shape) == (
@@ -125,7 +125,7 @@ def test_torchs_own_attention(bias):
     )
     for parameter in module.parameters():
         parameter.normal_(0, 0.5)
-    w = head_weights(module, 3, 3)
+    w = read_head_weights(module, 3, 3)
     q, k, v = (
         torch.einsum("btc,hcd->bhtd", x, m) + b[:, None]
         for m, b in ((w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias))
@@ -141,7 +141,7 @@ def test_the_labs_attention():
     attention, x = model.blocks[0].attention, torch.randn(2, 9, 16)
     for parameter in attention.parameters():
         parameter.normal_(0, 0.5)
-    w = head_weights(attention, 2, 2)
+    w = read_head_weights(attention, 2, 2)
     q, k, v = (
         torch.einsum("btc,hcd->bhtd", x, m) + b[:, None]
         for m, b in ((w.query, w.query_bias), (w.key, w.key_bias), (w.value, w.value_bias))
@@ -151,7 +151,7 @@ def test_the_labs_attention():
 
 
 def test_biases_are_zero_where_there_are_none():
-    w = head_weights(lively("llama").layers[0].self_attn, 4, 2)
+    w = read_head_weights(lively("llama").layers[0].self_attn, 4, 2)
     assert [tuple(b.shape) for b in (w.query_bias, w.key_bias, w.value_bias, w.output_bias)] == [
         (4, 8),
         (2, 8),
@@ -163,7 +163,7 @@ def test_biases_are_zero_where_there_are_none():
 
 def test_a_module_without_projections_is_named():
     with pytest.raises(EigenlensError, match="ReLU has none of the projections query, q_proj"):
-        head_weights(nn.ReLU(), 2, 2)
+        read_head_weights(nn.ReLU(), 2, 2)
 
 
 def test_a_projection_that_is_no_matrix_is_named():
@@ -179,7 +179,7 @@ def test_a_projection_that_is_no_matrix_is_named():
     for key, part in module.items():
         setattr(holder, key, part)
     with pytest.raises(EigenlensError, match="LayerNorm has no weight matrix"):
-        head_weights(holder, 2, 2)
+        read_head_weights(holder, 2, 2)
 
 
 def projected(module, x, weights):
@@ -208,7 +208,7 @@ def test_gpt_bigcode_stores_one_matrix_in_two_orders(shared):
         model(torch.arange(6)[None])
     hook.remove()
     call = calls[0]
-    weights = head_weights(module, 4, call.k.shape[1], module.c_proj)
+    weights = read_head_weights(module, 4, call.k.shape[1], module.c_proj)
     assert weights.group == (4 if shared else 1)
     for ours, theirs in zip(projected(module, given["x"], weights), (call.q, call.k, call.v)):
         assert distance(ours, theirs) < 1e-5
@@ -235,7 +235,7 @@ def test_queries_that_share_a_key_may_stand_beside_it(kv_heads):
         parameter.normal_(0, 0.3)
     # (B, heads, T, D)
     theirs = [y.transpose(1, 2) for y in module._split_heads(module.query_key_value(x))]
-    weights = head_weights(module, 4, kv_heads, module.dense)
+    weights = read_head_weights(module, 4, kv_heads, module.dense)
     for at, ours in enumerate(projected(module, x, weights)):
         # Falcon repeats keys for their queries
         ours = ours.repeat_interleave(theirs[at].shape[1] // ours.shape[1], 1)
@@ -247,9 +247,9 @@ def test_a_number_of_heads_that_does_not_fit_is_told():
     # 4 query heads share one key of width 8
     module.c_attn, module.c_proj = nn.Linear(32, 48), nn.Linear(32, 32)
     with pytest.raises(EigenlensError, match="do not fit 4 query and 4 key-value heads"):
-        head_weights(module, 4, 4)
+        read_head_weights(module, 4, 4)
     with pytest.raises(
         EigenlensError, match="has 48 rows, which are not those of 3 query and 2 key-value heads"
     ):
-        head_weights(module, 3, 2)
-    assert head_weights(module, 4, 1).key.shape == (1, 32, 8)
+        read_head_weights(module, 3, 2)
+    assert read_head_weights(module, 4, 1).key.shape == (1, 32, 8)

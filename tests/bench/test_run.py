@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenlens.attention import registry
-from eigenlens.bench import SCALES, Bench, assigned, bench, damage, quality, run, spectra, speed
+from eigenlens.bench import SCALES, Bench, assigned, damage, quality, run, run_bench, spectra, speed
 from eigenlens.bench.assigned import ChoiceScale
 from eigenlens.bench.damage import DamageScale
 from eigenlens.bench.speed import SpeedScale
@@ -57,7 +57,7 @@ def whole(tiny, tmp_path_factory):
     """All benches, run once."""
     out = tmp_path_factory.mktemp("bench")
     return out, {
-        name: bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES)
+        name: run_bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES)
         for name in SCALES
     }
 
@@ -148,7 +148,7 @@ def test_choices_are_held_against_chance_at_the_same_cost(whole):
 def test_a_run_that_goes_on_does_not_measure_again(whole, monkeypatch, name, module, measuring):
     out, found = whole
     monkeypatch.setattr(module, measuring, lambda *_: pytest.fail("measured again"))
-    again = bench(
+    again = run_bench(
         name, out, quick=True, mechanisms=None if name == "choose" else NAMES, resume=True
     )
     assert again.record() == found[name].record()
@@ -157,20 +157,20 @@ def test_a_run_that_goes_on_does_not_measure_again(whole, monkeypatch, name, mod
 def test_a_folder_of_another_request_is_not_gone_on_with(whole):
     out, _ = whole
     with pytest.raises(EigenlensError, match="another mechanisms"):
-        bench("damage", out, quick=True, mechanisms=["softmax"], resume=True)
+        run_bench("damage", out, quick=True, mechanisms=["softmax"], resume=True)
     with pytest.raises(EigenlensError, match="already holds a bench"):
-        bench("damage", out, quick=True, mechanisms=NAMES)
+        run_bench("damage", out, quick=True, mechanisms=NAMES)
 
 
 def test_what_does_not_exist_is_named(tmp_path):
     with pytest.raises(
         EigenlensError, match="no bench 'beauty'; there are speed, quality, damage, spectra, choose"
     ):
-        bench("beauty", tmp_path)
+        run_bench("beauty", tmp_path)
     with pytest.raises(EigenlensError, match="no mechanism 'hardmax'"):
-        bench("speed", tmp_path, mechanisms=["hardmax"])
+        run_bench("speed", tmp_path, mechanisms=["hardmax"])
     with pytest.raises(EigenlensError, match="from 2 on, not 1"):
-        bench("speed", tmp_path, lengths=[1])
+        run_bench("speed", tmp_path, lengths=[1])
     with pytest.raises(EigenlensError, match="no finished bench"):
         Bench.open(tmp_path)
     (tmp_path / "bench.json").write_text('{"format": 1}')
@@ -235,7 +235,7 @@ def test_a_mechanism_of_a_user_goes_through_the_trained_benches(tiny, tmp_path, 
     monkeypatch.setattr(registry, "_known", dict(registry._known))
     monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
     load_file(MINE)
-    rows = bench("spectra", tmp_path / "out", mechanisms=["softmax", "all-alike"]).rows()
+    rows = run_bench("spectra", tmp_path / "out", mechanisms=["softmax", "all-alike"]).rows()
     mine = next(row for row in rows if (row["task"], row["mechanism"]) == ("digits", "all-alike"))
     assert mine["effective_rank"] == pytest.approx(1, abs=1e-3) and mine[
         "entropy"

@@ -9,13 +9,13 @@ import transformers as tf
 from torch import nn
 
 from eigenlens import EigenlensError
-from eigenlens.anatomy import anatomy
+from eigenlens.anatomy import read_stacks
 from eigenlens.diagnostics.smoothing_bound import PostNorm, _largest_of_pattern, steepest
 from tiny import of_catalogue, small_bert, small_llama
 
 
 def block(model, at=0):
-    return anatomy(model)[0].blocks[at]
+    return read_stacks(model)[0].blocks[at]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_blocks_of_other_builds_have_none():
         encoder_ffn_dim=16,
         decoder_ffn_dim=16,
     )
-    encoder, decoder = anatomy(tf.BartModel(config).eval())
+    encoder, decoder = read_stacks(tf.BartModel(config).eval())
     assert PostNorm(encoder.blocks[0], 2, 2).s > 0
     # it has a cross-attention between the two
     with pytest.raises(EigenlensError, match="for post-norm blocks"):

@@ -10,7 +10,7 @@ from eigenlens import EigenlensError, load
 from eigenlens.captures import Site
 from eigenlens.data.encode import encode
 from eigenlens.explanations import METHODS, attribute, baselines, linearize, observe, target_of
-from eigenlens.explanations.observe import Observed, Pattern, Stream
+from eigenlens.explanations.observed import Observed, Pattern, Stream
 from tiny import of_catalogue, small_bert, small_llama
 
 B, H, T, S, C = 2, 3, 4, 5, 6

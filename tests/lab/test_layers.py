@@ -369,19 +369,19 @@ def test_every_mechanism_learns_in_a_model(name):
 @torch.no_grad()
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 def test_explain_knows_post_norm_blocks_and_refuses_gates(off):
-    from eigenlens.anatomy.blocks import anatomy
+    from eigenlens.anatomy.blocks import read_stacks
     from eigenlens.anatomy.frozen import freeze
 
     config = {"norm_position": "post", "activation": "relu", "rank": 3, "value_width": 5}
     model = moved(**config, **({off: False} if off else {}))
-    (stack,) = anatomy(model)
+    (stack,) = read_stacks(model)
     x = torch.randn(2, 12, 16, dtype=torch.float64)
     for block, module in zip(stack.blocks, model.blocks):
         torch.testing.assert_close(block.run(x, {}), module(x))
     (graph,) = freeze(model, {"ids": IDS}, forward=lambda batch: model(batch["ids"]))
     torch.testing.assert_close(model.read(graph(model.embed(IDS))), model(IDS))
     with pytest.raises(EigenlensError):
-        anatomy(moved(gate="G1"))
+        read_stacks(moved(gate="G1"))
 
 
 def test_a_gated_mechanism_knows_the_width_of_values():

@@ -124,7 +124,7 @@ def test_what_is_kept_is_counted_seed_by_seed():
 
 def test_a_reproduction_is_the_same_after_json():
     done = Reproduction(
-        "p", "A <b>paper</b>", claims_of(tables()), tables(), ("a note",), {"seed": 0}
+        "eigen-analysis", "A <b>paper</b>", claims_of(tables()), tables(), ("a note",), {"seed": 0}
     )
     record = json.loads(json.dumps(done.record()))
     again = Reproduction.from_record(record)
@@ -149,12 +149,12 @@ def test_parts_are_kept_and_a_folder_belongs_to_one_request(tmp_path):
         Parts.begin(tmp_path / "r", {"seed": 0})
     with pytest.raises(EigenlensError, match="another seed"):
         Parts.begin(tmp_path / "r", {"seed": 1}, resume=True)
-    fresh = Parts.begin(tmp_path / "r", {"seed": 1}, force=True)
+    fresh = Parts.begin(tmp_path / "r", {"seed": 1}, overwrite=True)
     assert not fresh.has("a/b")
 
 
 def test_a_folder_of_something_else_is_never_emptied(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(EigenlensError, match="not a reproduction"):
-        Parts.begin(tmp_path, {"seed": 0}, force=True)
+        Parts.begin(tmp_path, {"seed": 0}, overwrite=True)
     assert (tmp_path / "thesis.txt").exists()

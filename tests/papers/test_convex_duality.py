@@ -22,7 +22,7 @@ PAPER = PAPERS["convex-duality"]
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convex") / "run"
-    return folder, PAPER(quick=True, out=folder)
+    return folder, PAPER(quick=True, output_dir=folder)
 
 
 def test_the_quick_run_judges_every_claim(quick):
@@ -45,7 +45,7 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
             name,
             lambda *_: pytest.fail("it is finished"),
         )
-    assert PAPER(quick=True, out=folder, resume=True).record() == done.record()
+    assert PAPER(quick=True, output_dir=folder, resume=True).record() == done.record()
 
 
 def test_its_pictures_are_drawn(quick, tmp_path):

@@ -139,7 +139,7 @@ def test_a_model_is_measured_as_by_its_own_probabilities():
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "run"
-    return folder, PAPERS["doubly-normalised"](quick=True, out=folder)
+    return folder, PAPERS["doubly-normalised"](quick=True, output_dir=folder)
 
 
 def test_the_quick_run_judges_every_claim(quick):
@@ -158,7 +158,7 @@ def test_a_model_that_cannot_be_had_is_left_out_and_told(quick, monkeypatch, tmp
     paper = PAPERS["doubly-normalised"]
     other = replace(paper, quick=replace(paper.quick, models=("no-such-model", "minilm")))
     monkeypatch.setattr(module(), "training_rows", lambda *_: quick_runs(quick))
-    done = other(quick=True, out=tmp_path / "run")
+    done = other(quick=True, output_dir=tmp_path / "run")
     assert [row["model"] for row in done.tables["missing"]] == ["no-such-model"]
     assert {row["model"] for row in done.tables["models"]} == {"minilm"}
 
@@ -182,7 +182,8 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
         lambda *_: pytest.fail("finished"),
     )
     assert (
-        PAPERS["doubly-normalised"](quick=True, out=folder, resume=True).record() == done.record()
+        PAPERS["doubly-normalised"](quick=True, output_dir=folder, resume=True).record()
+        == done.record()
     )
 
 

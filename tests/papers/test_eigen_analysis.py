@@ -13,7 +13,7 @@ from eigenlens.attention.interpolated import RIDGE
 from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
-from eigenlens.papers import PAPERS, paper
+from eigenlens.papers import PAPERS, find_paper
 from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, make, moments
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
@@ -119,7 +119,7 @@ def test_an_unknown_mechanism_or_paper_is_named(lab):
     with pytest.raises(EigenlensError, match="no mechanism 'magic'"):
         make("magic", 0.5, lab[0].config, [])
     with pytest.raises(EigenlensError, match="no paper 'magic'; there are eigen-analysis"):
-        paper("magic")
+        find_paper("magic")
 
 
 def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_path):

@@ -11,9 +11,10 @@ import torch
 
 from eigenlens.papers import PAPERS
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.fast import mean_curves, start_rows, trained_rows
 from eigenlens.papers.fast import measures as fast_measures
+from eigenlens.papers.fast import start_rows, trained_rows
 from eigenlens.papers.fast.claims import break_even
+from eigenlens.papers.fast.pictures import mean_curves
 from eigenlens.papers.pictures import charts
 
 FACTS = (

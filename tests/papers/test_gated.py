@@ -11,7 +11,7 @@ import torch
 
 from eigenlens.papers import PAPERS
 from eigenlens.papers import gated as module
-from eigenlens.papers.gated import checks, claims
+from eigenlens.papers.gated import checks, claims, pictures
 from eigenlens.papers.gated.checks import layer, stream
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_does_nothing_twice(reproduction, monkeypatch):
 
 
 def test_the_pictures_show_every_model(reproduction):
-    charts = claims.charts(reproduction[0].tables)
+    charts = pictures.charts(reproduction[0].tables)
     assert list(charts) == ["gated", "loss", "spans"]
     assert all(chart.to_dict() for chart in charts.values())
 

@@ -14,6 +14,7 @@ from eigenlens.papers import PAPERS
 from eigenlens.papers import multiformer as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.multiformer.claims import claims_of
+from eigenlens.papers.multiformer.encoders import encoder
 from eigenlens.papers.multiformer.relevance import lab_relevance, loaded_relevance
 from tiny import small_bert, small_llama
 
@@ -29,7 +30,7 @@ def done(tmp_path_factory):
     [("lc", 24, 24), ("v1", 6 + 12, 18 + 12), ("v2", 3 + 15 + 8, 9 + 5 + 8)],
 )
 def test_the_configurations_have_the_heads_of_the_paper_and_run(name, local, conv):
-    model = module.encoder(name, 0)
+    model = encoder(name, 0)
     counts = {"local": 0, "conv": 0}
     for mix in model.mechanisms:
         assert isinstance(mix, HeadMix) and sum(mix.counts) == 4
@@ -117,7 +118,7 @@ def test_minilm_heads_are_weighed_by_their_own_projection():
 
 
 def test_relevance_of_a_lab_model_is_that_of_what_its_output_projection_is_given():
-    model = module.encoder("v2", 0)
+    model = encoder("v2", 0)
     x = torch.randn(2, 20, 80)
     found = lab_relevance(model, x)
     given = seen_by([attention.out for attention in model.attentions], lambda: model(x))

@@ -12,7 +12,6 @@ import eigenlens as el
 from eigenlens import lab, papers
 from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.localisation import Localisation
-from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.diagnostic_pass import Diagnosed
 from eigenlens.papers.inputs import batches_of
 from eigenlens.papers.multiformer.relevance import catalogue_map
@@ -80,12 +79,11 @@ def asked(monkeypatch):
     """A paper that notes which engine is in force while it is reproduced."""
     engines = []
 
-    def reproduce(quick, out, seed, progress, **options):
+    def measure(*_):
         engines.append(choose())
-        out.mkdir(parents=True)
-        return Reproduction("small", "A small paper", (), {}, ())
+        return {}
 
-    monkeypatch.setitem(papers.PAPERS, "small", reproduce)
+    monkeypatch.setitem(papers.PAPERS, "small", empty_paper("small", measure))
     monkeypatch.setattr("eigenlens.papers.pictures.draw", lambda *_: ["picture.png"])
     return engines
 
@@ -104,15 +102,19 @@ def test_the_command_puts_its_engine_in_force(cluster, asked, tmp_path, run):
     assert len(asked) == 2
 
 
+def empty_paper(name, measure):
+    """A paper that claims nothing and has no pictures."""
+    scale = lab.Settings(1)
+    return Paper(name, "No paper", scale, scale, measure, lambda *_: (), lambda _: {})
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    paper = Paper(
-        "none", "No paper", *[lab.Settings(1)] * 2, lambda *_: {}, lambda *_: (), lambda _: {}
-    )
+    paper = empty_paper("none", lambda *_: {})
     folder = tmp_path / "paper"
-    paper(out=folder)
+    paper(output_dir=folder)
     with locked(folder), pytest.raises(el.EigenlensError, match="another process is at work in"):
-        paper(out=folder, resume=True)
-    assert paper(out=folder, resume=True).paper == "none"
+        paper(output_dir=folder, resume=True)
+    assert paper(output_dir=folder, resume=True).paper == "none"
 
 
 def tables_of(module, changes, folder, on=None):

@@ -15,13 +15,13 @@ from eigenlens.papers import rank_collapse
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.rank_collapse import models as collapse_models
 from eigenlens.papers.rank_collapse.claims import CURVES, DEPTHS, claims_of
-from eigenlens.papers.rank_collapse.pictures import collapse_charts
+from eigenlens.papers.rank_collapse.pictures import charts as collapse_charts
 from eigenlens.papers.rank_collapse.training_claims import TASKS
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    return rank_collapse.reproduce(True, tmp_path_factory.mktemp("collapse") / "run")
+    return rank_collapse.paper(True, tmp_path_factory.mktemp("collapse") / "run")
 
 
 def test_the_miniature_measures_every_claim(done):
@@ -40,15 +40,14 @@ def test_the_miniature_measures_every_claim(done):
 
 def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    made = rank_collapse.reproduce(True, folder, scale=small())
+    paper = small()
+    made = paper(True, folder)
     monkeypatch.setattr(rank_collapse, "random_run", lambda *_: pytest.fail("done again"))
-    monkeypatch.setattr(rank_collapse, "catalogue_run", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(collapse_models, "catalogue_run", lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(collapse_models, "collapse", lambda *_, **__: pytest.fail("done again"))
-    assert (
-        rank_collapse.reproduce(True, folder, scale=small(), resume=True).record() == made.record()
-    )
+    assert paper(True, folder, resume=True).record() == made.record()
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
-        rank_collapse.reproduce(True, folder, scale=small())
+        paper(True, folder)
 
 
 def test_residuals_of_a_random_start_are_the_definition(done):
@@ -126,5 +125,6 @@ def test_every_picture_is_drawn(done):
 
 
 def small():
-    """A part of the miniature."""
-    return dataclasses.replace(rank_collapse.QUICK, random=("bert",), models=())
+    """The paper with a part of the miniature."""
+    scale = dataclasses.replace(rank_collapse.QUICK, random=("bert",), models=())
+    return dataclasses.replace(rank_collapse.paper, quick=scale)

@@ -7,8 +7,8 @@ import pytest
 
 from eigenlens import cli, papers
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.eigen_analysis import SHOWN
-from eigenlens.papers.eigen_analysis.claims import claims_of
+from eigenlens.papers.eigen_analysis import paper as eigen_analysis
+from eigenlens.papers.paper import Paper
 from papers.test_claims import tables
 
 
@@ -25,19 +25,20 @@ def made(monkeypatch):
     """A paper that takes no time, and what it was asked."""
     asked = []
 
-    def reproduce(quick, out, seed, progress, **options):
-        asked.append({"quick": quick, "out": out, "seed": seed, **options})
-        found = tables()
-        return Reproduction(
-            "small",
-            "A small paper",
-            claims_of(found),
-            found,
-            ("something was left out",),
-            shown=SHOWN,
-        )
+    class Small(Paper):
+        def __call__(self, quick, output_dir, seed, progress, **options):
+            asked.append({"quick": quick, "output_dir": output_dir, "seed": seed, **options})
+            found = tables()
+            notes = ("something was left out",)
+            judged = self.claims(found, quick)
+            return Reproduction("small", self.title, judged, found, notes, shown=self.shown)
 
-    monkeypatch.setitem(papers.PAPERS, "small", reproduce)
+    like = eigen_analysis
+    small = Small(
+        *("small", "A small paper", like.full, like.quick, like.measure),
+        *(like.claims, like.charts, like.shown),
+    )
+    monkeypatch.setitem(papers.PAPERS, "small", small)
     return asked
 
 
@@ -47,7 +48,13 @@ def test_claims_are_printed_with_their_verdicts_and_drawn(monkeypatch, capsys, m
     )
     assert code == 0
     assert made == [
-        {"quick": True, "out": tmp_path / "small", "seed": 3, "resume": True, "force": False}
+        {
+            "quick": True,
+            "output_dir": tmp_path / "small",
+            "seed": 3,
+            "resume": True,
+            "overwrite": False,
+        }
     ]
     assert "A small paper" in out and "Note: something was left out." in out
     assert out.count("reproduced") >= 6 and "interpolated" in out

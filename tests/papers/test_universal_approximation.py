@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from eigenlens.papers import universal_approximation as ua
+from eigenlens.papers.universal_approximation import errors
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,13 @@ def test_a_hard_ramp_is_off_by_what_rounding_to_anchors_is():
     """Against rounding y to the nearest anchor, which is what hard attention does."""
     y = torch.linspace(-1, 1, 997, dtype=torch.float64)
     rounded = float((torch.round((y + 1) / 0.25) * 0.25 - 1 - y).abs().max())
-    (row,) = ua.ramp_errors((9,), (1,), 997)
+    (row,) = errors.ramp_errors((9,), (1,), 997)
     assert row["hard"] == pytest.approx(rounded, abs=1e-6)
 
 
 def test_the_units_of_the_sorter_sort():
     x = torch.tensor([[[0.3], [-0.8]], [[-1.0], [1.0]], [[0.5], [0.5]]], dtype=torch.float64)
-    weight, shift, outer = ua.sorter()
+    weight, shift, outer = errors.sorter()
     found = [
         [
             sum(

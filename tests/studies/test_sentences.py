@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel
 from eigenlens import compare, study
 from eigenlens.spectra.overlap import Overlap
 from eigenlens.stats import DepthNumber
-from eigenlens.studies.compare import Comparison, Pair
+from eigenlens.studies.comparison import Comparison, Pair
 from eigenlens.studies.depth import Depth
 
 

@@ -1,8 +1,8 @@
 """What blocks and heads are made of: families, the frozen linear graph, head weights, switches."""
 
-from .blocks import Block, Branch, Stack, Stage, anatomy
+from .blocks import Block, Branch, Stack, Stage, read_stacks
 from .frozen import FrozenStack, freeze
-from .head_weights import HeadWeights, head_weights
+from .head_weights import HeadWeights, read_head_weights
 from .switches import Switches
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Stack",
     "Stage",
     "Switches",
-    "anatomy",
     "freeze",
-    "head_weights",
+    "read_head_weights",
+    "read_stacks",
 ]

@@ -144,7 +144,7 @@ class Stack:
     final: nn.Module | None
 
 
-def anatomy(model: nn.Module) -> tuple[Stack, ...]:
+def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
     """The stacks of a model whose family is known; an error that names the unknown block
     otherwise.
     """

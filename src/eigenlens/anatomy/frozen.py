@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from ..captures import AttentionCall, capture
 from ..errors import EigenlensError
-from .blocks import Attend, Block, Branch, Mlp, anatomy
+from .blocks import Attend, Block, Branch, Mlp, read_stacks
 from .check import first_of, never_drops, same_output
 from .frozen_parts import FrozenAttention, FrozenMlp, FrozenNorm, FrozenPart, FrozenSource, Scaled
-from .head_weights import head_weights
+from .head_weights import read_head_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def freeze(
             "half precision is too coarse for a frozen graph; give the model in float32:"
             " model.float()"
         )
-    stacks = anatomy(model)
+    stacks = read_stacks(model)
     by_module = {
         id(block.module): (stack.name, block) for stack in stacks for block in stack.blocks
     }
@@ -292,7 +292,7 @@ def _freeze_branch(
 def _freeze_attention(
     attend: Attend, call: AttentionCall, kind: str, given: dict[str, Any], u: Tensor
 ) -> FrozenPart:
-    weights = head_weights(attend.module, call.heads, call.k.shape[1], attend.output)
+    weights = read_head_weights(attend.module, call.heads, call.k.shape[1], attend.output)
     reads = given["encoder_hidden_states"] if kind == "cross" else u
     attention = FrozenAttention(call.pattern(), weights, call, reads)
     return FrozenSource(attention(reads)) if kind == "cross" else attention

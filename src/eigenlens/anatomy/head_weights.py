@@ -51,7 +51,7 @@ class HeadWeights:
         return self.value[head // self.group] @ self.output[head]
 
 
-def head_weights(
+def read_head_weights(
     module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None
 ) -> HeadWeights:
     """The weights of the attention `module`, its `output` projection given where it stands

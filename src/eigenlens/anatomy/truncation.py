@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from ..attention.qk import augmented, reduced
 from ..errors import EigenlensError
-from .blocks import Attend, anatomy
-from .head_weights import BY_HEAD, BY_PART, QUERY, HeadWeights, head_weights
+from .blocks import Attend, read_stacks
+from .head_weights import BY_HEAD, BY_PART, QUERY, HeadWeights, read_head_weights
 
 NORMS = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm")
 HEADS = (
@@ -84,7 +84,7 @@ def query_weights(model: nn.Module) -> tuple[Queries, ...]:
     paths = {id(module): path for path, module in model.named_modules()}
     branches = [
         b
-        for stack in anatomy(model)
+        for stack in read_stacks(model)
         for block in stack.blocks
         for stage in block.stages
         for b in stage.branches
@@ -201,7 +201,7 @@ def _queries(attend: Attend, path: str) -> Queries:
             " to cut"
         )
     heads, kv_heads = _counts(module, path)
-    weights = head_weights(module, heads, kv_heads, attend.output)
+    weights = read_head_weights(module, heads, kv_heads, attend.output)
     weight, bias = _places(module, heads, path)
     if not torch.equal(weight.transpose(1, 2), weights.query):
         raise EigenlensError(

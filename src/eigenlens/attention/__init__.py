@@ -22,8 +22,8 @@ from . import (  # noqa: F401  each makes its mechanism known
 from .block_selection import BlockSettings
 from .blocks import block_attention
 from .call_terms import CallTerms
+from .contract import Mechanism, Settings, Shape
 from .head_mix import HeadMix
-from .mechanism import Mechanism, Settings, Shape
 from .registry import find, interface, make, mechanism, mechanisms, register, registered
 
 __all__ = [

@@ -9,13 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import EigenlensError
-
-NEVER = -1e4
-"""A number this low, added to a score, is a pair that must not be: models write −1e4, −1e9 or the
-least of their kind.
-"""
-
 
 @dataclass(frozen=True)
 class CallTerms:
@@ -66,47 +59,3 @@ def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
     """
     empty = (scores == -torch.inf).all(dim, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)
-
-
-def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """`causal`, `keys` (B, S) and `pairs` of a mask (B or 1, H or 1, T or 1, S), as transformers
-    hands it over.
-
-    A mask that is causality and padding is taken apart into the two, which mechanisms without an S
-    × T matrix need. A mask of numbers of which each is 0 or very negative is a mask of places.
-
-    >>> read_mask(torch.ones(2, 1, 4, 4, dtype=torch.bool).tril(), 4, 4)
-    (True, None, None)
-    """
-    if mask.ndim != 4 or mask.shape[3] != S or mask.shape[2] not in (1, T):
-        raise EigenlensError(
-            f"a mask of shape {tuple(mask.shape)} does not fit {T} queries of {S} keys"
-        )
-    if mask.dtype != torch.bool:
-        blocked = mask <= NEVER
-        if bool(((mask == 0) | blocked).all()):
-            mask = ~blocked
-        else:
-            return False, None, mask
-    keys = mask[:, 0, -1]  # (B, S): the last query sees every key that stands
-    known = None if bool(keys.all()) else keys
-    if torch.equal(mask, keys[:, None, None].expand_as(mask)):
-        return False, known, None
-    before = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
-    if torch.equal(mask, (before & keys[:, None, None]).expand_as(mask)):
-        return True, known, None
-    return False, None, mask
-
-
-def with_bias(pairs: Tensor | None, bias: Tensor | None, T: int, S: int) -> Tensor | None:
-    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S), of which the last T
-    queries count.
-
-    A bias of zeros is none: models hand it over where they have no positions to tell.
-    """
-    if bias is None or not bool(bias.any()):
-        return pairs
-    bias = bias[..., -T:, :S]
-    if pairs is None:
-        return bias
-    return bias.masked_fill(~pairs, -torch.inf) if pairs.dtype == torch.bool else bias + pairs

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms
+from .contract import Mechanism, Shape
 from .delta_rule import chunked, recurrent
-from .mechanism import Mechanism, Shape
 from .registry import mechanism
 
 

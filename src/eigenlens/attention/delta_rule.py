@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .precision import wide
+
 TOGETHER = 4096
 """Tokens (of all heads) whose matrices are made at once: larger fresh tensors leave the cache."""
 
@@ -95,8 +97,7 @@ def chunked(
 
 def _chunks(t: Tensor, short: int, chunk: int, fill: float = 0.0) -> Tensor:
     """`(B, H, T, …) → (N, B·H, chunk, …)`, with `short` tokens of `fill` added behind."""
-    if t.dtype in (torch.float16, torch.bfloat16):
-        t = t.float()
+    t = wide(t)
     if short:
         t = pad(t, (0, 0) * (t.ndim - 3) + (0, short), value=fill)
     return t.reshape(t.shape[0] * t.shape[1], -1, chunk, *t.shape[3:]).transpose(0, 1)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms, probabilities
-from .mechanism import Mechanism, Shape
+from .contract import Mechanism, Shape
 from .registry import mechanism
 
 BLOCK = 256

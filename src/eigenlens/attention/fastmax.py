@@ -22,8 +22,9 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms
-from .mechanism import Mechanism
-from .prefix import causal_product, ratio, whole_product, wide, with_ones
+from .contract import Mechanism
+from .precision import wide
+from .prefix import causal_product, ratio, whole_product, with_ones
 from .registry import mechanism
 
 NORMALISE = ("token", "centred", "tokens", "none")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms
-from .mechanism import Mechanism, Shape
+from .contract import Mechanism, Shape
 
 
 class HeadMix(Mechanism):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms, probabilities
-from .mechanism import Mechanism, Shape
+from .contract import Mechanism, Shape
 
 
 class MeanOnly(Mechanism):

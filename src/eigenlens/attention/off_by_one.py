@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .call_terms import CallTerms
-from .mechanism import Mechanism
+from .contract import Mechanism
 from .registry import mechanism
 from .softmax import attend
 

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms
-from .mechanism import Mechanism
-from .prefix import causal_product, whole_product, wide
+from .contract import Mechanism
+from .precision import wide
+from .prefix import causal_product, whole_product
 from .registry import mechanism
 
 RANGE = 60.0

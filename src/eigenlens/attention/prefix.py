@@ -12,7 +12,6 @@ token is ever formed.
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -52,8 +51,3 @@ def whole_product(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tens
 def ratio(above: Tensor, below: Tensor) -> Tensor:
     """Numerator over denominator; nothing for a query that sees no key, whose sums are zero."""
     return above / below.masked_fill(below == 0, 1.0)
-
-
-def wide(x: Tensor) -> Tensor:
-    """At least float32: sums over thousands of tokens lose themselves in less."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

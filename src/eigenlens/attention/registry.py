@@ -28,8 +28,8 @@ from torch import Tensor
 from ..errors import EigenlensError
 from ..hints import describe, fits
 from ..names import unknown
-from .call_terms import read_mask, with_bias
-from .mechanism import Mechanism, Shape
+from .contract import Mechanism, Shape
+from .masks import read_mask, with_bias
 
 Interface = Callable[..., tuple[Any, Any]]
 Kind = TypeVar("Kind", bound=type[Mechanism])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .call_terms import CallTerms, probabilities
-from .mechanism import Mechanism
+from .contract import Mechanism
 from .registry import mechanism
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .call_terms import CallTerms, probabilities
-from .mechanism import Mechanism
+from .contract import Mechanism
 from .registry import mechanism
 from .softmax import attend
 

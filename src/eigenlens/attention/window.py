@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 from .call_terms import CallTerms, probabilities
-from .mechanism import Mechanism
+from .contract import Mechanism
 from .registry import mechanism
 from .softmax import attend
 

@@ -2,10 +2,10 @@
 for every head.
 """
 
-from .choose import Chosen, Head, assign, choose
+from .choice import Chosen, Head, assign, choose
 from .entrants import load_file
 from .result import Bench
-from .run import SCALES, bench, check_needs
+from .run import SCALES, check_needs, run_bench
 
 __all__ = [
     "SCALES",
@@ -13,8 +13,8 @@ __all__ = [
     "Chosen",
     "Head",
     "assign",
-    "bench",
     "check_needs",
     "choose",
     "load_file",
+    "run_bench",
 ]

@@ -17,7 +17,7 @@ from ..display import numbered
 from ..lab import Settings, Transformer, evaluate, train
 from ..run.parts import Parts
 from ..run.progress import Progress
-from .choose import Chosen, choose, uniform
+from .choice import Chosen, choose, uniform
 from .entrants import FULL, SMALL, settings_for
 from .result import Bench
 from .training import LabScale, config_of, spread, task_named, trained

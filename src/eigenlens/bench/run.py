@@ -36,7 +36,7 @@ models of quality.
 """
 
 
-def bench(
+def run_bench(
     name: str,
     output_dir: str | Path = "bench",
     *,
@@ -54,7 +54,7 @@ def bench(
     `mechanisms` are those that take part (default: every one that is known), `lengths` those of the
     speed bench. With `resume` an interrupted run goes on after its last finished part.
 
-    >>> bench("speed", mechanisms=["softmax", "window"]).sentence
+    >>> run_bench("speed", mechanisms=["softmax", "window"]).sentence
     """
     if name not in SCALES:
         raise unknown("bench", name, SCALES)
@@ -75,7 +75,9 @@ def bench(
         scale = replace(scale, candidates=_candidates(chosen, scale, mechanisms is None))
     check_needs(name, quick)
     request = {"bench": name, "mechanisms": chosen, "device": device, **asdict(scale)}
-    parts = Parts.begin(output_dir / name, request, resume=resume, force=overwrite, what="bench")
+    parts = Parts.begin(
+        output_dir / name, request, resume=resume, overwrite=overwrite, what="bench"
+    )
     store = output_dir / "models"
     if name == "speed":
         found = speed(scale, parts, chosen, progress, device)

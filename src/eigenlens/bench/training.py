@@ -17,7 +17,7 @@ import torch
 
 from ..errors import EigenlensError
 from ..lab import Config, Digits, NextBytes, Settings, Trained, Transformer, train
-from ..lab.train import Point
+from ..lab.training_loop import Point
 from ..run.files import disk_errors, read_json, read_tensors, write_json, write_tensors
 from ..run.progress import Progress, silent
 from .entrants import FULL, SMALL, ours, settings_for

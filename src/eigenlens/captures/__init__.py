@@ -1,7 +1,8 @@
-"""Capture: every attention call of a model, and to the blocks they are made in."""
+"""Capture: every attention call of a model, and the blocks that make them."""
 
-from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .call import AttentionCall, Site
 from .layers import Layer, attention_names, block_paths, capture_layers
+from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
 
 __all__ = [

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .precision import wide
-
-MASKED = -9e3
-"""Additive masks at or below this value exclude a pair: exp(-9000) is zero in every float type."""
+from ..attention.masks import added_numbers, adds_numbers
+from ..attention.precision import wide
+from .masks import MaskShape, MaskShapes, allowed_pairs, causal_pairs, find_shape
 
 
 @dataclass(frozen=True, order=True)
@@ -37,68 +35,6 @@ class Site:
         """The inverse of `str`: `encoder/3`."""
         stack, _, layer = text.rpartition("/")
         return cls(stack, int(layer))
-
-
-@dataclass(frozen=True)
-class MaskShape:
-    """What the mask of a call allows, so that statistics can choose the cheapest exact form.
-
-    `form` is one of
-      full       every query sees every key
-      rectangle  each input has its own valid queries and keys, and every valid query sees every
-      valid key (padding)
-      causal     query i sees keys j ≤ i, in every input
-      fixed      another pattern without padding, the same in every input (sliding window, causal
-      cross shapes)
-      varied     anything else (causal with padding, packed sequences)
-
-    Padding is a query that is no token, or a key that the mask hides from every query. It depends
-    on the input, so a mask with padding is never `fixed`, also where the inputs of a batch happen
-    to share it or there is only one.
-    """
-
-    form: Literal["full", "rectangle", "causal", "fixed", "varied"]
-    valid: Tensor | None  # (B or 1, H or 1, T, S) bool; None where form is full or causal
-    queries: Tensor | None = None  # (B, T) bool, where form is rectangle
-    keys: Tensor | None = None  # (B, S) bool, where form is rectangle
-
-
-class MaskShapes:
-    """The shapes of the masks of one forward pass, each worked out once for all calls that share
-    the mask tensor.
-
-    A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may
-    get the address of one that is gone. `terms` is what else the shape depends on.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[
-            tuple[Any, ...], tuple[list[tuple[weakref.ref[Tensor], int]], MaskShape]
-        ] = {}
-
-    def get(self, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape | None:
-        refs, shape = self._found.get((terms, *map(id, tensors)), ([], None))
-        same = all(
-            ref() is x and version == _version(x) for (ref, version), x in zip(refs, tensors)
-        )
-        return shape if same else None
-
-    def put(self, shape: MaskShape, terms: tuple[Any, ...], *tensors: Tensor) -> MaskShape:
-        key, found = (terms, *map(id, tensors)), self._found
-
-        def gone(_: Any) -> None:
-            found.pop(key, None)
-
-        found[key] = ([(weakref.ref(x, gone), _version(x)) for x in tensors], shape)
-        return shape
-
-    def __reduce__(self) -> tuple[type[MaskShapes], tuple[()]]:
-        return MaskShapes, ()  # a copy has masks of its own
-
-
-def _version(x: Tensor) -> int:
-    """How often a tensor was written into; tensors of inference mode do not count it."""
-    return 0 if x.is_inference() else x._version
 
 
 @dataclass(eq=False)
@@ -190,11 +126,7 @@ class AttentionCall:
 
     @cached_property
     def _additive(self) -> bool:
-        return (
-            self.mask is not None
-            and self.mask.dtype != torch.bool
-            and bool((self.mask[self.mask > MASKED] != 0).any())
-        )
+        return self.mask is not None and adds_numbers(self.mask)
 
     @cached_property
     def mask_shape(self) -> MaskShape:
@@ -209,56 +141,15 @@ class AttentionCall:
 
     def _find_mask_shape(self) -> MaskShape:
         (B, _, T, _), S = self.q.shape, self.k.shape[2]
-        valid = self._allowed()  # (b, h, T, S) or None
-        queries = self.query_valid
-        # a key that no query of its input sees
-        hidden = valid is not None and not bool(valid.any(2).any(1).all())
-        if valid is None:
-            if queries is None or bool(queries.all()):
-                square = self.causal and T > 1
-                return MaskShape(
-                    "causal" if square and T == S else "fixed" if square else "full",
-                    self._tril() if square and T != S else None,
-                )
-            valid = (
-                self._tril()
-                if self.causal and T > 1
-                else torch.ones(1, 1, T, S, dtype=torch.bool, device=self.q.device)
-            )
-        if valid.shape[1] > 1 and bool((valid == valid[:, :1]).all()):
-            valid = valid[:, :1]
-        if valid.shape[0] > 1 and (valid.stride(0) == 0 or bool((valid == valid[:1]).all())):
-            valid = valid[:1]
-        padded = hidden or (queries is not None and not bool(queries.all()))
-        if queries is not None and padded:
-            valid = valid & queries[:, None, :, None]
-        if bool(valid.all()):
-            return MaskShape("full", None)
-        if valid.shape[:2] == (1, 1) and not padded:
-            causal = T == S and torch.equal(valid, self._tril())
-            return MaskShape("causal", None) if causal else MaskShape("fixed", valid)
-        if valid.shape[1] == 1:
-            rows, keys = valid.any(3)[:, 0], valid.any(2)[:, 0]  # (B, T), (B, S)
-            if torch.equal(valid[:, 0], rows[:, :, None] & keys[:, None, :]):
-                return MaskShape("rectangle", valid, rows.expand(B, T), keys.expand(B, S))
-        return MaskShape("varied", valid)
+        causal = causal_pairs(T, S, self.q.device) if self.causal and T > 1 else None
+        return find_shape(self.allowed(), causal, self.query_valid, (B, T, S))
 
-    def _tril(self) -> Tensor:
-        T, S = self.q.shape[2], self.k.shape[2]
-        return torch.ones(T, S, dtype=torch.bool, device=self.q.device).tril()[None, None]
-
-    def _allowed(self) -> Tensor | None:
-        """The mask as booleans `(b, h, T, S)`, `b` and `h` possibly 1; None where every pair is
-        allowed or `causal` says it.
+    def allowed(self) -> Tensor | None:
+        """The pairs that the mask and causality allow, `(b, h, T, S)` bool with `b` and `h`
+        possibly 1; None where there is no mask.
         """
-        if self.mask is None:
-            return None
-        mask = self.mask if self.mask.dtype == torch.bool else self.mask > MASKED
-        while mask.ndim < 4:
-            mask = mask[None]
         T, S = self.q.shape[2], self.k.shape[2]
-        mask = mask.expand(mask.shape[0], mask.shape[1], T, S)
-        return mask & self._tril() if self.causal and T > 1 else mask
+        return None if self.mask is None else allowed_pairs(self.mask, T, S, self.causal)
 
     def valid(self) -> Tensor:
         """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query
@@ -268,7 +159,7 @@ class AttentionCall:
         if shape.valid is not None:
             return shape.valid
         if shape.form == "causal":
-            return self._tril()
+            return causal_pairs(self.q.shape[2], self.k.shape[2], self.q.device)
         return torch.ones(
             1, 1, self.q.shape[2], self.k.shape[2], dtype=torch.bool, device=self.q.device
         )
@@ -333,7 +224,7 @@ class AttentionCall:
             scores = scores + self.bias
         if self._additive:
             assert self.mask is not None
-            scores = scores + torch.where(self.mask > MASKED, self.mask, 0)
+            scores = scores + added_numbers(self.mask)
         return scores
 
     def scores(self, fill: float = -torch.inf) -> Tensor:

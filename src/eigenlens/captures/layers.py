@@ -5,7 +5,6 @@ calls made inside.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import EigenlensError
 from .borrowed import module_of
 from .call import AttentionCall, Site
+from .own_thread import OwnThread
 from .session import capture
 from .sites import SiteNames
 
@@ -101,23 +101,18 @@ class _Running:
     calls: list[AttentionCall] = field(default_factory=list)
 
 
-class _Watch:
+class _Watch(OwnThread):
     """Puts the streams and the calls of a pass together."""
 
     def __init__(
         self, model: nn.Module, blocks: dict[str, str], sink: Callable[[Layer], Any]
     ) -> None:
+        super().__init__()
         self.model, self.blocks, self.sink = model, blocks, sink
         # self-attention is named first
         self.attention = {block: name for name, block in reversed(blocks.items())}
         self.names = SiteNames(model)
-        self.thread = threading.get_ident()
         self.start_pass()
-
-    @property
-    def here(self) -> bool:
-        """Whether the running thread is the one that watches."""
-        return self.thread == threading.get_ident()
 
     def start_pass(self, *_: Any) -> None:
         if not self.here:

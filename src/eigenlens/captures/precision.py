@@ -1,6 +1,4 @@
-"""Precision: numbers of half width go up to float32, and a model in float64 stays there where its
-own code goes down.
-"""
+"""A model in float64, also where its own code casts to float32."""
 
 from __future__ import annotations
 
@@ -10,15 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 M = TypeVar("M", bound=nn.Module)
-
-
-def wide(x: Tensor) -> Tensor:
-    """`x` in float32 at least."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def in_double(model: M) -> M:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import in_one_thread, module_of, uncompiled
-from .call import AttentionCall, MaskShape, MaskShapes, Site
+from .call import AttentionCall, Site
+from .masks import MaskShape, MaskShapes
+from .own_thread import OwnThread
 from .sites import SiteNames
 
 
@@ -54,7 +56,7 @@ class _Pass(threading.local):
         self.last_valid: Tensor | None = None
 
 
-class Session:
+class Session(OwnThread):
     """The attention calls of one model while it is captured; `sink` gets each as it happens.
 
     With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
@@ -70,8 +72,8 @@ class Session:
         replaces: bool = False,
         any_thread: bool = False,
     ) -> None:
+        super().__init__(any_thread)
         self.model = model
-        self._thread = None if any_thread else threading.get_ident()
         self.sink = sink
         self.replaces = replaces
         self.before_rope = before_rope
@@ -79,11 +81,6 @@ class Session:
         self.seen = 0
         self.passes = 0
         self._pass = _Pass()
-
-    @property
-    def here(self) -> bool:
-        """Whether the calls of the running thread are this session's."""
-        return self._thread is None or self._thread == threading.get_ident()
 
     def start_pass(self, *_: Any) -> None:
         """Called when the model's own forward begins: layers count from zero again."""
@@ -131,7 +128,7 @@ class Session:
             last = self._pass.last_valid
             return last if last is not None and last.shape == (B, T) else None
         S = call.k.shape[2]
-        mask = call._allowed()
+        mask = call.allowed()
         if mask is None or S < T:
             self._pass.last_valid = None
             return None

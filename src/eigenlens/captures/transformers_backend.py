@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .call import AttentionCall, Site
+from .masks import causal_pairs
 from .rotary import RotaryRecorder
 from .session import AttentionNotSeen, Session
 
@@ -186,7 +187,7 @@ def _check_against_eager(
     def by_eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mask, bias = first["mask"], first["bias"]
         allowed = (
-            call._tril()
+            causal_pairs(call.q.shape[2], call.k.shape[2], call.q.device)
             if call.causal
             else mask
             if mask is not None and mask.dtype == torch.bool

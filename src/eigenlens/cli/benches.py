@@ -73,8 +73,7 @@ def bench(
     Damage is what a mechanism does to models that were trained without it; the bench choose picks
     a mechanism for every head.
     """
-    from ..bench import SCALES, check_needs, load_file
-    from ..bench import bench as run
+    from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
     from ..run.progress import bar
 
@@ -101,7 +100,7 @@ def bench(
             continue
         try:
             with bar() as progress:
-                found = run(
+                found = run_bench(
                     name,
                     output_dir,
                     quick=quick,

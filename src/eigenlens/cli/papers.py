@@ -153,13 +153,14 @@ def reproduce(
 
     Every claim is shown with what was published, what is measured here, and the verdict.
     """
-    from ..papers import PAPERS, check_papers, paper
+    from ..papers import PAPERS, find_paper
     from ..papers.pictures import draw
     from ..run.engine import use_engine
     from ..run.progress import bar
 
-    chosen = {name: paper(name) for name in papers or PAPERS}
-    check_papers(chosen, quick)
+    chosen = {name: find_paper(name) for name in papers or PAPERS}
+    for paper in chosen.values():
+        paper.check(quick)
     output_dir = place_for(
         output_dir,
         "reproduction",
@@ -170,10 +171,10 @@ def reproduce(
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)
     with use_engine(working):  # one cluster for all papers
-        for name, run in chosen.items():
+        for name, paper in chosen.items():
             try:
                 with bar() as progress:
-                    done = run(
+                    done = paper(
                         quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
                     )
             except KeyboardInterrupt:

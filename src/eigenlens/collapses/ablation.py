@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..anatomy.blocks import Block, anatomy
+from ..anatomy.blocks import Block, read_stacks
 from ..anatomy.check import checked
 from ..anatomy.switches import Switches
 from ..captures.borrowed import module_of
@@ -78,7 +78,7 @@ def running(
 
     The first time a block runs, what was read as its parts is checked against its own forward.
     """
-    blocks = [block for stack in anatomy(model) for block in stack.blocks]
+    blocks = [block for stack in read_stacks(model) for block in stack.blocks]
     had = {id(block): vars(block.module).get("forward") for block in blocks}
     try:
         for block in blocks:

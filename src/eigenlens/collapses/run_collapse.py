@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from ..anatomy.blocks import anatomy
+from ..anatomy.blocks import read_stacks
 from ..anatomy.switches import Switches
 from ..captures.borrowed import borrowed
 from ..captures.precision import in_double
@@ -124,7 +124,7 @@ def collapse(
         Parts.check(folder, settings, resume, overwrite, "collapse run")
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         parts = stack.enter_context(
-            Parts.held(folder, settings, resume=resume, force=overwrite, what="collapse run")
+            Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )
         bench = CollapseRun(
             ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
@@ -191,7 +191,7 @@ def _measured(
 def _missing(model: Model) -> list[str]:
     """Why there are no ablations, paths and bounds, if there are none."""
     try:
-        anatomy(model.backbone)
+        read_stacks(model.backbone)
     except EigenlensError as error:
         return [f"only the model itself was measured, without ablations, paths and bounds: {error}"]
     return []

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..anatomy.blocks import Block, Stack, anatomy, run_stage
+from ..anatomy.blocks import Block, Stack, read_stacks, run_stage
 from ..anatomy.frozen import FrozenStack
 from ..anatomy.switches import Switches
 from ..captures import AttentionCall, replace_attention
@@ -175,9 +175,9 @@ def rerun_paths(
     this is the authors' experiment, not the theorem's. With a sample drawn by importance,
     `exp(−log_probability)` weighs the paths as it does for frozen ones.
     """
-    chosen = [s for s in anatomy(model) if stack is None or s.name == stack]
+    chosen = [s for s in read_stacks(model) if stack is None or s.name == stack]
     if not chosen:
-        raise unknown("stack", stack, (s.name for s in anatomy(model)), guess=False)
+        raise unknown("stack", stack, (s.name for s in read_stacks(model)), guess=False)
     rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
     with running(model, rerun.run_of), replace_attention(model, rerun.attend):
         paths = zip(sample.layers.tolist(), sample.heads.tolist())

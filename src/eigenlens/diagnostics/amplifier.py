@@ -15,7 +15,7 @@ from torch import Tensor
 from ..anatomy.blocks import Block, Branch, Mlp
 from ..anatomy.frozen_parts import read_norm
 from ..anatomy.head_weights import linear_map
-from ..captures.precision import wide
+from ..attention.precision import wide
 from ..errors import EigenlensError
 from .constants import Constants
 from .finding import Finding, Number, place_name

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from ..attention.precision import wide
 from ..captures import AttentionCall, Layer, Site
-from ..captures.precision import wide
 from ..errors import EigenlensError
 from ..hints import check_values
 from ..stats.depth import mean_interval

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..anatomy import Block, head_weights
+from ..anatomy import Block, read_head_weights
 from ..anatomy.blocks import Attend, Mlp
 from ..anatomy.head_weights import linear_map
 from ..errors import EigenlensError
@@ -85,7 +85,7 @@ class PostNorm:
                 f"the bound is for an MLP of two maps, and that of {block.path} has a gate"
             )
         self.slope = steepest(mlp.act)
-        weights = head_weights(attend.module, heads, kv_heads, attend.output)
+        weights = read_head_weights(attend.module, heads, kv_heads, attend.output)
         products = [
             _largest_of_product(weights.value[h // weights.group], weights.output[h])
             for h in range(heads)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ..anatomy import Block, anatomy, head_weights
+from ..anatomy import Block, read_head_weights, read_stacks
 from ..anatomy.blocks import Attend, Stack
 from ..anatomy.head_weights import HeadWeights
 from ..errors import EigenlensError
@@ -41,7 +41,7 @@ class StudiedModel:
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
         """The anatomy; an `EigenlensError` of a family that is not known."""
-        return anatomy(self.module)
+        return read_stacks(self.module)
 
     @property
     def blocks(self) -> list[Block]:
@@ -67,7 +67,9 @@ class StudiedModel:
         module = self.module.get_submodule(entry["name"])
         if id(module) not in self._outputs:
             raise EigenlensError(f"{entry['name']} attends, and where its output goes is not known")
-        return head_weights(module, entry["heads"], entry["kv_heads"], self._outputs[id(module)])
+        return read_head_weights(
+            module, entry["heads"], entry["kv_heads"], self._outputs[id(module)]
+        )
 
     def block_sites(self) -> dict[str, Block]:
         """The block of every site of self-attention whose block is known."""

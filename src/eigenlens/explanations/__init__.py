@@ -3,10 +3,7 @@ linear operator.
 """
 
 from .deletion import Deletion, deletion_curves
-from .make_explanation import explain
-from .methods import METHODS, attribute
-from .observe import Observed, observe
-from .operator import (
+from .linear_operator import (
     Operator,
     in_out,
     in_out_of,
@@ -16,7 +13,10 @@ from .operator import (
     norms_with_error,
     toward,
 )
-from .relevance import relevance, relevance_by_stream
+from .make_explanation import explain
+from .methods import METHODS, attribute
+from .observed import Observed, observe
+from .propagation import relevance, relevance_by_stream
 from .result import Explanation
 from .target import Target, target_of
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .observe import Observed
-from .relevance import mean_positive
+from .observed import Observed
+from .propagation import mean_positive
 from .steps import Step, read_weights, readers, sizes, source_name, source_stream, steps_of
 
 

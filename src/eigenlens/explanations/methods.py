@@ -15,9 +15,9 @@ from ..models.forward import forward_of
 from ..models.load import Model
 from ..names import several, unknown
 from . import baselines
-from .observe import Observed, Stream, observe
-from .operator import Operator, in_out_of, norms_of, toward
-from .relevance import relevance
+from .linear_operator import Operator, in_out_of, norms_of, toward
+from .observed import Observed, Stream, observe
+from .propagation import relevance
 from .steps import source_stream
 from .target import Target
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from .observe import Observed, Stream
+from .observed import Observed, Stream
 
 
 @dataclass(frozen=True, eq=False)

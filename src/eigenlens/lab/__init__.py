@@ -11,7 +11,7 @@ from .nearest import NearestNeighbour
 from .run_file import TASKS, Run
 from .tasks import MaskedBytes, NextBytes, NextTokens, Task, TaskBatch, documents, split
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort, Toy, feed_back
-from .train import Settings, Trained, evaluate, penalty, train
+from .training_loop import Settings, Trained, evaluate, penalty, train
 from .training_run import TrainingRun, run
 
 __all__ = [

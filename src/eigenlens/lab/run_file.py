@@ -20,7 +20,7 @@ from .digits import Digits
 from .nearest import NearestNeighbour
 from .tasks import MaskedBytes, NextBytes, NextTokens, Task, Text
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort
-from .train import Settings
+from .training_loop import Settings
 
 TASKS: dict[str, type[Any]] = {
     "next-bytes": NextBytes,

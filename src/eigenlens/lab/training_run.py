@@ -24,7 +24,7 @@ from .config import Config
 from .model import Transformer
 from .run_file import Run, lists
 from .tasks import Task
-from .train import train
+from .training_loop import train
 
 FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
 

@@ -1,8 +1,14 @@
-"""A folder a paper: its claims, what was published beside what is measured here, and a verdict."""
+"""One folder per paper: its claims, what was published beside what is measured here, and a verdict.
+
+Every folder has the same files, so that whoever has read one knows where to look in all:
+
+    __init__.py   what the paper is about, the sizes of the full and the quick run, and the `Paper`
+    claims.py     `claims_of(tables, quick)`: what was published, and the criterion of each verdict
+    pictures.py   `charts(tables)`: the pictures, the main one first
+    other files   what is measured, one idea per file
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 
 from ..names import unknown
 from . import (
@@ -25,49 +31,38 @@ from . import (
     universal_approximation,
 )
 from .claims import Claim, Reproduction
+from .paper import Paper
 
-RELATED = (
-    sinks,
-    hybrid,
-    gated,
-    tensorlens,
-    universal_approximation,
-    mind_the_gap,
-    induction,
-    rank_versus_heads,
-    fast,
-    qk_eigenspectrum,
-    convex_duality,
-    multiformer,
-    over_smoothing,
-    explainability,
-    doubly_normalised,
-)
-PAPERS: dict[str, Callable[..., Reproduction]] = {
-    eigen_analysis.PAPER: eigen_analysis.reproduce,
-    rank_collapse.PAPER: rank_collapse.reproduce,
-    **{module.paper.name: module.paper for module in RELATED},
+PAPERS: dict[str, Paper] = {
+    module.paper.name: module.paper
+    for module in (
+        eigen_analysis,
+        rank_collapse,
+        sinks,
+        hybrid,
+        gated,
+        tensorlens,
+        universal_approximation,
+        mind_the_gap,
+        induction,
+        rank_versus_heads,
+        fast,
+        qk_eigenspectrum,
+        convex_duality,
+        multiformer,
+        over_smoothing,
+        explainability,
+        doubly_normalised,
+    )
 }
-"""By name, `reproduce(quick, out, seed, report, resume=…, force=…)`."""
-CHECKS: dict[str, Callable[[bool], None]] = {
-    eigen_analysis.PAPER: eigen_analysis.check,
-    rank_collapse.PAPER: rank_collapse.check,
-    **{module.paper.name: module.paper.check for module in RELATED},
-}
-"""By name, `check(quick)`, which refuses a run whose libraries are not here."""
+"""Every paper by its name; the order is that of `eigenlens reproduce`."""
 
 
-def paper(name: str) -> Callable[..., Reproduction]:
+def find_paper(name: str) -> Paper:
+    """The paper of that name; an error lists the names there are."""
     if name not in PAPERS:
         raise unknown("paper", name, PAPERS)
     return PAPERS[name]
 
 
-def check_papers(names: Iterable[str], quick: bool) -> None:
-    """Refuse papers whose models and data need libraries that are not here."""
-    for name in names:
-        if name in CHECKS:
-            CHECKS[name](quick)
-
-
-__all__ = ["PAPERS", "Claim", "Reproduction", "check_papers", "paper"]
+__all__ = ["PAPERS", "Claim", "Paper", "Reproduction", "find_paper"]

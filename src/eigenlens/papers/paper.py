@@ -1,4 +1,4 @@
-"""What every paper's file gives, and the run that is the same for all of them."""
+"""`Paper`: what the folder of every paper gives, and the run that is the same for all of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Paper:
     """A paper: how large the full and the quick run are, what is measured, what it says of the
     claims, and its pictures.
 
-    `measure(scale, parts, seed, report)` gives the tables: lists of rows by name. What takes long
-    it makes as a part, which a run with `resume` finds again. `claims(tables, quick)` judges them.
-    `charts(tables)` draws, the main picture first. `shown` are the tables to print, title and name
-    of each. `notes` are said of every run. `reads(scale)` are the catalogue's models and data sets
-    that a run of that scale reads: by default those that the scale names.
+    `measure(scale, parts, seed, progress)` gives the tables: lists of rows by name. What takes long
+    it makes as a part, which a run with `resume` finds again; what a reader of this one run has to
+    know, such as a model that could not be loaded, it adds to `parts.notes`. `claims(tables,
+    quick)` judges the tables. `charts(tables)` draws them, the main picture first. `shown` are the
+    tables to print, title and name of each. `notes` belong to every run. `reads(scale)` are the
+    catalogue's models and data sets that a run of that scale reads: by default those that the scale
+    names.
     """
 
     name: str
@@ -46,26 +48,27 @@ class Paper:
     def __call__(
         self,
         quick: bool = False,
-        out: Path | None = None,
+        output_dir: Path | None = None,
         seed: int = 0,
         progress: Progress = silent,
         *,
         resume: bool = False,
-        force: bool = False,
+        overwrite: bool = False,
     ) -> Reproduction:
-        """Measure every claim; what is finished is kept in `out`, and a run with `resume` goes on
-        from there.
+        """Measure every claim; finished parts are kept in `output_dir`, and a run with `resume`
+        starts from them.
 
-        The engine in force does it: studies, collapse runs, evaluations and passes of diagnostics
-        in shards, and whole parts that do not need each other, such as trainings from several
-        seeds, one beside the other. Tables of times are made here.
+        The current engine does the work: studies, collapse runs, evaluations and passes of
+        diagnostics in shards, and parts that do not need each other, such as trainings from several
+        seeds, at the same time. Tables of times are made in this process.
         """
         self.check(quick)
         scale = self.quick if quick else self.full
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
-        with Parts.held(out or Path(self.name), request, resume=resume, force=force) as parts:
+        folder = output_dir or Path(self.name)
+        with Parts.held(folder, request, resume=resume, overwrite=overwrite) as parts:
             tables = self.measure(scale, parts, seed, Here(progress))
-            notes = (MINIATURE, *self.notes) if quick else self.notes
+            notes = (*([MINIATURE] if quick else []), *self.notes, *parts.notes)
             done = Reproduction(
                 self.name,
                 self.title,
@@ -82,8 +85,8 @@ class Paper:
 def of_models(
     parts: Parts, makes: Mapping[str, Make], progress: Progress, folder: str = "models"
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """What is made of each model, by name, and the models that it cannot be made of, with the
-    reason; one is enough.
+    """The part of each model, by name, and a row for each model that has none, with the reason; an
+    error if there is no part at all.
     """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
     parts.ahead(named, progress, "models")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import Mechanism, find, make
-from ..attention.call_terms import read_mask, with_bias
+from ..attention.masks import excluded, read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..captures import AttentionCall, Site, replace_attention
@@ -123,7 +123,7 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
     if call.causal and mask.dtype == torch.bool:
         mask = mask & torch.ones_like(before).tril()
     if mask.dtype != torch.bool and call.linear:
-        mask = mask > -9e3  # numbers that only exclude, whatever the family writes for −∞
+        mask = ~excluded(mask)  # it adds no numbers: padded queries can be filled in below
     rows = call.query_valid
     if mask.dtype == torch.bool and rows is not None:
         mask = mask.expand(len(call.q), -1, T, S)

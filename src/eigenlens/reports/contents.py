@@ -8,7 +8,7 @@ from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
-from ..studies.compare import labels_of
+from ..studies.comparison import labels_of
 from .diagnoses import diagnosis_parts
 from .figures import Arrays
 from .names import Names, all_data_of, data_of

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
-from ..studies.compare import Comparison
+from ..studies.comparison import Comparison
 from ..studies.result import Study
 from ..studies.sentences import comparison_sentence
 from .figures import Arrays, Figure, figure
@@ -63,7 +63,7 @@ def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matr
 
 def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
     """The studies beside each other, or why that cannot be."""
-    from ..studies.compare import compare
+    from ..studies.comparison import compare
 
     if len(studies) < 2:
         return None, ""

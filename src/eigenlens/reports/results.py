@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from ..explanations.result import Explanation
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
-from ..studies.compare import Comparison
+from ..studies.comparison import Comparison
 from ..studies.result import Study
 
 KINDS: dict[str, Any] = {

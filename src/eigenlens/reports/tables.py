@@ -11,7 +11,7 @@ from ..collapses.result import Collapse
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.tables import choice_rows, curve_rows
-from ..studies.compare import Comparison
+from ..studies.comparison import Comparison
 from ..studies.depth import TITLES
 from ..studies.result import Study
 from ..studies.tables import summary_numbers

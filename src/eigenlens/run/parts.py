@@ -1,5 +1,5 @@
-"""A long run in parts: each is written when it is finished, and not done again by a run that goes
-on.
+"""A long run in parts: each part is written when it is finished, and a run with `resume` does not
+make it again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ Make = Callable[[], Any]
 class Parts:
     """The folder of a run.
 
-    `part("overlap", make)` is what `make()` gives, kept as JSON from then on.
+    `part("overlap", make)` is what `make()` returns; it is kept in the folder as JSON, and read
+    from there when it is asked for again.
 
-    `request` is what was asked for, as JSON holds it: lists for tuples. Sent to another process, it
-    is `away` from its folder.
+    `request` is what the user asked for, as JSON holds it: lists for tuples. `notes` are sentences
+    about this run that its result should show. A copy in another process is `away` from the folder:
+    it must not write there.
     """
 
     away = False
 
     def __init__(self, folder: Path, request: dict[str, Any] | None = None) -> None:
         self.folder, self.request = folder, request or {}
+        self.notes: list[str] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "away": True}
@@ -48,16 +51,16 @@ class Parts:
         folder: Path,
         request: dict[str, Any],
         resume: bool = False,
-        force: bool = False,
+        overwrite: bool = False,
         what: str = "reproduction",
     ) -> Iterator[Parts]:
-        """As `begin`, and the folder is this process's until the end: a second one is refused."""
+        """As `begin`, with the folder locked until the end: a second process is refused."""
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            yield cls.begin(folder, request, resume, force, what)
+            yield cls.begin(folder, request, resume, overwrite, what)
 
     @classmethod
     def begin(
@@ -65,26 +68,28 @@ class Parts:
         folder: Path,
         request: dict[str, Any],
         resume: bool = False,
-        force: bool = False,
+        overwrite: bool = False,
         what: str = "reproduction",
     ) -> Parts:
-        """A folder for this request: a new one, or one of the same request to go on with; `what`
-        names the kind of run.
+        """The parts of a new folder for this request, or of an existing one with the same request;
+        `what` names the kind of run.
         """
-        request = json.loads(json.dumps(request))  # as a run that goes on will find it
-        cls.check(folder, request, resume, force, what)
+        request = json.loads(json.dumps(request))  # as a run with `resume` will read it
+        cls.check(folder, request, resume, overwrite, what)
         mark = _mark(folder, what)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            if force and not resume:
+            if overwrite and not resume:
                 _empty(folder)  # the folder itself may be locked, and stays
         if not mark.is_file():
             write_json(mark, request)
         return cls(folder, request)
 
     @staticmethod
-    def check(folder: Path, request: dict[str, Any], resume: bool, force: bool, what: str) -> None:
-        """Refuse a folder that cannot be had for this request; nothing is changed."""
+    def check(
+        folder: Path, request: dict[str, Any], resume: bool, overwrite: bool, what: str
+    ) -> None:
+        """Refuse a folder that cannot be used for this request; nothing is changed."""
         mark = _mark(folder, what)
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
@@ -92,7 +97,7 @@ class Parts:
             return
         if not mark.is_file():
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
-        if not resume and not force:
+        if not resume and not overwrite:
             raise EigenlensError(
                 f"{folder} already holds a {what}; go on with {option('resume')} or begin anew"
                 f" with {option('overwrite')}"
@@ -111,13 +116,13 @@ class Parts:
     def part(self, name: str, make: Make) -> Any:
         if not self.has(name):
             self.write(name, make())
-        return self.read(name)  # as a run that goes on will find it
+        return self.read(name)  # as a run with `resume` will read it
 
     def each(
         self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> list[Any]:
-        """Parts that do not need each other, in their order: a cluster works on many of them at
-        once.
+        """Parts that do not need each other, in the order of `makes`; a cluster makes many of them
+        at once.
         """
         self.ahead(makes, progress, what)
         found = []
@@ -129,8 +134,8 @@ class Parts:
     def ahead(
         self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> None:
-        """Have a cluster, if one is in force, make these parts; what it refuses to make is left to
-        `part`, which says why.
+        """Let the current engine, if it is a cluster, make these parts. A part that it cannot make
+        is left to `part`, which raises the error.
         """
         engine = choose()
         missing = {name: make for name, make in makes.items() if not self.has(name)}
@@ -143,8 +148,8 @@ class Parts:
                     self.write(name, made["part"])
 
     def checkpoint(self, name: str) -> Path | None:
-        """Where the training of a part keeps how far it is; nowhere in another process, which may
-        not see the folder.
+        """The file in which the training of a part saves its progress; None in another process,
+        which may not see the folder.
         """
         return None if self.away else self.folder / f"{name}.safetensors"
 
@@ -166,7 +171,7 @@ class _Piece(Shard):
 
 @dataclass
 class _Making:
-    """The job of parts: each is a shard and a group of its own, and nothing is merged."""
+    """The job that makes parts: each part is one shard and one group, and nothing is merged."""
 
     threads: int
 
@@ -183,7 +188,9 @@ class _Making:
 def _made(
     engine: Engine, makes: Mapping[str, Make], tick: Tick
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and part, in order, as they come from the engine; one that always fails ends the run."""
+    """Name and content of each part, in order, as the engine finishes them; one that always fails
+    ends the run.
+    """
     pieces = [
         _Piece(number, 1, (name,), partial(pack, make))
         for number, (name, make) in enumerate(makes.items())

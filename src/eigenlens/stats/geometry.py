@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..captures.precision import wide
+from ..attention.precision import wide
 from ..errors import EigenlensError
 from ..threads import by_matrix
 

@@ -1,6 +1,6 @@
 """A study of a model's attention: made, kept in a folder, read, compared."""
 
-from .compare import Comparison, compare
+from .comparison import Comparison, compare
 from .result import Study
 from .run_study import study
 

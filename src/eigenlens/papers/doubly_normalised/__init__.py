@@ -18,8 +18,9 @@ from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper, of_models
-from .claims import claims_of, key_charts
+from .claims import claims_of
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
+from .pictures import charts
 from .training import Training, training_rows
 
 
@@ -128,7 +129,7 @@ paper = Paper(
     QUICK,
     measure,
     claims_of,
-    key_charts,
+    charts,
     SHOWN,
     (
         (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..claims import Claim, judged
+from ..claims import Claim, Tables, judged
 
 STATED = "stated; no figure was at hand"
 RANK = 4
@@ -19,7 +19,7 @@ COMPONENTS = 64
 """Of whole score matrices."""
 
 
-def claims_of(tables: dict[str, Any]) -> tuple[Claim, ...]:
+def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
     """The verdicts, from the tables alone."""
     return (
         _across(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
+from ..claims import Tables
 
 AXES = {
     "share": "share of pairs (or of dimensions) computed",
@@ -18,6 +18,8 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins
     hollow (an altair chart).
     """
+    import altair as alt
+
     data = [
         {
             **row,
@@ -57,5 +59,6 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def training_charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+def charts(tables: Tables) -> dict[str, Any]:
+    """The training alone: the other tables are read as numbers."""
     return {"training": quality_against_cost(tables["training"])}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from .mechanisms import Moments, make, moments
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Training:
     """Which text, which model, how long; `statistics` batches make the moments, refits come every
     `refit` steps.
     """
@@ -44,9 +44,6 @@ class Experiment:
     seeds: int
     statistics: int
     refit: int
-
-    def record(self) -> dict[str, Any]:
-        return {**asdict(self), "shares": list(self.shares)}
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def runs(shares: Sequence[float]) -> list[Run]:
     return found
 
 
-def text_task(experiment: Experiment) -> MaskedBytes:
+def text_task(experiment: Training) -> MaskedBytes:
     """The documents of the experiment's text, whole ones held out."""
     documents: dict[int, str] = {}
     total = 0
@@ -96,7 +93,7 @@ def text_task(experiment: Experiment) -> MaskedBytes:
 
 
 def measure(
-    experiment: Experiment, parts: Parts, progress: Progress
+    experiment: Training, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Every run of every seed as one row of quality and cost, and the time that every mechanism
     takes.
@@ -115,7 +112,7 @@ def measure(
 
 
 def _base(
-    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
+    experiment: Training, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
 ) -> tuple[Transformer, list[Moments]]:
     """The model with full attention, trained or found trained, and its moments."""
     torch.manual_seed(seed)
@@ -134,7 +131,7 @@ def _base(
 
 
 def _one_seed(
-    experiment: Experiment, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
+    experiment: Training, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
 ) -> list[dict[str, Any]]:
     names = {run: f"training/seed-{seed}/{run.name}" for run in runs(experiment.shares)}
     if all(map(parts.has, names.values())):
@@ -148,7 +145,7 @@ def _one_seed(
 
 
 def _one_run(
-    experiment: Experiment,
+    experiment: Training,
     task: MaskedBytes,
     base: Transformer,
     found: list[Moments],
@@ -215,7 +212,7 @@ def _one_run(
 
 
 def _times(
-    experiment: Experiment,
+    experiment: Training,
     task: MaskedBytes,
     base: Transformer,
     found: list[Moments],
@@ -254,7 +251,7 @@ def _times(
     ]
 
 
-FULL = Experiment(
+FULL = Training(
     data="wikipedia",
     characters=8_000_000,
     model=Config(MaskedBytes.vocabulary, length=128, width=64, layers=3, heads=2),
@@ -265,7 +262,7 @@ FULL = Experiment(
     statistics=32,
     refit=40,
 )
-QUICK = Experiment(
+QUICK = Training(
     data="python-docs",
     characters=400_000,
     model=Config(MaskedBytes.vocabulary, length=32, width=64, layers=2, heads=2),

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...captures.precision import stays_double
 from ...explanations.methods import attribute
-from ...explanations.observe import observe
-from ...explanations.relevance import normalised, propagate
+from ...explanations.observed import observe
+from ...explanations.propagation import normalised, propagate
 from ...explanations.steps import steps_of
 from ...explanations.target import target_of
 from ...models.load import Model, load

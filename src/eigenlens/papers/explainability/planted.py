@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...explanations.observe import observe
+from ...explanations.observed import observe
 from ...explanations.target import target_of
 from ...lab import Settings, TaskBatch, Transformer, train
 from ...lab.tasks import IGNORED

@@ -23,7 +23,8 @@ from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .checks import exact_checks
-from .claims import SHOWN, charts, claims_of
+from .claims import SHOWN, claims_of
+from .pictures import charts
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..claims import Claim, Tables, judged
-from ..curves import curves
 from ..fits import rank_correlation, resampled
 
 SHOWN = (
@@ -160,57 +158,3 @@ def _far(tables: Tables) -> list[Claim]:
         )
     )
     return found
-
-
-def charts(tables: Tables) -> dict[str, Any]:
-    import altair as alt
-
-    order = list(dict.fromkeys(row["gate"] for row in tables["runs"]))
-    colours = alt.Scale(domain=order, scheme="tableau10")
-    every = alt.Chart(alt.Data(values=list(tables["runs"])))
-    hover = [
-        "gate:N",
-        "seed:N",
-        *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean_gate", "first_token", "loss")),
-    ]
-    points = (
-        every.transform_filter("datum.mean_gate != null")
-        .mark_circle(size=90, opacity=0.9)
-        .encode(
-            x=alt.X("mean_gate:Q", title="mean gate", scale=alt.Scale(zero=False)),
-            y=alt.Y("first_token:Q", title="attention to the first token"),
-            color=alt.Color("gate:N", scale=colours),
-            tooltip=hover,
-        )
-    )
-    plain = (
-        every.transform_filter("datum.gate == 'none'")
-        .mark_rule(strokeDash=[4, 3])
-        .encode(
-            y="first_token:Q",
-            color=alt.Color("gate:N", scale=colours),
-            tooltip=hover,
-        )
-    )
-    sink = (plain + points).properties(
-        title="Mean gate and sink, one point a model (dashed: no gate)", width=340, height=260
-    )
-    loss = every.mark_circle(size=70, opacity=0.9).encode(
-        x=alt.X("loss:Q", title="held-out loss (nats a byte)", scale=alt.Scale(zero=False)),
-        y=alt.Y("gate:N", sort=order, title=None),
-        color=alt.Color("gate:N", legend=None, scale=colours),
-        tooltip=hover,
-    )
-    spans = curves(
-        tables["spans"],
-        "queries",
-        "span",
-        "gate",
-        title="Span of the queries' value-output maps",
-        names=("queries n", "dimension of the span"),
-    )
-    return {
-        "gated": sink,
-        "loss": loss.properties(title="Loss after equal steps", width=340, height=180),
-        "spans": spans,
-    }

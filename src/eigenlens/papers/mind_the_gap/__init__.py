@@ -20,7 +20,7 @@ from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
-from .claims import claims_of, gap_charts
+from .claims import claims_of
 from .encoders import encoder_rows
 from .models import (
     MODELS,
@@ -35,6 +35,7 @@ from .models import (
     uniform,
     weigh,
 )
+from .pictures import charts
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,7 @@ paper = Paper(
     QUICK,
     measure,
     claims_of,
-    gap_charts,
+    charts,
     SHOWN,
     (
         (

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..claims import Claim, Tables, judged
-from ..curves import curves
 from ..fits import exponent
 from .models import MODELS, VARIANTS
 
@@ -28,13 +27,15 @@ def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
 
 def _spectrum(tables: Tables) -> tuple[Claim, ...]:
     runs = tables["spectrum runs"]
-    T = _at(_of(runs, model="Markov"), 400)["T"]
-    rows = _of(runs, model="Markov", T=T)
+    T = _at(rows_with(runs, model="Markov"), 400)["T"]
+    rows = rows_with(runs, model="Markov", T=T)
     (s1, s1_range), (s2, s2_range), (second, second_range) = (
         _mean(r[key] for r in rows) for key in ("s1", "s2·√T", "λ2·√T")
     )
     where = f"Markov model, {T} tokens; {SEEDS.format(len(rows))}"
-    key_query = [{**r, "s2": r["s2·√T"] / math.sqrt(r["T"])} for r in _of(runs, model="key-query")]
+    key_query = [
+        {**r, "s2": r["s2·√T"] / math.sqrt(r["T"])} for r in rows_with(runs, model="key-query")
+    ]
     fall, fall_range = _slopes(key_query, "s2")
     return (
         judged(
@@ -77,7 +78,9 @@ def _spectrum(tables: Tables) -> tuple[Claim, ...]:
 def _width(tables: Tables) -> tuple[Claim, ...]:
     made = []
     for model in MODELS:
-        before, after = (_of(tables["width"], model=model, variant=name) for name in ("A", "A⊥"))
+        before, after = (
+            rows_with(tables["width"], model=model, variant=name) for name in ("A", "A⊥")
+        )
         row, other = _at(before, 400), _at(after, 400)
         excess = exponent(
             [{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess"
@@ -113,7 +116,7 @@ def _depth(tables: Tables) -> tuple[Claim, ...]:
         pairs, message = [], []
         for kept, removed in zip(VARIANTS[::2], VARIANTS[1::2]):
             before, after = (
-                _of(tables["depth"], model=model, variant=v.name) for v in (kept, removed)
+                rows_with(tables["depth"], model=model, variant=v.name) for v in (kept, removed)
             )
             pairs += [(a["stable rank"], b["stable rank"]) for a, b in zip(after, before)]
             message.append(
@@ -139,7 +142,10 @@ def _depth(tables: Tables) -> tuple[Claim, ...]:
 def _gradients(tables: Tables) -> tuple[Claim, ...]:
     made, L = [], tables["gradient runs"][0]["layers"]
     for model in MODELS:
-        runs = {v.name: _of(tables["gradient runs"], model=model, variant=v.name) for v in VARIANTS}
+        runs = {
+            v.name: rows_with(tables["gradient runs"], model=model, variant=v.name)
+            for v in VARIANTS
+        }
         falls = [a - b for a, b in zip(*(_by_seed(runs[name], "norm") for name in ("A", "A⊥")))]
         fall, fall_range = _mean(falls)
         message = ", ".join(
@@ -163,7 +169,7 @@ def _gradients(tables: Tables) -> tuple[Claim, ...]:
 def _causal(tables: Tables) -> tuple[Claim, ...]:
     made = []
     for model in MODELS:
-        plain, flat, own = _of(tables["causal"], model=model)
+        plain, flat, own = rows_with(tables["causal"], model=model)
         holds = flat["s1"] >= 0.9 * plain["s1"] and own["s1"] < 1
         made.append(
             Claim(
@@ -188,7 +194,7 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
     ends = {
         attention: [
             row["stable rank"]
-            for row in _of(rows, weights="random start", attention=attention, depth=last)
+            for row in rows_with(rows, weights="random start", attention=attention, depth=last)
         ]
         for attention in ("softmax", "spectral-gap-removal")
     }
@@ -196,7 +202,7 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
         after / before for before, after in zip(ends["softmax"], ends["spectral-gap-removal"])
     ]
     trained = [
-        _of(rows, weights="trained", attention=name, depth=last)[0]["stable rank"]
+        rows_with(rows, weights="trained", attention=name, depth=last)[0]["stable rank"]
         for name in ("softmax", "spectral-gap-removal")
     ]
     return (
@@ -222,7 +228,7 @@ def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
 def _by_seed(runs: Sequence[dict[str, Any]], y: str) -> list[float]:
     """The exponent of y in T of each seed."""
     return [
-        exponent(_of(runs, seed=seed), "T", y)
+        exponent(rows_with(runs, seed=seed), "T", y)
         for seed in dict.fromkeys(run["seed"] for run in runs)
     ]
 
@@ -231,101 +237,10 @@ def _slopes(runs: Sequence[dict[str, Any]], y: str) -> tuple[float, tuple[float,
     return _mean(_by_seed(runs, y))
 
 
-def _of(rows: Sequence[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
+def rows_with(rows: Sequence[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def _at(rows: Sequence[dict[str, Any]], T: int) -> dict[str, Any]:
     """The row of T tokens, or of the most below."""
     return [row for row in rows if row["T"] <= T][-1]
-
-
-RANKED = {
-    "width": ("T", "stable rank", "after one layer", ("tokens T", "stable rank"), ("x", "y")),
-    "depth": ("depth", "stable rank", "along depth", ("layer", "stable rank"), ("y",)),
-    "gradients": (
-        "T",
-        "norm",
-        "gradient of the first weights",
-        ("tokens T", "norm of the gradient"),
-        ("x", "y"),
-    ),
-}
-"""Tables of all variants as they are drawn: columns, title, names of the axes, logarithmic axes."""
-
-
-def gap_charts(tables: Tables) -> dict[str, Any]:
-    """Eigenvalues; stable rank by T and by depth; gradients; the encoder."""
-    import altair as alt
-
-    rows = {
-        name: [{**row, "variant": row["variant"].replace("A⊥", "A − 1/T")} for row in tables[name]]
-        for name in RANKED
-    }
-    drawn = {
-        name: alt.hconcat(
-            *(
-                curves(
-                    _of(rows[name], model=model),
-                    x,
-                    y,
-                    "variant",
-                    title=f"{model}: {title}",
-                    names=axes,
-                    log=log,
-                )
-                for model in MODELS
-            )
-        )
-        for name, (x, y, title, axes, log) in RANKED.items()
-    }
-    seen = [
-        {
-            **row,
-            "which": (
-                f"{row['weights']}{'' if row['start'] is None else ' ' + str(row['start'])},"
-                f" {row['attention']}"
-            ),
-        }
-        for row in tables["encoder"]
-    ]
-    encoder = [
-        curves(
-            seen,
-            "depth",
-            key,
-            "which",
-            title=f"Encoder: {key}",
-            names=("block", key),
-            log=("y",) if "rank" in key else (),
-        )
-        for key in ("stable rank", "residual", "cosine")
-    ]
-    return {
-        "rank": alt.vconcat(drawn["width"], drawn["depth"]),
-        "eigenvalues": alt.vconcat(*(_cloud(tables["cloud"], model) for model in MODELS)),
-        "gradients": drawn["gradients"],
-        "encoder": alt.hconcat(*encoder),
-    }
-
-
-def _cloud(rows: Sequence[dict[str, Any]], model: str) -> Any:
-    """The eigenvalues of one A for each T, on the same axes."""
-    import altair as alt
-
-    some = _of(rows, model=model)
-    reach = 1.1 * max(abs(row["imaginary"]) for row in some)
-    panels = []
-    for T in dict.fromkeys(row["T"] for row in some):
-        chart = alt.Chart(alt.Data(values=_of(some, T=T))).mark_circle(size=9, opacity=0.6)
-        panels.append(
-            chart.encode(
-                x=alt.X("real:Q", title="real", scale=alt.Scale(domain=[-reach, 1.05])),
-                y=alt.Y("imaginary:Q", title="imaginary", scale=alt.Scale(domain=[-reach, reach])),
-            ).properties(
-                width=300,
-                height=300 * 2 * reach / (1.05 + reach),
-                title=f"{model}: eigenvalues, T = {T}",
-            )
-        )
-    return alt.hconcat(*panels)

@@ -20,10 +20,10 @@ from ...data.needs import read_by
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..curves import curves
 from ..paper import Paper
 from .claims import claims_of
 from .models import READ_OUTS, digits_run, pretrained, reviews_run
+from .pictures import charts
 
 
 @dataclass(frozen=True)
@@ -169,72 +169,6 @@ def fusion_rows(fusion: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def charts(tables: Tables) -> dict[str, Any]:
-    import altair as alt
-
-    named = [{**row, "encoder": f"{row['model']}, {row['state']}"} for row in tables["depth"]]
-    depth = curves(
-        named,
-        "depth",
-        "similarity",
-        "encoder",
-        title="How alike the tokens are, along depth",
-        names=("blocks passed", "mean cosine of two tokens"),
-        band=("low", "high"),
-        width=340,
-        height=230,
-    )
-    model = tables["blocks"][0]["model"]
-    names = {
-        "ratio": "d_M behind / before",
-        "sigma": "σ₁σ₂",
-        "least v": "v, least of the inputs",
-        "least sharp": "v, sharper",
-    }
-    lines = [
-        {"layer": row["layer"], "value": row[key], "what": what}
-        for row in tables["layers"]
-        if row["model"] == model
-        for key, what in names.items()
-    ]
-    one = (
-        alt.Chart(alt.Data(values=[{"value": 1}])).mark_rule(strokeDash=[4, 3]).encode(y="value:Q")
-    )
-    bounds = curves(
-        lines,
-        "layer",
-        "value",
-        "what",
-        title=f"{model}: what the bound says of each block (dashed: 1)",
-        names=("block", "factor"),
-        log=("y",),
-        width=380,
-        height=260,
-    )
-    return {"depth": depth, "bound": bounds + one, "fusion": _fusion_chart(tables["fusion"])}
-
-
-def _fusion_chart(rows: Sequence[dict[str, Any]]) -> Any:
-    import altair as alt
-
-    panels = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        base = alt.Chart(alt.Data(values=[row for row in rows if row["model"] == model])).encode(
-            x=alt.X("read-out:N", sort=list(READ_OUTS), title=None, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False, padding=8)),
-        )
-        points = base.mark_circle(size=50, opacity=0.6).encode(
-            color=alt.Color("seed:N", title="seed")
-        )
-        mean = base.mark_tick(color="black", width=30, thickness=2).encode(
-            y=alt.Y("mean(accuracy):Q", title="accuracy")
-        )
-        panels.append((points + mean).properties(width=260, height=220, title=model))
-    return alt.hconcat(*panels).properties(
-        title="Read from the last layer, or from all (bar: mean of the seeds)"
-    )
 
 
 SHOWN = (("Blocks", "layers"), ("Read-outs", "read-outs"))

@@ -31,10 +31,10 @@ SINGLE = (0.17, 3e-3, 6e-5)
 """Published residual of single paths of 1, 2 and 3 hops, BERT-base at random start."""
 
 
-def claims_of(tables: Tables, miniature: bool = False) -> tuple[Claim, ...]:
+def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
     """Every claim that something was measured for, in the order of the paper.
 
-    Of a `miniature`, whose models are not those of the paper, only what does not depend on their
+    Of a `quick` run, whose models are not those of the paper, only what does not depend on their
     size is judged.
     """
     families = {row["family"] for row in tables["random curves"]}
@@ -43,7 +43,7 @@ def claims_of(tables: Tables, miniature: bool = False) -> tuple[Claim, ...]:
     ]
     trained = [_pretrained_collapse(tables), _pretrained_kept(tables)] if tables["models"] else []
     single, tasks = _single_paths(tables), [*task_claims(tables), *circle_claims(tables)]
-    if miniature:
+    if quick:
         curves, single, tasks = (
             [_out_of_size(claim) for claim in claims] for claims in (curves, single, tasks)
         )

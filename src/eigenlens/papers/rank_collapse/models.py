@@ -22,9 +22,13 @@ from ...collapses import VARIANTS, ablate, collapse
 from ...collapses.bounds_model import bound_rows, model_bounds
 from ...collapses.contraction import contraction_order
 from ...collapses.sampling import residuals_by_length
+from ...data import datasets
 from ...data.inputs import Request, prepare
+from ...errors import EigenlensError
 from ...models.load import Model, load
+from ...run.parts import Parts
 from ...run.progress import Progress
+from ...run.run_all import Refused
 from ...stats.geometry import relative_residual
 
 if TYPE_CHECKING:
@@ -206,6 +210,37 @@ def catalogue_run(
         "bounds": bounds,
         "notes": partial,
     }
+
+
+def catalogue_runs(
+    scale: Scale, parts: Parts, seed: int, progress: Progress
+) -> list[dict[str, Any]]:
+    """The catalogue's models. One that cannot be loaded is left out, and a note says why; a cluster
+    that is lost ends the run.
+    """
+    found = []
+    for name in scale.models:
+        part = f"pretrained/{name}"
+        if not parts.has(part):
+            try:
+                model = _load(name, scale.text)
+                parts.write(part, catalogue_run(model, scale, seed, parts.folder, progress))
+            except Refused as error:
+                parts.notes.append(f"{name} was left out: {error.reason}")
+                continue
+        found.append(parts.read(part))
+        parts.notes += [f"{name}: {note}" for note in found[-1]["notes"]]
+    return found
+
+
+def _load(name: str, text: str) -> Model:
+    try:
+        model = load(name)
+        if model.kind not in {"vision", "audio"}:
+            next(iter(datasets.text(text)))
+    except EigenlensError as error:
+        raise Refused(str(error)) from error
+    return model
 
 
 def synthetic_sound(folder: Path, clips: int = 4, rate: int = 16_000) -> list[Path]:

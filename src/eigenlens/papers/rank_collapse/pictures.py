@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import altair as alt
-
 from ..claims import Tables
 from .claims import CURVES, DEPTHS
 
@@ -13,7 +11,7 @@ LEAST = 1e-9
 VARIANTS = ["SAN", "SAN+MLP", "SAN+skip", "full"]
 
 
-def collapse_charts(tables: Tables) -> dict[str, Any]:
+def charts(tables: Tables) -> dict[str, Any]:
     """Every picture, by name."""
     return {
         "random": random_curves(tables),
@@ -24,12 +22,16 @@ def collapse_charts(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _colour(title: str = "variant") -> alt.Color:
+def _colour(title: str = "variant") -> Any:
+    import altair as alt
+
     scale, legend = alt.Scale(domain=VARIANTS, scheme="tableau10"), alt.Legend(symbolOpacity=1)
     return alt.Color("variant:N", sort=VARIANTS, title=title, scale=scale, legend=legend)
 
 
-def _log(title: str) -> alt.Y:
+def _log(title: str) -> Any:
+    import altair as alt
+
     return alt.Y(
         "residual:Q",
         scale=alt.Scale(type="log"),
@@ -40,6 +42,8 @@ def _log(title: str) -> alt.Y:
 
 def random_curves(tables: Tables) -> Any:
     """Random starts: measured lines with the range of the seeds, published points."""
+    import altair as alt
+
     measured = [
         {**row, **{key: max(row[key], LEAST) for key in ("residual", "low", "high")}}
         for row in tables["random curves"]
@@ -76,6 +80,8 @@ def random_curves(tables: Tables) -> Any:
 
 def model_curves(tables: Tables) -> Any:
     """Every pretrained stack: the four variants along depth."""
+    import altair as alt
+
     rows = [
         {
             "place": f"{row['model']} {row['stack']}",
@@ -107,6 +113,8 @@ def model_curves(tables: Tables) -> Any:
 
 def single_paths(tables: Tables) -> Any:
     """The residual of products of patterns along random paths, by length."""
+    import altair as alt
+
     rows = [
         {**row, "place": f"{row['model']} {row['stack']}", "residual": max(row["residual"], 1e-16)}
         for row in tables["single paths"]
@@ -128,6 +136,8 @@ def path_accuracy(tables: Tables) -> Any:
     """Accuracy of the terms of each length, read out alone, with the whole model and chance as
     rules.
     """
+    import altair as alt
+
     rows = [
         {**row, "low": row["accuracy"] - row["spread"], "high": row["accuracy"] + row["spread"]}
         for row in tables["path accuracy"]
@@ -159,6 +169,8 @@ def circles(tables: Tables) -> Any:
     """Where the two points go when the model's output is fed back to it, one run of each
     variant.
     """
+    import altair as alt
+
     rows = [
         {
             "place": (

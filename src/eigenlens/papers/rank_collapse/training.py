@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -61,19 +60,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Scale:
+class Training:
     """All tasks, and the circles of `collapse_circle`, with that many `seeds`."""
 
     trials: tuple[Trial, ...]
     circles: tuple[CircleTrial, ...]
     seeds: int
 
-    def record(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self)))  # as it will be read back
-
 
 def train_toys(
-    task: str, scale: Scale, seed: int, parts: Parts, progress: Progress | None = None
+    task: str, scale: Training, seed: int, parts: Parts, progress: Progress | None = None
 ) -> tuple[Transformer, Toy, dict[str, float]]:
     """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy,
     loss and seconds.
@@ -102,7 +98,7 @@ def _toy_name(task: str, seed: int) -> str:
 
 
 def path_table(
-    scale: Scale, parts: Parts, progress: Progress | None = None
+    scale: Training, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """A row for every task, mode, reading and length: `accuracy` and its `spread`, mean and
     deviation over seeds.
@@ -133,7 +129,7 @@ def path_table(
 
 
 def _one_seed(
-    trial: Trial, scale: Scale, seed: int, parts: Parts, progress: Progress | None
+    trial: Trial, scale: Training, seed: int, parts: Parts, progress: Progress | None
 ) -> list[dict[str, Any]]:
     model, toy, trained = train_toys(trial.task, scale, seed, parts, progress)
     rows = [{"mode": "model", "reading": "whole", "length": None, "accuracy": trained["accuracy"]}]
@@ -244,13 +240,13 @@ def _classes(model: Transformer, x: Tensor) -> Tensor:
 
 
 def circle_table(
-    scale: Scale, parts: Parts, progress: Progress | None = None
+    scale: Training, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """The rows of `collapse_circle.circles` for all circles of a scale."""
     return circles(scale.circles, scale.seeds, parts, progress)
 
 
-FULL = Scale(
+FULL = Training(
     trials=(
         Trial("sort", {}, 6, 2, 48, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
         Trial(
@@ -273,7 +269,7 @@ FULL = Scale(
     ),
     seeds=3,
 )
-QUICK = Scale(
+QUICK = Training(
     trials=(
         Trial(
             "sort",

@@ -20,7 +20,7 @@ from ..paper import Paper, of_models
 from .claims import claims_of
 from .exact import pattern_checks, planted
 from .models import model_rows
-from .pictures import sink_charts
+from .pictures import charts
 from .training import VARIANTS, Training, one_run
 
 
@@ -124,7 +124,7 @@ paper = Paper(
     QUICK,
     measure,
     claims_of,
-    sink_charts,
+    charts,
     SHOWN,
     (
         (

@@ -12,7 +12,7 @@ MAGNITUDES = {"largest": "largest", "second": "second", "third": "third", "media
 SHARES = {"sink rate": "heads and inputs with a sink", "sink strength": "attention that it gets"}
 
 
-def sink_charts(tables: Tables) -> dict[str, Any]:
+def charts(tables: Tables) -> dict[str, Any]:
     """Magnitudes and sinks along depth; every head; amplifiers; windows; training."""
     import altair as alt
 

@@ -10,7 +10,7 @@ import torch
 
 from ...bench.timing import Pace, in_rounds, medians, peak_bytes
 from ...explanations import in_out_of, linearize, norms_of
-from ...explanations.operator import Operator
+from ...explanations.linear_operator import Operator
 from ...models.load import load
 from ..inputs import batches_of
 

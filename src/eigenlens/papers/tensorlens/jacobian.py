@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...anatomy import anatomy
+from ...anatomy import read_stacks
 from ...captures.precision import stays_double
 from ...explanations import Operator, linearize
 from ...models.load import load
@@ -28,7 +28,7 @@ class Derivative:
 
     def __init__(self, model: nn.Module, batch: dict[str, Any]) -> None:
         self.model, self.batch = model, batch
-        self.first = anatomy(model)[0].blocks[0].module
+        self.first = read_stacks(model)[0].blocks[0].module
 
     def __call__(self, change: Callable[[Tensor], Tensor]) -> Tensor:
         """The output when the stream is changed before the first block runs for the first time."""

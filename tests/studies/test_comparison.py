@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 
 from eigenlens import EigenlensError, compare, study
 from eigenlens.spectra.bases import Place
-from eigenlens.studies.compare import labels_of
+from eigenlens.studies.comparison import labels_of
 from eigenlens.studies.result import Study
 
 SIZE = {"max_length": 8, "max_inputs": 12}

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .observe import Observed
+from .observed import Observed
 from .steps import Step, read_weights, sizes, source_name, steps_of
 
 Maps = dict[tuple[str, str], Tensor]

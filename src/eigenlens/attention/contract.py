@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call_terms import NEVER, CallTerms
+from .call_terms import CallTerms
+from .masks import excluded
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,7 @@ class Mechanism(nn.Module):
 
 
 def _of_pairs(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A mask or bias that broadcasts to (B, H, T, S); of numbers, those that stand for "never" are
-    −∞.
-    """
+    """A mask or bias that broadcasts to (B, H, T, S), with −∞ where a bias excludes a pair."""
     if pairs.ndim < 4:
         pairs = pairs[(None,) * (4 - pairs.ndim)]
     fits = pairs.ndim == 4 and all(size in (1, whole) for size, whole in zip(pairs.shape, shape))
@@ -231,6 +230,4 @@ def _of_pairs(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:
         raise EigenlensError(
             f"pairs of {pairs.dtype} and shape {tuple(pairs.shape)} is no mask or bias for {shape}"
         )
-    if pairs.dtype == torch.bool:
-        return pairs
-    return pairs.masked_fill(pairs <= NEVER, -torch.inf)
+    return pairs if pairs.dtype == torch.bool else pairs.masked_fill(excluded(pairs), -torch.inf)

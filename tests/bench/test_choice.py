@@ -12,7 +12,7 @@ import torch
 from eigenlens.attention import make
 from eigenlens.bench import assign, choose
 from eigenlens.bench.assigned import shuffled, with_mechanisms
-from eigenlens.bench.choose import measured, uniform
+from eigenlens.bench.choice import measured, uniform
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import NextBytes, Transformer
 

@@ -18,7 +18,7 @@ from eigenlens import EigenlensError, load
 from eigenlens.captures.precision import in_double, stays_double
 from eigenlens.data.encode import encode
 from eigenlens.explanations import METHODS, attribute, deletion_curves, observe, target_of
-from eigenlens.explanations.relevance import (
+from eigenlens.explanations.propagation import (
     cross_update,
     mean_positive,
     normalised,
@@ -32,7 +32,7 @@ from eigenlens.lab import Settings, Transformer, train
 from eigenlens.lab.tasks import IGNORED, TaskBatch
 from eigenlens.lab.toys import Toy
 from explanations import by_loop
-from explanations.test_observe import asked, toward
+from explanations.test_observed import asked, toward
 from tiny import of_catalogue, small_bert
 
 catalogue = functools.cache(of_catalogue)  # loaded once for all tests here

@@ -1,0 +1,73 @@
+"""What the readers of all families share: whether parts are there, how attention and MLPs are run,
+and the linear maps of an MLP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .blocks import BlockCall, Mlp
+from .check import first_of
+
+
+def has(module: Any, *paths: str) -> bool:
+    """Whether the parts are there and none is a non-module: `attention.output.dense`."""
+    for path in paths:
+        found = module
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            return False
+    return True
+
+
+def without(given: BlockCall, *names: str) -> BlockCall:
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in {"encoder_hidden_states", "encoder_attention_mask", *names}
+    }
+
+
+def run_attention(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
+    return lambda u, given: first_of(module(u, **without(given)))
+
+
+def run_plain(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
+    return lambda u, _given: module(u)
+
+
+GATED = (("gate_proj", "up_proj", "down_proj"), ("wi_0", "wi_1", "wo"))
+
+
+UNGATED = (
+    ("fc1", "fc2"),
+    ("c_fc", "c_proj"),
+    ("wi", "wo"),
+    ("dense_h_to_4h", "dense_4h_to_h"),
+    ("lin1", "lin2"),
+)
+
+
+def mlp_parts(module: Any) -> Mlp | None:
+    """The linear maps of an MLP; None of one that is built in another way (a mixture of experts,
+    say).
+    """
+    names = ("act_fn", "activation_fn", "act", "activation")
+    act = next(
+        (getattr(module, name) for name in names if callable(getattr(module, name, None))), None
+    )
+    if act is None:
+        return None
+    for gate, wide, narrow in GATED:
+        if has(module, gate, wide, narrow):
+            return Mlp(getattr(module, wide), getattr(module, narrow), act, getattr(module, gate))
+    if has(module, "Wi", "Wo"):
+        return Mlp(module.Wi, module.Wo, act, fused=True)
+    for wide, narrow in UNGATED:
+        if has(module, wide, narrow):
+            return Mlp(getattr(module, wide), getattr(module, narrow), act)
+    return None

@@ -1,0 +1,13 @@
+"""Half precision goes up to float32 before anything is summed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in float32 at least: products of 16-bit numbers, and sums over thousands of tokens, leave
+    their range and their precision.
+    """
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,0 +1,88 @@
+"""Pictures of rank against number of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..claims import Tables
+from ..curves import curves
+
+
+def charts(tables: Tables) -> dict[str, Any]:
+    import altair as alt
+
+    squares = [
+        {**row, "heads": "rH = d" if row["times"] == 1 else f"rH = {row['times']}d"}
+        for row in tables["least squares"]
+    ] + [
+        {**row, "heads": "rH = d, trained, 1 layer"}
+        for row in tables["training"]
+        if row["layers"] == 1
+    ]
+    theory = [
+        {"heads": row["heads"], "error": row[key], "by": key}
+        for key in ("theory", "simulated", "limit")
+        for row in tables["rank one"]
+    ]
+    panels = [
+        curves(
+            squares,
+            "rank",
+            "error",
+            "heads",
+            title="Nearest of 16 points, d = 8",
+            names=("rank r", "error"),
+            band=("low", "high"),
+        ),
+        curves(
+            theory,
+            "heads",
+            "error",
+            "by",
+            title="Rank one, N = 2",
+            names=("heads H", "error"),
+            log={"x"},
+        ),
+        curves(
+            tables["truncation"],
+            "rank",
+            "kept",
+            "model",
+            title="Loaded models, all heads cut",
+            names=("rank r of every head", "cosine kept, or next tokens"),
+        ),
+    ]
+    alone = [
+        {**row, "order": order}
+        for rows in _by_rank(tables["one head"])
+        for order, row in enumerate(rows)
+    ]
+    each = curves(
+        alone,
+        "order",
+        "kept",
+        "cut to",
+        title="One head cut at a time",
+        names=("heads, worst first", "kept"),
+        width=420,
+    )
+    return {
+        "rank-versus-heads": alt.hconcat(*panels).resolve_scale(color="independent"),
+        "rank-one-head": each,
+    }
+
+
+def _by_rank(alone: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    kinds = dict.fromkeys((row["model"], row["rank"]) for row in alone)
+    return [
+        sorted(
+            (
+                {**row, "cut to": f"{model}, rank {rank}"}
+                for row in alone
+                if (row["model"], row["rank"]) == (model, rank)
+            ),
+            key=lambda row: row["kept"],
+        )
+        for model, rank in kinds
+    ]

@@ -1,0 +1,125 @@
+"""The claims about the construction: what was published, and the criterion of each verdict."""
+
+from __future__ import annotations
+
+import math
+
+from ..claims import Claim, Tables, Verdict, judged
+from ..fits import exponent
+from .errors import FUNCTIONS
+
+PUBLISHED = {9: 0.1245, 17: 0.0620, 129: 0.00775}
+"""Largest error of a hard ramp on [−1, 1] by number of anchors, at 4,001 places."""
+
+
+def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
+    anchors, heads, two, maps = (
+        tables["anchors"],
+        tables["heads"],
+        tables["sort of two"],
+        tables["map errors"],
+    )
+    share = max(row["hard"] / row["half a spacing"] for row in (*anchors, *heads))
+    by_p = {row["p"]: row for row in anchors}
+    apart = max(abs(by_p[p]["hard"] / error - 1) for p, error in PUBLISHED.items())
+    message = ", ".join(f"p={p} {by_p[p]['hard']:.5f} ({error})" for p, error in PUBLISHED.items())
+    at = by_p[129]
+    largest = max(
+        row["largest"]
+        for row in tables["maps"]
+        if row["units"] == max(row["units"] for row in tables["maps"])
+    )
+    shortest = min(maps, key=lambda row: row["units"])["units"]
+    longest = max(row["units"] for row in maps)
+    last = {row["target"]: row for row in maps if row["units"] == longest}
+    worst = max(last.values(), key=lambda row: row["attention"])
+    gap = max(abs(row["attention"] - row["network"]) for row in maps)
+    falling = [
+        all(a["attention"] > b["attention"] for a, b in zip(rows, rows[1:]))
+        for rows in ([row for row in maps if row["target"] == target] for target in last)
+    ]
+    by_function = ([r for r in tables["functions"] if r["function"] == f] for f in FUNCTIONS)
+    slopes = [exponent(rows, "intervals", "error") for rows in by_function]
+    return (
+        judged(
+            "a hard ramp is off by half a spacing at most",
+            "sup error ≤ Δ/2",
+            share,
+            None,
+            "largest error over Δ/2, over every p and H; reproduced if at most 1",
+            at_most=1.0 + 1e-9,
+        ),
+        judged(
+            "its error at 9, 17 and 129 anchors",
+            ".1245, .0620, .00775",
+            apart,
+            None,
+            f"largest relative difference; in brackets the published: {message}; reproduced if at"
+            " most 1 %",
+            at_most=0.01,
+        ),
+        _rate(
+            "the error falls as 1/p",
+            "O(1/p)",
+            exponent(anchors, "intervals", "hard"),
+            f"{len(anchors)} numbers p, H = 1",
+        ),
+        _rate(
+            "the error falls as 1/H",
+            "O(1/H)",
+            exponent(heads, "H", "hard"),
+            f"{len(heads)} numbers H, p = 9",
+        ),
+        judged(
+            "β = 2/Δ comes nearer, at 129 anchors",
+            "about 4 times: .0017",
+            at["hard"] / at["soft"],
+            None,
+            f"hard {at['hard']:.5f}, β = 2/Δ {at['soft']:.5f}, two anchors from the ends"
+            f" {at['soft, inside']:.5f}; the largest error stands at the very ends, .1197 Δ;"
+            " reproduced if at least 4 times",
+            at_least=4.0,
+        ),
+        _rate(
+            "values f(L_k) give f, at the same rate",
+            "O(1/p)",
+            max(slopes, key=lambda slope: abs(slope + 1)),
+            "sin 5y, |y| and relu, the farthest of the three",
+        ),
+        judged(
+            "two layers of attention sort two numbers",
+            "any error above 0 is reached",
+            max(row["hard"] / row["bound"] for row in two),
+            None,
+            f"largest error over Σ|c|Δ/2; error {two[0]['hard']:.3f} at p={two[0]['p']} to"
+            f" {two[-1]['hard']:.5f} at p={two[-1]['p']}, exponent"
+            f" {exponent(two, 'intervals', 'hard'):.3f}; reproduced if at most 1",
+            at_most=1.0,
+        ),
+        judged(
+            "two layers of attention come near any continuous sequence map",
+            "any error above 0 is reached",
+            worst["attention"] if all(falling) else math.nan,
+            (worst["low"], worst["high"]),
+            f"root mean square error over the target's own, {worst['target']!r} with {longest}"
+            f" units, the worse of {', '.join(map(repr, last))}; interval: random starts; the"
+            f" largest error of any output is {largest:.2f} of it; attention is off from the"
+            f" network by {gap:.4f} at most; reproduced if below .05 and falling at each size from"
+            f" {shortest} units on",
+            at_most=0.05,
+        ),
+        judged(
+            "one layer of attention and a softmax do the same",
+            "universal as well",
+            max(row["attention and softmax"] for row in tables["maps"]),
+            None,
+            "largest difference to the two layers; reproduced if at most 1e-9",
+            at_most=1e-9,
+        ),
+    )
+
+
+def _rate(claim: str, published: str, found: float, what: str) -> Claim:
+    verdict: Verdict = "reproduced" if abs(found + 1) <= 0.05 else "not reproduced"
+    note = f"fitted exponent over {what}; reproduced if within .05 of −1"
+    return Claim(claim, published, found, None, verdict, note)
