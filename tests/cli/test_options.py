@@ -9,7 +9,7 @@ import typer
 
 import eigenlens as el
 from eigenlens import lab
-from eigenlens.bench import bench
+from eigenlens.bench import run_bench
 from eigenlens.cli import app
 from eigenlens.cli.options import GROUPS
 from eigenlens.papers.paper import Paper
@@ -23,7 +23,7 @@ CALLS = {
     "explain": el.explain,
     "report": el.report,
     "compare": el.compare,
-    "bench": bench,
+    "bench": run_bench,
     "train": lab.run,
     "reproduce": Paper.__call__,
 }
