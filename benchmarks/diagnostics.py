@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 import eigenlens as el
-from eigenlens.captures import capture_layers
+from eigenlens.captures import attention_kinds, capture_layers
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.diagnostics import DIAGNOSTICS, StudiedModel
 from eigenlens.models.forward import forward_of
 from eigenlens.studies.diagnostic_runner import DiagnosticRunner
 from eigenlens.studies.options import Options
-from eigenlens.studies.survey import names_of, probe
+from eigenlens.studies.survey import probe
 from tables import table
 
 FORMS = {
@@ -116,7 +116,10 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
                 with (
                     diagnosing.attached(),
                     capture_layers(
-                        studied.module, names_of(sites), diagnosing.layer, calls=diagnosing.call
+                        studied.module,
+                        attention_kinds(sites),
+                        diagnosing.layer,
+                        calls=diagnosing.call,
                     ),
                 ):
                     forward(batch)

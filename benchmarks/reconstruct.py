@@ -48,8 +48,7 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
     measurement.
     """
     parts = {
-        site: [PlanPart(tuple(range(made.sites[site]["heads"])), e)]
-        for site, e in estimators.items()
+        site: [PlanPart(tuple(range(made.sites[site].heads)), e)] for site, e in estimators.items()
     }
     facts = {
         "model": made.facts["model"],
@@ -62,7 +61,9 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
             "request": made.facts["options"]["request"],
             "data": made.facts["data"],
         },
-        "shapes": {site: {key: known[key] for key in SHAPE} for site, known in made.sites.items()},
+        "shapes": {
+            site: {key: getattr(info, key) for key in SHAPE} for site, info in made.sites.items()
+        },
     }
     return Plan(facts, (), parts)
 

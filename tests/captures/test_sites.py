@@ -1,5 +1,8 @@
 """A capture and a study name the attention of a model alike."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +21,7 @@ from transformers import (
 )
 
 import eigenlens as el
+from eigenlens.captures import AttentionCall, Site, SiteInfo, attention_kinds
 from tiny import small_llama
 
 SMALL = {
@@ -99,3 +103,29 @@ def test_a_module_that_is_not_of_the_library_is_named_by_its_own_paths():
         == list(el.study(module, ids, only="rows").sites)
         == ["model/0", "model/1"]
     )
+
+
+def test_what_is_known_of_a_site_is_what_its_call_shows_and_comes_back_from_json():
+    """Four query heads share two key-value heads under a causal mask; 1 + … + 5 = 15 pairs."""
+    q, k = torch.randn(3, 4, 5, 8), torch.randn(3, 2, 5, 8)
+    call = AttentionCall(Site("self", 1), "self", "layers.1.attn", q, k, k, 1.0, causal=True)
+    info = SiteInfo.of_call(call)
+    record = {
+        "kind": "self",
+        "name": "layers.1.attn",
+        "heads": 4,
+        "kv_heads": 2,
+        "queries": 5,
+        "keys": 5,
+        "head_dimension": 8,
+        "mask": "causal",
+        "linear": True,
+        "pairs": 15,
+    }
+    assert list(info.record().items()) == list(record.items())
+    assert SiteInfo.of(json.loads(json.dumps(record))) == info
+    older = {key: x for key, x in record.items() if key != "linear"}
+    assert SiteInfo.of({**older, "written by": "another version"}) == info
+    capped = SiteInfo.of_call(replace(call, softcap=30.0))
+    assert not capped.linear and capped == replace(info, linear=False)
+    assert attention_kinds({"self/1": info}) == {"layers.1.attn": "self"}

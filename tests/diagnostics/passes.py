@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import torch
 
-from eigenlens.captures import capture, capture_layers
+from eigenlens.captures import SiteInfo, capture, capture_layers
 from eigenlens.diagnostics import CallView, LayerView, StudiedModel
 from eigenlens.models.forward import forward_of
 from eigenlens.models.load import load
@@ -15,16 +15,7 @@ def subject_of(model, batch):
     model, sites = load(model, device=None), {}
 
     def note(call):
-        sites[str(call.site)] = {
-            "kind": call.kind,
-            "name": call.name,
-            "heads": call.heads,
-            "kv_heads": call.k.shape[1],
-            "queries": call.q.shape[2],
-            "keys": call.k.shape[2],
-            "head_dimension": call.q.shape[3],
-            "mask": call.mask_shape.form,
-        }
+        sites[str(call.site)] = SiteInfo.of_call(call)
 
     with torch.no_grad(), capture(model.backbone, note):
         forward_of(model)(batch)
@@ -54,7 +45,7 @@ def show(studied, batches, diagnostics):
     """Run the batches with these diagnostics attached."""
     if not diagnostics:
         return
-    names = {site["name"]: site["kind"] for site in studied.sites.values()}
+    names = {site.name: site.kind for site in studied.sites.values()}
     current, shown = {}, {}
 
     def see(call):

@@ -49,7 +49,7 @@ def diagnosed_in_batches(model, batches, names):
     """The diagnostics as a study shows them every second input."""
     studied = subject_of(model, batches[0])
     diagnosing = DiagnosticRunner.of(studied, {name: {} for name in names}, 2)
-    paths = {site["name"]: site["kind"] for site in studied.sites.values()}
+    paths = {site.name: site.kind for site in studied.sites.values()}
     place = 0
     with (
         torch.no_grad(),

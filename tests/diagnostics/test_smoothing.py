@@ -157,7 +157,7 @@ def test_only_dear_inputs_have_their_bound_computed():
                 LayerView.of(layer, everything, None, CallView(layer.calls[0]), None, sampled)
             )
 
-        names = {site["name"]: site["kind"] for site in studied.sites.values()}
+        names = {site.name: site.kind for site in studied.sites.values()}
         with torch.no_grad(), smoothing.attached(studied), capture_layers(model, names, leave):
             model(input_ids=ids)
         return smoothing.result()
@@ -201,7 +201,7 @@ def test_the_bound_of_inputs_that_are_picked_from_a_batch_is_theirs():
             LayerView.of(layer, chosen, None, CallView(layer.calls[0].of_inputs(chosen)), None)
         )
 
-    names = {site["name"]: site["kind"] for site in studied.sites.values()}
+    names = {site.name: site.kind for site in studied.sites.values()}
     with torch.no_grad(), smoothing.attached(studied), capture_layers(model, names, leave):
         model(input_ids=ids)
     alone = found_in(model, {"input_ids": ids[chosen]})

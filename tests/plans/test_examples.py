@@ -402,9 +402,7 @@ def test_sound_is_named_by_its_frames(tmp_path):
         study, budget=0.5, model=model, max_inputs=2, estimators=["joint", "adaptive"]
     ).examples
     n = examples.true.shape[-1]
-    assert (
-        n == min(site["queries"] for site in study.sites.values() if site["kind"] == "self") == 12
-    )
+    assert n == min(site.queries for site in study.sites.values() if site.kind == "self") == 12
     for tokens in examples.tokens:
         assert tokens["encoder"] == tuple(f"frame {i}" for i in range(12))
         assert tokens["decoder"][0] == "3" and all(

@@ -53,7 +53,7 @@ def workers_of(engine):
 
 
 def whole(folds):
-    return [at.state for at in folds if at.whole]
+    return [at.state for at in folds if at.complete]
 
 
 def test_the_tree_is_that_of_the_local_engine_whatever_comes_first(engine):
@@ -156,7 +156,7 @@ def test_a_shard_that_fails_ends_the_run_and_is_named(engine):
 def test_or_it_is_left_out_and_recorded(partial):
     job, told = Failing(fail=(0, 5, *range(8, 16))), []
     found = list(partial.fold(job, some_shards(19), progress=told.append))
-    local = [at for at in Local("partial").fold(job, some_shards(19)) if at.whole]
+    local = [at for at in Local("partial").fold(job, some_shards(19)) if at.complete]
     assert (
         [at.state for at in found]
         == [at.state for at in local]

@@ -17,10 +17,10 @@ def fold(job, number, engine=None, **options):
     return list((engine or Local()).fold(job, some_shards(number), **options))
 
 
-def test_shards_are_merged_one_after_the_other_inside_their_trunk():
+def test_shards_are_merged_one_after_the_other_inside_their_group():
     steps = fold(Spelling(), 11)
     assert [at.state for at in steps][:3] == ["0", "(0 1)", "((0 1) 2)"]
-    assert [at.state for at in steps if at.whole] == [TREE, "((8 9) 10)"]
+    assert [at.state for at in steps if at.complete] == [TREE, "((8 9) 10)"]
     assert [(at.group, at.shards) for at in steps][-4:] == [(0, 8), (1, 1), (1, 2), (1, 3)]
 
 
@@ -28,8 +28,8 @@ def test_shards_are_merged_one_after_the_other_inside_their_trunk():
 def test_it_goes_on_from_every_place_where_it_may_have_stopped(stop):
     steps, told = fold(Spelling(), 11), []
     rest = fold(Spelling(), 11, resume_from=steps[stop - 1], progress=told.append)
-    assert [at.state for at in [*steps[:stop], *rest] if at.whole] == [
-        at.state for at in steps if at.whole
+    assert [at.state for at in [*steps[:stop], *rest] if at.complete] == [
+        at.state for at in steps if at.complete
     ]
     assert told == [STEPS * i for i in range(stop + 1, 12)], (
         "only what is left is run, and counted from there"
@@ -47,15 +47,15 @@ def test_a_shard_that_fails_ends_the_run_and_is_named():
 
 def test_or_it_is_left_out_and_recorded():
     steps = fold(Failing(fail=(0, 5)), 11, Local("partial"))
-    whole = [at for at in steps if at.whole]
+    whole = [at for at in steps if at.complete]
     assert [at.state for at in whole] == ["(((((1 2) 3) 4) 6) 7)", "((8 9) 10)"]
     assert [failure.shard for failure in whole[0].failed] == [0, 5]
     assert not whole[1].failed
 
 
-def test_a_trunk_that_fails_completely_has_no_state():
+def test_a_group_that_fails_completely_has_no_state():
     first, second = [
-        at for at in fold(Failing(fail=tuple(range(8))), 11, Local("partial")) if at.whole
+        at for at in fold(Failing(fail=tuple(range(8))), 11, Local("partial")) if at.complete
     ]
     assert (first.state, len(first.failed), second.state) == (None, 8, "((8 9) 10)")
 
@@ -66,11 +66,11 @@ def test_after_failures_it_goes_on_from_every_place_too():
     for stop in range(1, 12):
         kept = steps[stop - 1]
         # failures are kept elsewhere
-        resume_from = PartialFold(kept.group, kept.shards, kept.whole, kept.state)
+        resume_from = PartialFold(kept.group, kept.shards, kept.complete, kept.state)
         whole = [
             at
             for at in [*steps[:stop], *fold(job, 11, engine, resume_from=resume_from)]
-            if at.whole
+            if at.complete
         ]
         assert [at.state for at in whole] == ["(((((2 3) 4) 5) 6) 7)", "(8 10)"]
 

@@ -41,7 +41,7 @@ def test_a_document_longer_than_two_shards_is_cut_inside():
     assert cut(documents_of(), 4) == []
 
 
-def test_shards_have_their_trunk_by_their_place_alone():
+def test_shards_have_their_group_by_their_place_alone():
     shards = [Shard(i, 1, (), int) for i in range(2 * SHARDS_PER_GROUP + 3)]
     assert [[shard.number for shard in shard_group] for shard_group in shard_groups(shards)] == [
         list(range(SHARDS_PER_GROUP)),

@@ -39,7 +39,7 @@ def test_by_dasks_own_settings_it_is_joined(certified):
     engine = Dask(scheduler=address)
     with dask.config.set(settings), engine.running():
         found = [at.state for at in engine.fold(Spelling(), some_shards(9))]
-    assert found == [at.state for at in Local().fold(Spelling(), some_shards(9)) if at.whole]
+    assert found == [at.state for at in Local().fold(Spelling(), some_shards(9)) if at.complete]
 
 
 def test_without_them_one_sentence_says_which_are_missing(certified):

@@ -355,7 +355,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
         assert finding.applies == expected, (finding.name, finding.note)
         assert bool(finding.note) != expected
         assert all(math.isfinite(number.mean) for number in finding.numbers)
-    assert len(record["heads"]) == sum(site["heads"] for site in made.sites.values())
+    assert len(record["heads"]) == sum(site.heads for site in made.sites.values())
 
 
 def _sound(path):

@@ -4,6 +4,7 @@ from .call import AttentionCall, Site
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
+from .sites import SiteInfo, attention_kinds
 
 __all__ = [
     "AttentionCall",
@@ -12,6 +13,8 @@ __all__ = [
     "MaskShape",
     "MaskShapes",
     "Site",
+    "SiteInfo",
+    "attention_kinds",
     "attention_names",
     "block_paths",
     "capture",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
 from .call import Site
+
+if TYPE_CHECKING:
+    from .call import AttentionCall
 
 _CROSS = re.compile(r"cross|encoder_attn|encdecattention|multihead_attn", re.IGNORECASE)
 
@@ -114,3 +118,46 @@ def front_of(model: nn.Module) -> list[str]:
 
 def _pattern(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+@dataclass(frozen=True)
+class SiteInfo:
+    """What one call shows of its site: the module that attends, and the shapes of its scores.
+
+    Scores are `(B, heads, queries, keys)`; queries are `(B, heads, queries, head_dimension)`, keys
+    `(B, kv_heads, keys, head_dimension)`.
+    """
+
+    kind: Literal["self", "cross"]
+    name: str  # the path of the module in the backbone
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_dimension: int
+    mask: str  # the form of the mask, as `MaskShape` names it
+    linear: bool  # whether the scores are plain products, without a cap or a bias
+    pairs: int  # of a query and a key that any head may attend to, in the first input
+
+    @classmethod
+    def of_call(cls, call: AttentionCall) -> SiteInfo:
+        (_, H, T, D), (_, G, S, _) = call.q.shape, call.k.shape
+        pairs = int(call.valid()[0].any(0).sum())
+        return cls(call.kind, call.name, H, G, T, S, D, call.mask_shape.form, call.linear, pairs)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> SiteInfo:
+        """The inverse of `record`; older studies say nothing of `linear`, which was the rule."""
+        known = {"linear": True, **record}
+        return cls(**{name: known[name] for name in cls.__dataclass_fields__})
+
+    def record(self) -> dict[str, Any]:
+        """As a study's JSON has it."""
+        return asdict(self)
+
+
+def attention_kinds(sites: Mapping[str, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
+    """The modules that attend, by path, with the kind of their attention: they show where the
+    blocks are.
+    """
+    return {site.name: site.kind for site in sites.values()}

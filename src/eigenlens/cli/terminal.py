@@ -67,7 +67,7 @@ def print_study(made: Any) -> None:
         if masked:
             print_table("The same over valid rows only", layer_rows(made, valid=True))
             print(f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}.\n")
-    if "rows" in kinds and len({site["keys"] for site in made.sites.values()}) == 1:
+    if "rows" in kinds and len({site.keys for site in made.sites.values()}) == 1:
         most = min(16, made.length - 1)
         found = [made.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
         shown = [

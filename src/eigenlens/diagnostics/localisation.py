@@ -146,7 +146,7 @@ class Localisation(Diagnostic):
         self._vision = studied.model.kind == "vision"
         return (
             ""
-            if any(site["kind"] == "self" for site in studied.sites.values())
+            if any(site.kind == "self" for site in studied.sites.values())
             else "the model has no self-attention"
         )
 

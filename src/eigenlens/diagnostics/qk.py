@@ -67,7 +67,7 @@ class QueryKey(Constants):
         return "" if self.peaks else (reasons or ["no attention was seen"])[0]
 
     def _read(self, site: str, studied: StudiedModel) -> None:
-        path = studied.sites[site]["name"]
+        path = studied.sites[site].name
         module = studied.module.get_submodule(path)
         if norm := projection_norm(module):
             raise EigenlensError(

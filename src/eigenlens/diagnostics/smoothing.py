@@ -86,7 +86,7 @@ class Smoothing(Diagnostic):
         for site, block in known.items():
             entry = studied.sites[site]
             try:
-                self.blocks[site] = PostNorm(block, entry["heads"], entry["kv_heads"])
+                self.blocks[site] = PostNorm(block, entry.heads, entry.kv_heads)
                 self.peak(f"{site}/post", torch.ones(1))
             except EigenlensError as error:
                 self.refused[site] = str(error)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import nn
 
 from ..anatomy import Block, read_head_weights, read_stacks
 from ..anatomy.blocks import Attend, Stack
 from ..anatomy.head_weights import HeadWeights
+from ..captures import SiteInfo
 from ..errors import EigenlensError
 from ..models.load import Model
 
@@ -20,12 +20,11 @@ from ..models.load import Model
 class StudiedModel:
     """A loaded model and the sites that attend in it.
 
-    `sites` has for every site, such as `encoder/3`, at least its `name` (the path of the module in
-    the backbone), `kind`, `heads` and `kv_heads`, as a study's record has them.
+    `sites` has every site by its name, such as `encoder/3`.
     """
 
     model: Model
-    sites: Mapping[str, Mapping[str, Any]]
+    sites: Mapping[str, SiteInfo]
 
     @property
     def module(self) -> nn.Module:
@@ -64,19 +63,17 @@ class StudiedModel:
         reach.
         """
         entry = self.sites[site]
-        module = self.module.get_submodule(entry["name"])
+        module = self.module.get_submodule(entry.name)
         if id(module) not in self._outputs:
-            raise EigenlensError(f"{entry['name']} attends, and where its output goes is not known")
-        return read_head_weights(
-            module, entry["heads"], entry["kv_heads"], self._outputs[id(module)]
-        )
+            raise EigenlensError(f"{entry.name} attends, and where its output goes is not known")
+        return read_head_weights(module, entry.heads, entry.kv_heads, self._outputs[id(module)])
 
     def block_sites(self) -> dict[str, Block]:
         """The block of every site of self-attention whose block is known."""
         found = {}
         for site, entry in self.sites.items():
-            if entry["kind"] == "self":
+            if entry.kind == "self":
                 for block in self.blocks:
-                    if entry["name"].startswith(f"{block.path}."):
+                    if entry.name.startswith(f"{block.path}."):
                         found[site] = block
         return found

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, capture, capture_layers
+from ..captures import AttentionCall, SiteInfo, attention_kinds, capture, capture_layers
 from ..diagnostics import DIAGNOSTICS, Diagnostic, StudiedModel
 from ..errors import EigenlensError
 from ..models.forward import forward_of
@@ -31,15 +31,10 @@ Batch = Mapping[str, Tensor]
 
 def subject_of(model: Model, run: Callable[[], Any]) -> StudiedModel:
     """The model and the sites that attend in it during `run`, one forward pass."""
-    sites: dict[str, dict[str, Any]] = {}
+    sites: dict[str, SiteInfo] = {}
 
     def note(call: AttentionCall) -> None:
-        sites[str(call.site)] = {
-            "kind": call.kind,
-            "name": call.name,
-            "heads": call.heads,
-            "kv_heads": call.k.shape[1],
-        }
+        sites[str(call.site)] = SiteInfo.of_call(call)
 
     with torch.no_grad(), capture(model.backbone, note):
         run()
@@ -97,7 +92,7 @@ class Watch:
 
     model_ref: ModelRef
     threads: int
-    sites: Mapping[str, Mapping[str, Any]]
+    sites: Mapping[str, SiteInfo]
     name: str
     keep: bool
     _own: Everything | None = field(default=None, repr=False)
@@ -118,7 +113,7 @@ class Watch:
                 diagnostic.update = kept  # type: ignore[method-assign]
             hooks.enter_context(own.attached())
             if diagnostic.sees == "layers":
-                names: dict[str, Any] = {site["name"]: site["kind"] for site in self.sites.values()}
+                names = attention_kinds(self.sites)
                 hooks.enter_context(
                     capture_layers(model.backbone, names, own.layer, calls=own.call)
                 )

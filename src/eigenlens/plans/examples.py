@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall, Site
+from ..captures import AttentionCall, Site, SiteInfo
 from ..errors import EigenlensError
 from ..estimators.exact import Exact
 from ..run.files import read_tensors, sha256, write_tensors
@@ -259,7 +259,7 @@ def take(
     measured: Measured,
     chosen: np.ndarray,
     held: HeldOut,
-    sites: dict[str, dict[str, Any]],
+    sites: dict[str, SiteInfo],
     number: int,
     progress: Progress = silent,
 ) -> Examples | None:
@@ -277,7 +277,7 @@ def take(
     square = {
         site: known
         for site, known in sites.items()
-        if known["kind"] == "self" and known["queries"] == known["keys"]
+        if known.kind == "self" and known.queries == known.keys
     }
     columns = _spread(
         [j for j, (site, _) in enumerate(heads) if site in square],
@@ -286,7 +286,7 @@ def take(
     if not columns:
         return None
     kept = [i for i, candidate in enumerate(bench.candidates) if candidate.name != Exact.name]
-    n = min(TOKENS, *(known["queries"] for known in square.values()))
+    n = min(TOKENS, *(known.queries for known in square.values()))
     batch = held.apart(number, INPUTS)
     found: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -312,7 +312,7 @@ def take(
     columns = [j for j in columns if j in found]
     if not columns:
         return None
-    stacks = {site.stack: square[str(site)]["queries"] for site in map(Site.parse, square)}
+    stacks = {site.stack: square[str(site)].queries for site in map(Site.parse, square)}
     return Examples(
         _tokens(held.model, batch, stacks, n),
         tuple(

@@ -132,7 +132,7 @@ def held_out_of(
         request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
         inputs = prepare(loaded, request, _spool(scratch))
         groups = inputs.groups[1:]
-    heads = max(site["heads"] for site in study.sites.values())
+    heads = max(site.heads for site in study.sites.values())
     return HeldOut(loaded, inputs, groups, heads, list(request.data))
 
 

@@ -163,7 +163,8 @@ def plan(
         },
         "notes": [lost("the study", opened.partial)] if opened.partial else [],
         "shapes": {
-            site: {key: known[key] for key in SHAPE} for site, known in opened.sites.items()
+            site: {key: getattr(known, key) for key in SHAPE}
+            for site, known in opened.sites.items()
         },
         "target": {"budget": budget} if budget is not None else {"error": error},
         "inputs": used,

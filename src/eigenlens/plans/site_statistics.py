@@ -21,17 +21,17 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     return {
         site: SiteStatistics(
             site,
-            facts["heads"],
-            facts["kv_heads"],
-            facts["queries"],
-            facts["keys"],
-            facts["head_dimension"],
-            causal=facts["mask"] == "causal",
+            known.heads,
+            known.kv_heads,
+            known.queries,
+            known.keys,
+            known.head_dimension,
+            causal=known.mask == "causal",
             rows=rows.get(site),
             moments=moments.get(site),
             matrices=matrices.get(site),
         )
-        for site, facts in study.sites.items()
+        for site, known in study.sites.items()
     }
 
 

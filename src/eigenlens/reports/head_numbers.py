@@ -43,7 +43,7 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
     found: dict[Place, dict[str, Any]] = {}
     for site in study.ordered_sites:
         stack, _, layer = site.rpartition("/")
-        for head in range(study.sites[site]["heads"]):
+        for head in range(study.sites[site].heads):
             found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
     for record in study.heads():
         found[record["stack"], record["layer"], record["head"]].update(record)

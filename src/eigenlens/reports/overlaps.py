@@ -11,9 +11,8 @@ import numpy as np
 from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
-from ..studies.comparison import Comparison
+from ..studies.comparison import Comparison, comparison_sentence
 from ..studies.result import Study
-from ..studies.sentences import comparison_sentence
 from .figures import Arrays, Figure, figure
 
 MOST_CELLS = 160_000
@@ -34,9 +33,9 @@ def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
     """Heads with heads, and layers with layers; nothing where a study has no rows, or layers see
     different keys.
     """
-    if not study.has("rows") or len({site["keys"] for site in study.sites.values()}) > 1:
+    if not study.has("rows") or len({site.keys for site in study.sites.values()}) > 1:
         return []
-    keys = next(iter(study.sites.values()))["keys"]
+    keys = next(iter(study.sites.values())).keys
     rank = min(16, max(keys - 1, 1))
     found = []
     for level, label in (("head", "heads"), ("layer", "layers")):

@@ -65,7 +65,7 @@ def _size(study: Study) -> str:
     """Such as `72 heads in 6 layers`, stack by stack where there are several."""
     stacks: dict[str, list[int]] = {}
     for site in study.ordered_sites:
-        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site]["heads"])
+        stacks.setdefault(site.rpartition("/")[0], []).append(study.sites[site].heads)
     message = []
     for stack, heads in stacks.items():
         layers = numbered(len(heads), "layer") + (f" of {stack}" if len(stacks) > 1 else "")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import EigenlensError, first_line
 from ..extras import needs
-from .engine import OnFailure, before, checked, current_engine, remaining
+from .engine import OnFailure, checked, current_engine, inputs_done, remaining
 from .folding import PATIENCE, Fold
 from .shards import Job, PartialFold, Shard, Tick
 
@@ -29,10 +29,10 @@ class Dask:
     at an address.
 
     A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each
-    worker loads the model once and computes with `threads` threads, one shard at a time. Trunks are
-    folded by the workers too; this process gets whole groups only, a bounded number of shards is
-    under way, and lost work is done again. Used alone for one call, or as a context for all calls
-    inside it, which then share the cluster and its loaded models:
+    worker loads the model once and computes with `threads` threads, one shard at a time. Shard
+    groups are folded by the workers too; this process gets complete groups only, a bounded number
+    of shards is under way, and lost work is done again. Used alone for one call, or as a context
+    for all calls inside it, which then share the cluster and its loaded models:
 
     >>> with Dask(workers=4):
     ...     study("minilm", "book.txt", "s1")
@@ -167,7 +167,7 @@ class Dask:
             self.on_failure,
             self._client,
             job,
-            before(shard_groups, resume_from),
+            inputs_done(shard_groups, resume_from),
             progress,
         ) as fold:
             for number, shards, at in remaining(shard_groups, resume_from):

@@ -1,6 +1,7 @@
 """Engines: who works on the shards.
 
-The local one is this process; the Dask engine is in `cluster.py`.
+An engine runs a job on every shard and folds the states of a shard group into one, shard after
+shard. `Local` is this process; `Dask`, in `cluster.py`, sends the same work to others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from it.
 
 
 class Engine(Protocol):
-    """Folds shards into groups.
+    """Folds the shards of every shard group into one state.
 
     The numbers depend on the shards and on `threads`, and on nothing else.
     """
@@ -45,10 +46,11 @@ class Engine(Protocol):
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        """Every group in order, folded as far as it got; the last one of each group is `whole`.
+        """The shard groups in order, each as far as it is folded; the last that comes of a group is
+        `complete`.
 
-        `begun` is where an earlier run stopped: inside its group, or behind it. `progress` gets the
-        inputs done so far.
+        `resume_from` is where an earlier run stopped: inside a group, or behind it. `progress` gets
+        the number of inputs that are done.
         """
 
     @contextlib.contextmanager
@@ -76,33 +78,25 @@ class Local:
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        done = before(shard_groups, resume_from)
+        done = inputs_done(shard_groups, resume_from)
         for number, shards, at in remaining(shard_groups, resume_from):
             for i, shard in enumerate(shards[at.shards :], at.shards + 1):
-                # what progress itself raises is no failure of the shard
-                outside: list[BaseException] = []
-                tick = _watched(progress, done, outside)
+                state, failed = at.state, at.failed
+                tick = _Watched(progress, done)
                 try:
                     new = job.run(shard.content(), tick)
                 except Exception as error:
-                    if error in outside:
+                    if error is tick.raised:  # no failure of the shard
                         raise
                     if self.on_failure == "stop":
                         raise stopped(shard, error) from error
-                    at = PartialFold(
-                        number, i, False, at.state, (*at.failed, Failure.of(shard, error))
-                    )
+                    failed = (*failed, Failure.of(shard, error))
                 else:
-                    at = PartialFold(
-                        number,
-                        i,
-                        False,
-                        new if at.state is None else job.merge(at.state, new),
-                        at.failed,
-                    )
+                    state = new if state is None else job.merge(state, new)
                     del new  # not to be held beside the next one
                 done += shard.size
-                at.whole = i == len(shards)
+                at = PartialFold(number, i, i == len(shards), state, failed)
+                del state
                 yield at
 
     @contextlib.contextmanager
@@ -110,35 +104,31 @@ class Local:
         yield
 
 
-def before(shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[Any] | None) -> int:
-    """The inputs that an earlier run has done."""
+def inputs_done(
+    shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[Any] | None
+) -> int:
+    """The number of inputs that an earlier run has done."""
     if resume_from is None:
         return 0
-    whole = sum(shard.size for shards in shard_groups[: resume_from.group] for shard in shards)
-    return whole + sum(
-        shard.size for shard in shard_groups[resume_from.group][: resume_from.shards]
-    )
+    before, inside = shard_groups[: resume_from.group], shard_groups[resume_from.group]
+    shards = [*(shard for group in before for shard in group), *inside[: resume_from.shards]]
+    return sum(shard.size for shard in shards)
 
 
 def remaining(
     shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[S] | None
 ) -> Iterator[tuple[int, Sequence[Shard], PartialFold[S]]]:
-    """The groups that are not whole yet, and how far each is folded."""
-    for number, shards in enumerate(shard_groups):
-        if resume_from is not None and (
-            number < resume_from.group or (number == resume_from.group and resume_from.whole)
-        ):
-            continue
-        mine = resume_from is not None and number == resume_from.group
-        yield (
-            number,
-            shards,
-            (
-                resume_from
-                if mine and resume_from is not None
-                else PartialFold(number, 0, False, None)
-            ),
-        )
+    """The shard groups that are not complete yet: their numbers, their shards, and how far each is
+    folded.
+    """
+    first = 0
+    if resume_from is not None:
+        first = resume_from.group + resume_from.complete
+    for number, shards in enumerate(shard_groups[first:], first):
+        if resume_from is not None and number == resume_from.group:
+            yield number, shards, resume_from
+        else:
+            yield number, shards, PartialFold(number, 0, False, None)
 
 
 def checked(on_failure: str) -> OnFailure:
@@ -149,23 +139,29 @@ def checked(on_failure: str) -> OnFailure:
     return on_failure  # type: ignore[return-value]
 
 
-def _watched(progress: Tick | None, before: int, outside: list[BaseException]) -> Tick:
-    def watched(done: int) -> None:
-        try:
-            if progress is not None:
-                progress(before + done)
-        except BaseException as error:
-            outside.append(error)
-            raise
+class _Watched:
+    """`progress` of a shard that begins after `before` inputs; `raised` is what `progress` itself
+    raised.
+    """
 
-    return watched
+    def __init__(self, progress: Tick | None, before: int) -> None:
+        self.progress, self.before = progress, before
+        self.raised: BaseException | None = None
+
+    def __call__(self, done: int) -> None:
+        try:
+            if self.progress is not None:
+                self.progress(self.before + done)
+        except BaseException as error:
+            self.raised = error
+            raise
 
 
 current_engine: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
 def choose(engine: Engine | None = None) -> Engine:
-    """The engine that is given, else the one in force, else this process."""
+    """The engine that is given, else the current one, else this process."""
     return engine or current_engine.get() or Local()
 
 

@@ -48,7 +48,7 @@ def folded(
     failed: list[dict[str, Any]] = []
     try:
         for part in engine.fold(job, shard_groups(shards), progress=progress):
-            if part.whole:
+            if part.complete:
                 failed += [failure.record() for failure in part.failed]
                 if part.state is not None:
                     total = part.state if total is None else job.merge(total, part.state)

@@ -15,9 +15,10 @@ from ..errors import EigenlensError, first_line
 
 S = TypeVar("S")
 SHARDS_PER_GROUP = 8
-"""Shards in a group.
+"""Shards in a shard group.
 
-Shards are folded in order into groups, groups in order into the total, whoever works on them.
+Shards are folded in order into groups, groups in order into the total: always the same tree of
+merges, whoever works on it, so that the numbers are equal to the last bit.
 """
 
 Tick = Callable[[int], None]
@@ -88,15 +89,15 @@ class Failure:
 
 @dataclass
 class PartialFold(Generic[S]):
-    """How far a group is folded: `shards` of its shards are in `state`, but for those that
-    `failed`.
+    """How far a shard group is folded: the first `shards` of its shards are in `state`, but for
+    those that `failed`; `complete` with the last one.
 
-    `state` is None where all of them failed.
+    `state` is None where all of them failed, or none has run.
     """
 
     group: int
     shards: int
-    whole: bool
+    complete: bool
     state: S | None
     failed: tuple[Failure, ...] = ()
 
@@ -134,8 +135,8 @@ def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
 
 
 def copies(shards: int) -> int:
-    """How many states a process holds at most while it folds so many shards: total, open group, and
-    the shard that runs.
+    """How many states a process holds at most while it folds so many shards: the total, the shard
+    group under way, and the shard that runs.
     """
     return min(shards, 1) + (shards > 1) + (shards > SHARDS_PER_GROUP)
 

@@ -113,8 +113,6 @@ class Comparison:
         """Whether the heads of each two studies share their spaces, at the largest rank, in
         words.
         """
-        from .sentences import comparison_sentence
-
         rank = max((pair.rank for pair in self.pairs), default=0)
         spaces = [
             comparison_sentence(row)
@@ -172,7 +170,7 @@ def compare(
         listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
         raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
     if ranks is None:
-        shortest = min(site["keys"] for s in opened for site in s.sites.values())
+        shortest = min(site.keys for s in opened for site in s.sites.values())
         ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
     pairs = []
     levels: tuple[Level, ...] = (
@@ -218,3 +216,24 @@ def labels_of(studies: Sequence[Study]) -> list[str]:
         if len(set(labels)) == len(labels):
             break
     return labels
+
+
+def comparison_sentence(record: dict[str, Any]) -> str:
+    """Do two studies share their spaces, and does either hold the variance of the other?
+
+    `record` is that of a `Pair`.
+    """
+    times = record["overlap"] / record["chance"]
+    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
+    text = (
+        f"{record['left']} and {record['right']}: their {record['level']}s share"
+        f" {record['overlap']:.2f} of the leading {record['rank']} directions, {near}"
+        f" ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
+    )
+    if record["captured_right_by_left"] is not None:
+        text += (
+            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
+            " second's own hold of its variance, those of the second"
+            f" {record['captured_left_by_right']:.0%} of the first's"
+        )
+    return text + "."

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..diagnostics import Finding, Number
 from ..diagnostics.finding import place_label
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import several, unknown
 from ..stats import DepthNumber
@@ -196,10 +197,24 @@ class Depth:
 
     @property
     def sentence(self) -> str:
-        """Where the tokens begin and end, in words."""
-        from .sentences import depth_sentence
-
-        return depth_sentence(self)
+        """Where the tokens of each stack begin and end, and where their rank is least; empty where
+        none were seen.
+        """
+        parts = []
+        for stack in self.stacks:
+            rank, cosine = self.curve("effective_rank", stack), self.curve("cosine", stack)
+            if not rank or not cosine:
+                continue
+            least = min(rank, key=lambda point: point["mean"])
+            where = f" of the {stack}" if len(self.stacks) > 1 else ""
+            blocks = numbered(rank[-1]["depth"], "block")
+            parts.append(
+                f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to"
+                f" {rank[-1]['mean']:.1f} over {blocks}, with its least, {least['mean']:.1f}, at"
+                f" depth {least['depth']}; their mean cosine goes from {cosine[0]['mean']:.2f} to"
+                f" {cosine[-1]['mean']:.2f}."
+            )
+        return " ".join(parts)
 
     def __repr__(self) -> str:
         return f"<metrics along depth of {', '.join(self.stacks)}: {len(self.numbers)} numbers>"

@@ -16,27 +16,22 @@ from ..run.checkpoints import unpack_states
 from ..stats import State
 
 Batch = Mapping[str, Tensor]
-DEAR = 2
+EXPENSIVE_EVERY = 2
 """Of the inputs that diagnostics see, one in so many is shown to their expensive parts."""
 
 
-def diagnostics_of(
-    state: State, settings: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Diagnostic]:
-    """By name, from a state that has each under `diagnostic NAME`."""
-    parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
-    return {
-        name: DIAGNOSTICS[name].from_state(parts[f"diagnostic {name}"], **given)
-        for name, given in settings.items()
-    }
-
-
 class DiagnosticRunner:
-    """The diagnostics of a study, and why some of them do not apply; every `every`-th input is
-    shown to them.
+    """The diagnostics of a study, ready for its model; every `every`-th input is shown to them.
 
-    `calls` and `layers` see what capture sees; `shown` says which batch runs, and at which place of
-    all inputs it begins.
+    Around a pass over inputs of the study:
+
+        with runner.attached():             # diagnostics put their own hooks into the model
+            runner.shown(batch, place)      # which batch comes, and where it is among all inputs
+            forward(batch)                  # capture gives each attention call to `runner.call`,
+                                            # and each block, behind its calls, to `runner.layer`
+
+    A diagnostic that does not apply to the model is left out, and `notes` says why. Those that ask
+    for inputs of their own get them from `probe`, when the inputs of the study are over.
     """
 
     def __init__(
@@ -47,23 +42,19 @@ class DiagnosticRunner:
         blocks: bool = True,
     ) -> None:
         self.studied, self.every = studied, every
-        self.notes = {
-            name: why
-            for name, diagnostic in diagnostics.items()
-            if (why := diagnostic.begin(studied))
-        }
-        if not blocks:
-            alone = [
-                name for name, diagnostic in diagnostics.items() if diagnostic.sees == "layers"
-            ]
-            self.notes |= dict.fromkeys(
-                alone, f"{studied.model.name} has no numbered blocks around its attention"
-            )
+        self.notes: dict[str, str] = {}
+        for name, diagnostic in diagnostics.items():
+            if why := diagnostic.begin(studied):
+                self.notes[name] = why
+            if diagnostic.sees == "layers" and not blocks:
+                self.notes[name] = (
+                    f"{studied.model.name} has no numbered blocks around its attention"
+                )
         self.diagnostics = {
             name: diagnostic for name, diagnostic in diagnostics.items() if name not in self.notes
         }
         self._batch: Batch = {}
-        self._place = 0
+        self._place = 0  # of the batch's first input among all inputs
         self._seen: dict[str, CallView] = {}  # of the block that runs, by the path of the attention
 
     @classmethod
@@ -86,7 +77,9 @@ class DiagnosticRunner:
         return cls(studied, made, every, blocks)
 
     def fresh(self) -> DiagnosticRunner:
-        """Those that see inputs of the study, ready for the model and with nothing seen."""
+        """For one shard: a copy with nothing seen, of those that see inputs of the study; what they
+        know of the model is shared.
+        """
         made = copy.copy(self)
         made.diagnostics = {
             d.name: d.fresh() for d in self.that_see("calls") + self.that_see("layers")
@@ -94,41 +87,27 @@ class DiagnosticRunner:
         made._seen = {}
         return made
 
-    def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add what others have seen: a state as `state` gives it, of diagnostics with these
-        settings.
-        """
-        for name, theirs in diagnostics_of(state, settings).items():
-            if name in self.diagnostics:
-                self.diagnostics[name].merge(theirs)
-
-    def state(self) -> State:
-        """The states of all, each under `diagnostic NAME`."""
-        named = self.diagnostics.items()
-        return {
-            f"diagnostic {name}:{key}": x
-            for name, diagnostic in named
-            for key, x in diagnostic.state().items()
-        }
-
     def that_see(self, what: str) -> list[Diagnostic]:
+        """Those that see `calls`, `layers` or a `probe` of their own."""
         return [diagnostic for diagnostic in self.diagnostics.values() if diagnostic.sees == what]
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Around a pass over the study's inputs."""
+        """Around passes over the study's inputs: diagnostics put their own hooks into the model."""
         with ExitStack() as stack:
             for diagnostic in self.that_see("calls") + self.that_see("layers"):
                 stack.enter_context(diagnostic.attached(self.studied))
             yield
 
     def shown(self, batch: Batch, place: int) -> None:
-        """From now on the pass is over this batch, whose first input is at `place` of all."""
+        """Before each pass: it is over this batch, whose first input is at `place` of all."""
         self._batch, self._place = batch, place
         self._seen.clear()
 
     def call(self, call: AttentionCall) -> None:
-        """Show an attention call."""
+        """During the pass: an attention call. It goes to those that see calls, and is kept until
+        its block ends for those that see layers.
+        """
         chosen = self._chosen(len(call.q))
         if chosen is None:
             return
@@ -142,7 +121,7 @@ class DiagnosticRunner:
             diagnostic.update(seen)
 
     def layer(self, layer: Layer) -> None:
-        """Show a block."""
+        """During the pass: a block that has ended, with its self-attention."""
         chosen = self._chosen(len(layer.inputs))
         watching = self.that_see("layers")
         if chosen is not None and watching:
@@ -158,7 +137,9 @@ class DiagnosticRunner:
         self._seen.clear()
 
     def probe(self, forward: Callable[[Batch], Any], progress: Callable[[int, int], None]) -> None:
-        """Show inputs of their own to the diagnostics that ask for them."""
+        """After all passes: inputs of their own for the diagnostics that ask for them, each input
+        in full.
+        """
         probing = self.that_see("probe")
         for number, diagnostic in enumerate(probing):
             progress(number, len(probing))
@@ -173,8 +154,24 @@ class DiagnosticRunner:
                 with torch.no_grad(), capture(self.studied.module, show):
                     forward(batch)
 
+    def state(self) -> State:
+        """The states of all, each under `diagnostic NAME`."""
+        return {
+            f"diagnostic {name}:{key}": x
+            for name, diagnostic in self.diagnostics.items()
+            for key, x in diagnostic.state().items()
+        }
+
+    def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add what other shards have shown: a state as `state` gives it, of diagnostics with these
+        settings.
+        """
+        for name, theirs in diagnostics_of(state, settings).items():
+            if name in self.diagnostics:
+                self.diagnostics[name].merge(theirs)
+
     def _chosen(self, size: int) -> slice | None:
-        """The inputs of the batch that are shown, or None."""
+        """The inputs of a batch of this size that are shown, or None."""
         first = -self._place % self.every
         return None if first >= size or not self.diagnostics else slice(first, None, self.every)
 
@@ -184,7 +181,7 @@ class DiagnosticRunner:
         """
         first = -self._place % self.every
         shown = range(self._place + first, self._place + size, self.every)
-        return [i for i, place in enumerate(shown) if place // self.every % DEAR == 0]
+        return [i for i, place in enumerate(shown) if place // self.every % EXPENSIVE_EVERY == 0]
 
     def _ids(self, kind: str, stack: str, keys: Tensor, chosen: slice) -> Tensor | None:
         """The token ids of the keys (B, …, S, D), where the batch has them."""
@@ -195,3 +192,14 @@ class DiagnosticRunner:
         if ids is None or ids.shape != (keys.shape[0], keys.shape[-2]):
             return None
         return ids[chosen]
+
+
+def diagnostics_of(
+    state: State, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Diagnostic]:
+    """By name, from a state that has each under `diagnostic NAME`."""
+    parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
+    return {
+        name: DIAGNOSTICS[name].from_state(parts[f"diagnostic {name}"], **given)
+        for name, given in settings.items()
+    }

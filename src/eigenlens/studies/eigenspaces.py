@@ -40,7 +40,7 @@ def eigenspaces_of(
                 names.append(f"{site}.{head}")
                 layers.append(site)
                 vectors.append(found.T.double())
-        dimensions = next(iter(study.sites.values()))["pairs"]
+        dimensions = next(iter(study.sites.values())).pairs
         return Eigenspaces(
             tuple(names), tuple(layers), torch.stack(same(vectors)), None, None, dimensions
         )

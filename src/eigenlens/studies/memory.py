@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..captures import SiteInfo
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -35,7 +36,7 @@ from ..spectra.factor import bounded, kept, room
 from .options import Options
 from .workload import batch_of, mask_form
 
-Sites = Mapping[str, Mapping[str, Any]]
+Sites = Mapping[str, SiteInfo]
 PROGRAM = 64_000_000
 """Libraries that a study loads on its way, and small things."""
 PROCESS = 450_000_000
@@ -218,7 +219,7 @@ class Rows:
             return cls()
         sums = finished = bases = passing = small = 0
         for site in sites.values():
-            H, T, S, form = site["heads"], site["queries"], site["keys"], mask_form(site, options)
+            H, T, S, form = site.heads, site.queries, site.keys, mask_form(site, options)
             square = 8 * S * S
             if form == "full":
                 own, more, wide = H * square + 8 * H * S, 0, 1
@@ -230,7 +231,7 @@ class Rows:
             bases += (3 * H + 3 + wide) * square  # of heads and of the layer, and the layer's sums
             passing = max(passing, (12 if more else 6) * H * square + 6 * square)
             small += own if H * square < MAPPED else 0
-        widest = max(8 * site["keys"] ** 2 for site in sites.values())
+        widest = max(8 * site.keys**2 for site in sites.values())
         return cls(sums, finished, bases + 8 * widest, passing, small / sums)  # and the stack
 
 
@@ -260,7 +261,7 @@ class Matrices:
         number = fit if matrix == "gram" else columns
         state = bases = written = passing = 0
         for site in sites.values():
-            H, N = site["heads"], site["pairs"]
+            H, N = site.heads, site.pairs
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
             most = max(room(N), bounded(r))
@@ -292,10 +293,7 @@ class Matrices:
 def _moments(sites: Sites, options: Options) -> int:
     if "moments" not in options.only:
         return 0
-    each = (
-        (s["heads"], s["queries"], s["kv_heads"], s["keys"], s["head_dimension"])
-        for s in sites.values()
-    )
+    each = ((s.heads, s.queries, s.kv_heads, s.keys, s.head_dimension) for s in sites.values())
     return sum(8 * ((H + G) * D * (D + 1) + (H * T + G * S) * D + T + S) for H, T, G, S, D in each)
 
 

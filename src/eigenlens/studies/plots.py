@@ -21,7 +21,7 @@ def draw(study: Study, folder: Path) -> list[Path]:
         charts[f"dimensions-{analysis}"] = dimension_map(study.spectra, analysis=analysis)
         heads = study.spectra.select(analysis=analysis, level="head", centring="centred")
         charts[f"spectra-{analysis}"] = spectrum_curves(heads)
-    if "rows" in has and len({site["keys"] for site in study.sites.values()}) == 1:
+    if "rows" in has and len({site.keys for site in study.sites.values()}) == 1:
         rank = min(16, study.length - 1)
         charts["overlap-heads"] = overlap_map(study.overlap(rank=rank))
         charts["overlap-layers"] = overlap_map(study.overlap(rank=rank, level="layer"))

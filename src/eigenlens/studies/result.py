@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ..captures import SiteInfo
 from ..diagnostics import Finding, Findings, find
 from ..display import few_names, numbered
 from ..errors import EigenlensError
@@ -155,10 +156,10 @@ class Study:
         """
         return self.facts.get("partial", [])
 
-    @property
-    def sites(self) -> dict[str, dict[str, Any]]:
+    @cached_property
+    def sites(self) -> dict[str, SiteInfo]:
         """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
-        return self.facts["sites"]
+        return {site: SiteInfo.of(record) for site, record in self.facts["sites"].items()}
 
     @property
     def ordered_sites(self) -> list[str]:
@@ -311,7 +312,7 @@ class Study:
             "seconds": self.facts["seconds"],
             "versions": self.facts["versions"],
             "options": self.facts["options"],
-            "sites": self.sites,
+            "sites": self.facts["sites"],
             "notes": self.facts["notes"],
             "partial": self.partial,
             "heads": self.heads(),
@@ -361,7 +362,7 @@ class Study:
         )
 
     def __repr__(self) -> str:
-        heads = numbered(sum(site["heads"] for site in self.sites.values()), "head")
+        heads = numbered(sum(site.heads for site in self.sites.values()), "head")
         holds = ", ".join(name for name in FILES[1:] if self.has(name))
         where = "" if self._keep is not None else f", in {self.folder}"
         missing = ", partial" if self.partial else ""

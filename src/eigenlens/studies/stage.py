@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from ..captures import AttentionCall, Layer, block_paths, capture, capture_layers
+from ..captures import (
+    AttentionCall,
+    Layer,
+    SiteInfo,
+    attention_kinds,
+    block_paths,
+    capture,
+    capture_layers,
+)
 from ..diagnostics import DIAGNOSTICS, StudiedModel
 from ..errors import EigenlensError
 from ..models.forward import forward_of
+from ..models.load import Model
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, moved
 from ..run.arrays import as_arrays, as_tensors
@@ -29,54 +40,84 @@ from ..stats import (
 )
 from .diagnostic_runner import DiagnosticRunner, diagnostics_of
 from .options import Options
-from .survey import DepthForm, longest_of, names_of
+from .survey import DepthForm, longest_of
+
+Kinds = Mapping[str, Literal["self", "cross"]]
 
 
 @dataclass
 class Pass:
-    """What a stage of a study does with every shard; `against` are the tests of a sketch or the
-    bases of a projection.
+    """What a stage of a study does with every shard: the job that an engine runs.
+
+    `matrices` says what it makes of whole matrices: it keeps them as samples, `most` at most; adds
+    them to a sketch, by their products with the `sketch_tests`; or projects them on `bases`.
     """
 
     model_ref: ModelRef
     options: Options
-    sites: dict[str, dict[str, Any]]
+    sites: dict[str, SiteInfo]
     depth: DepthForm | None
     threads: int
     matrices: Literal["samples", "sketch", "projection"] | None = None
-    against: State = field(default_factory=dict)
-    most: int = 0  # inputs in samples
-    _own: DiagnosticRunner | None = field(default=None, repr=False)
+    most: int = 0
+    sketch_tests: State = field(default_factory=dict)
+    bases: State = field(default_factory=dict)
+    # made once for the model; every shard begins with a fresh copy
+    _runner: DiagnosticRunner | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_own": None, "against": as_arrays(self.against)}
+        arrays = {name: as_arrays(getattr(self, name)) for name in ("sketch_tests", "bases")}
+        return {**vars(self), **arrays, "_runner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({**state, "against": as_tensors(state["against"])})
+        tensors = {name: as_tensors(state[name]) for name in ("sketch_tests", "bases")}
+        vars(self).update({**state, **tensors})
 
-    @property
-    def names(self) -> dict[str, Any]:
-        """Of the attention modules, where blocks are to be seen."""
-        named = names_of(self.sites)
-        return (
-            named
-            if block_paths(named) and (self.depth is not None or self.options.diagnosed)
-            else {}
-        )
+    def run(self, content: ShardBatches, tick: Tick) -> State:
+        """The state of one shard: its batches through the model, while capture hands every
+        attention call and every block to statistics and diagnostics.
+        """
+        with self.model_ref.running() as model:
+            self.sketch_tests = moved(self.sketch_tests, model.device)
+            self.bases = moved(self.bases, model.device)
+            statistics, depth = self.statistics(), self.depth_metrics()
+            runner = self._fresh_runner(model)
+            shown = CaptureRun(statistics, depth, runner, self.options.before_rope)
+            forward, done = forward_of(model), 0
+            with torch.no_grad(), shown.installed(model, self.block_names):
+                for batch in content.batches:
+                    there = moved(batch, model.device)
+                    shown.next_batch(there, content.first + done)
+                    forward(there)
+                    done += len(next(iter(batch.values())))
+                    tick(done)
+            sums = pack_states(statistics)
+            if depth is not None:
+                sums |= {f"depth:{name}": x for name, x in depth.state().items()}
+            _check_finite(sums)
+            found = {**sums, **({} if runner is None else runner.state())}
+        return {name: x.cpu() for name, x in found.items()}
 
-    @property
-    def diagnosed(self) -> dict[str, dict[str, Any]]:
-        """The diagnostics that see inputs of the study."""
-        seeing = {"calls", "layers"}
+    def merge(self, mine: State, theirs: State) -> State:
+        one, other = self._everything(mine), self._everything(theirs)
+        for name, statistic in one.items():
+            statistic.merge(other[name])
+        return pack_states(one)
+
+    def _everything(self, state: State) -> dict[str, Any]:
+        depth = self.depth_metrics(state)
         return {
-            name: given
-            for name, given in self.options.diagnosed.items()
-            if DIAGNOSTICS[name].sees in seeing
+            **self.statistics(state),
+            **({} if depth is None else {"depth": depth}),
+            **{
+                f"diagnostic {name}": found
+                for name, found in diagnostics_of(state, self.diagnosed).items()
+            },
         }
 
     def statistics(self, state: State | None = None) -> dict[str, Statistic]:
-        """What the stage accumulates, from a state or from nothing; diagnostics are apart."""
-        parts = unpack_states(state or {}, ["rows", "moments", "matrices", "depth"])
+        """What sees attention calls, by name, from a state or from nothing."""
+        parts = unpack_states(state or {}, ["rows", "moments", "matrices"])
         made: dict[str, Any] = {}
         of = self.options.of
         if "rows" in self.options.only:
@@ -86,101 +127,118 @@ class Pass:
         if self.matrices == "samples":
             made["matrices"] = MatrixGram.from_state(parts["matrices"], of=of, most=self.most)
         elif self.matrices == "sketch":
-            made["matrices"] = MatrixSketch.from_state(parts["matrices"], tests=self.against, of=of)
+            made["matrices"] = MatrixSketch.from_state(
+                parts["matrices"], tests=self.sketch_tests, of=of
+            )
         elif self.matrices == "projection":
             made["matrices"] = MatrixProjection.from_state(
-                parts["matrices"], bases=self.against, of=of
-            )
-        if self.depth is not None:
-            made["depth"] = DepthMetrics.from_state(
-                parts["depth"], sinks=self.depth.sinks, every=self.depth.every
+                parts["matrices"], bases=self.bases, of=of
             )
         return made
 
-    def _diagnostics(self, state: State) -> dict[str, Any]:
+    def depth_metrics(self, state: State | None = None) -> DepthMetrics | None:
+        """What sees blocks, from a state or from nothing; None where it is left out."""
+        if self.depth is None:
+            return None
+        own = unpack_states(state or {}, ["depth"])["depth"]
+        return DepthMetrics.from_state(own, sinks=self.depth.sinks, every=self.depth.every)
+
+    @property
+    def diagnosed(self) -> dict[str, dict[str, Any]]:
+        """The diagnostics that see inputs of the study, with their settings; the others show
+        themselves inputs of their own.
+        """
+        seeing = {"calls", "layers"}
         return {
-            f"diagnostic {name}": found
-            for name, found in diagnostics_of(state, self.diagnosed).items()
+            name: given
+            for name, given in self.options.diagnosed.items()
+            if DIAGNOSTICS[name].sees in seeing
         }
 
-    def merge(self, mine: State, theirs: State) -> State:
-        one, other = (
-            {**self.statistics(state), **self._diagnostics(state)} for state in (mine, theirs)
-        )
-        for name, statistic in one.items():
-            statistic.merge(other[name])
-        return pack_states(one)
+    def diagnostic_runner(
+        self,
+        model: Model,
+        settings: Mapping[str, Mapping[str, Any]],
+        states: Mapping[str, State] | None = None,
+    ) -> DiagnosticRunner:
+        """These diagnostics, ready for the model."""
+        studied = StudiedModel(model, self.sites)
+        every = self.options.every_diagnosed(longest_of(self.sites))
+        return DiagnosticRunner.of(studied, settings, every, states, bool(self.block_names))
 
-    def run(self, content: ShardBatches, tick: Tick) -> State:
-        with self.model_ref.running() as model:
-            self.against = {name: x.to(model.device) for name, x in self.against.items()}
-            if self._own is None and self.diagnosed:
-                studied = StudiedModel(model, self.sites)
-                every = self.options.every_diagnosed(longest_of(self.sites))
-                self._own = DiagnosticRunner.of(
-                    studied, self.diagnosed, every, blocks=bool(self.names)
-                )
-            statistics = self.statistics()
-            own = None if self._own is None else self._own.fresh()
-            CaptureRun(self, statistics, own).over(content, tick)
-            summed = pack_states(statistics)
-            # in the sums of the study nobody could tell any more whose fault it is
-            for name, x in summed.items():
-                if not bool(torch.isfinite(x).all()):
-                    raise EigenlensError(
-                        f"its {name.partition(':')[0]} are not finite; the model or its inputs are"
-                        " broken"
-                    )
-            found = {**summed, **({} if own is None else own.state())}
-        return {name: x.cpu() for name, x in found.items()}
+    def _fresh_runner(self, model: Model) -> DiagnosticRunner | None:
+        if self._runner is None and self.diagnosed:
+            self._runner = self.diagnostic_runner(model, self.diagnosed)
+        return None if self._runner is None else self._runner.fresh()
+
+    @property
+    def block_names(self) -> Kinds:
+        """The attention modules whose blocks are to be seen; none where nothing asks for blocks."""
+        wanted = self.depth is not None or self.options.diagnosed
+        names = attention_kinds(self.sites)
+        return names if wanted and block_paths(names) else {}
 
 
 @dataclass
 class CaptureRun:
-    """Capture, installed for statistics and diagnostics."""
+    """Who sees what of the passes over a shard: calls go to the statistics and the diagnostics,
+    blocks to the metrics along depth and the diagnostics.
+    """
 
-    stage: Pass
-    statistics: dict[str, Statistic]
-    own: DiagnosticRunner | None  # sees the model's own patterns, behind the rotary embedding
-    place: int = 0  # of the batch's first input among all inputs of the study
+    statistics: Mapping[str, Statistic]
+    depth: DepthMetrics | None
+    runner: DiagnosticRunner | None
+    before_rope: bool
+    first: int = 0  # the place of the batch's first input among all inputs of the study
 
-    def _sink(self, call: AttentionCall) -> None:
-        for name, statistic in self.statistics.items():
-            if name != "depth":
-                statistic.update(call)
+    @contextmanager
+    def installed(self, model: Model, names: Kinds) -> Iterator[None]:
+        """Around the passes; `names` are the modules whose blocks are seen, if any.
 
-    def _see(self, call: AttentionCall) -> None:
-        if self.own is not None:
-            self.own.call(call)
-        if not self.stage.options.before_rope:
-            self._sink(call)
-
-    def _measure(self, layer: Layer) -> None:
-        depth = self.statistics.get("depth")
-        if isinstance(depth, DepthMetrics):
-            depth.update(layer, self.place)
-        if self.own is not None:
-            self.own.layer(layer)
-
-    def over(self, content: ShardBatches, tick: Tick) -> None:
-        model, done = self.stage.model_ref.model, 0
-        run, names = forward_of(model), self.stage.names
-        with torch.no_grad(), ExitStack() as hooks:
-            if self.own is not None:
-                hooks.enter_context(self.own.attached())
-            if self.stage.options.before_rope:
-                hooks.enter_context(capture(model.backbone, self._sink, before_rope=True))
+        Before the rotary embedding a second capture turns queries and keys back for the statistics;
+        diagnostics always see the patterns that the model itself makes.
+        """
+        with ExitStack() as hooks:
+            if self.runner is not None:
+                hooks.enter_context(self.runner.attached())
+            if self.before_rope:
+                hooks.enter_context(capture(model.backbone, self._see_turned, before_rope=True))
             if names:
                 hooks.enter_context(
-                    capture_layers(model.backbone, names, self._measure, calls=self._see)
+                    capture_layers(model.backbone, names, self._see_layer, calls=self._see)
                 )
-            elif not self.stage.options.before_rope or self.own is not None:
+            elif not self.before_rope or self.runner is not None:
                 hooks.enter_context(capture(model.backbone, self._see))
-            for batch in content.batches:
-                self.place = content.first + done
-                there = moved(batch, model.device)
-                if self.own is not None:
-                    self.own.shown(there, self.place)
-                run(there)
-                done += len(next(iter(batch.values())))
-                tick(done)
+            yield
+
+    def next_batch(self, batch: Mapping[str, Tensor], first: int) -> None:
+        """Before the pass over a batch."""
+        self.first = first
+        if self.runner is not None:
+            self.runner.shown(batch, first)
+
+    def _see(self, call: AttentionCall) -> None:
+        if self.runner is not None:
+            self.runner.call(call)
+        if not self.before_rope:
+            for statistic in self.statistics.values():
+                statistic.update(call)
+
+    def _see_turned(self, call: AttentionCall) -> None:
+        for statistic in self.statistics.values():
+            statistic.update(call)
+
+    def _see_layer(self, layer: Layer) -> None:
+        if self.depth is not None:
+            self.depth.update(layer, self.first)
+        if self.runner is not None:
+            self.runner.layer(layer)
+
+
+def _check_finite(sums: State) -> None:
+    """Per shard: in the sums of the study nobody could tell any more which inputs are at fault."""
+    for name, x in sums.items():
+        if not bool(torch.isfinite(x).all()):
+            raise EigenlensError(
+                f"its {name.partition(':')[0]} are not finite; the model or its inputs are broken"
+            )

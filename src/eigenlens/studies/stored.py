@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..captures import Site
+from ..captures import Site, SiteInfo
 from ..run.schema import LAYER, check_form
 from ..spectra.bases import Place
 from ..spectra.centring import CENTRINGS
@@ -22,7 +22,7 @@ from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
 from .recorder import Recording
 
-Sites = dict[str, dict[str, Any]]
+Sites = Mapping[str, SiteInfo]
 KEPT_VECTORS = 16
 """Leading eigenvectors of whole matrices that a study keeps of every head."""
 
@@ -93,7 +93,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             raise ValueError(f"{prefix} has no spectrum")
         if numbers.shape[1] not in (3, 4):  # studies of before told no lower bounds
             raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
-        heads = sites[f"{stack}/{layer}"]["heads"] if level == "head" else 1
+        heads = sites[f"{stack}/{layer}"].heads if level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
         valid = _read_valid_rows(tensors, prefix, len(numbers))
@@ -179,7 +179,7 @@ def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
     """Raise a `ValueError` where the sums of rows are not those of these sites."""
     for site, parts in by_site(state).items():
         sizes = check_tensors(site, parts, shapes_of(parts))
-        if (sizes["H"], sizes["S"]) != (sites[site]["heads"], sites[site]["keys"]):
+        if (sizes["H"], sizes["S"]) != (sites[site].heads, sites[site].keys):
             raise ValueError(f"the rows of {site} have the sizes {sizes}")
 
 
@@ -188,7 +188,7 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
     names = {"H": "heads", "G": "kv_heads", "T": "queries", "S": "keys", "D": "head_dimension"}
     for site, parts in by_site(state).items():
         sizes = check_tensors(site, parts, VECTOR_SHAPES)
-        if sizes != {letter: sites[site][name] for letter, name in names.items()}:
+        if sizes != {letter: getattr(sites[site], name) for letter, name in names.items()}:
             raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
 
 
@@ -213,9 +213,9 @@ def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[str, dict[st
         )
         known, pairs = sites[site], Pairs(parts.pop("valid"))
         if (size["H"], size["T"], size["S"], size["N"]) != (
-            known["heads"],
-            known["queries"],
-            known["keys"],
+            known.heads,
+            known.queries,
+            known.keys,
             pairs.number,
         ):
             raise ValueError(f"the matrices of {site} have the sizes {size}")

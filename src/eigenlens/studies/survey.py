@@ -1,16 +1,17 @@
-"""One input through the model first: what attends, in which shapes, and what the study will hold in
-memory.
+"""One input through the model first: what attends, in which shapes, and what of the study that was
+asked for can be had.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 
-from ..captures import AttentionCall, block_paths, capture
+from ..captures import AttentionCall, SiteInfo, attention_kinds, block_paths, capture
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -22,30 +23,55 @@ from ..shell import option
 from .memory import Matrices
 from .options import Options
 
+MatrixForm = Literal["gram", "sketch"]
+"""How spectra of whole matrices are made: from all samples, exactly, or from a sketch of them."""
 
-def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str, Any]]:
-    """Every site of the model: kind, heads, key-value heads, queries, keys, head dimension, form of
-    the mask, valid pairs.
+
+@dataclass(frozen=True)
+class DepthForm:
+    """How metrics along depth are measured."""
+
+    sinks: tuple[int, int]  # tokens at the front and at the end of an input that may be sinks
+    every: int  # of the inputs only every n-th is measured
+
+    def record(self) -> dict[str, Any]:
+        return {"sinks": list(self.sinks), "every": self.every}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The sites of a model, and what a study of them will record."""
+
+    sites: dict[str, SiteInfo]
+    options: Options  # what was asked for, but for what was left out
+    matrix: MatrixForm | None
+    depth: DepthForm | None
+    notes: tuple[str, ...]  # what was left out, and why
+
+
+def survey(model: Model, inputs: Inputs, asked: Options) -> Survey:
+    """Run one input, and leave out what this model or the memory allowed for matrices cannot
+    give.
     """
-    sites: dict[str, dict[str, Any]] = {}
+    sites = probe(model, inputs, asked)
+    matrix, no_matrix = matrix_form(sites, inputs, asked)
+    depth, no_depth = depth_form(sites, model, asked)
+    missing = {name for name, form in (("matrices", matrix), ("depth", depth)) if form is None}
+    options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
+    notes = tuple(note for note in (no_matrix, no_depth) if note)
+    return Survey(sites, options, matrix, depth, notes)
+
+
+def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, SiteInfo]:
+    """Every site of the model, in the order in which the model runs them."""
+    sites: dict[str, SiteInfo] = {}
 
     def note(call: AttentionCall) -> None:
         if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
             raise EigenlensError(
                 f"the queries of {call.name} are not finite; the model or its inputs are broken"
             )
-        sites[str(call.site)] = {
-            "kind": call.kind,
-            "name": call.name,
-            "heads": call.heads,
-            "kv_heads": call.k.shape[1],
-            "queries": call.q.shape[2],
-            "keys": call.k.shape[2],
-            "head_dimension": call.q.shape[3],
-            "mask": call.mask_shape.form,
-            "linear": call.linear,
-            "pairs": int(call.valid()[0].any(0).sum()),
-        }
+        sites[str(call.site)] = SiteInfo.of_call(call)
 
     forward = forward_of(model)
     with torch.no_grad(), capture(model.backbone, note, before_rope=options.before_rope):
@@ -59,20 +85,21 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, dict[str,
 
 
 def matrix_form(
-    sites: dict[str, dict[str, Any]], inputs: Inputs, options: Options
-) -> tuple[str | None, str]:
-    """How matrix spectra are to be had: `gram` (exact), `sketch`, or None with the reason."""
+    sites: Mapping[str, SiteInfo], inputs: Inputs, options: Options
+) -> tuple[MatrixForm | None, str]:
+    """The form of matrix spectra; None where they are not asked for, or with the reason where they
+    would take too much memory.
+    """
     if "matrices" not in options.only:
         return None, ""
     fit = inputs.number(FIT)
-    exact = fit <= 2 * options.columns
-    form = "gram" if exact else "sketch"
+    form: MatrixForm = "gram" if fit <= 2 * options.columns else "sketch"
     shards = 1 + math.ceil(max(fit - options.columns, 0) / options.shard_size(inputs.length))
     needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(
         copies(shards)
     )
     if needed > options.matrix_gigabytes * 1e9:
-        pairs = sum(site["heads"] * site["pairs"] for site in sites.values())
+        pairs = sum(site.heads * site.pairs for site in sites.values())
         why = (
             f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all"
             f" heads), over the limit of {options.matrix_gigabytes:g} GB"
@@ -86,29 +113,18 @@ def matrix_form(
     return form, ""
 
 
-@dataclass(frozen=True)
-class DepthForm:
-    """How metrics along depth are to be had."""
-
-    sinks: tuple[int, int]  # tokens at the front and at the end of an input that may be sinks
-    every: int  # of the inputs only every n-th is measured
-
-    def record(self) -> dict[str, Any]:
-        return {"sinks": list(self.sinks), "every": self.every}
-
-
 def depth_form(
-    sites: dict[str, dict[str, Any]], model: Model, options: Options
+    sites: Mapping[str, SiteInfo], model: Model, options: Options
 ) -> tuple[DepthForm | None, str]:
-    """The form, or None with the reason."""
+    """The form of metrics along depth; None where they are not asked for, or with the reason where
+    the model has no blocks.
+    """
     if "depth" not in options.only:
         return None, ""
-    names = names_of(sites)
+    names = attention_kinds(sites)
     if block_paths(names):
-        return (
-            DepthForm(sinks_of(model, options.request.data), options.every(longest_of(sites))),
-            "",
-        )
+        every = options.every(longest_of(sites))
+        return DepthForm(sinks_of(model, options.request.data), every), ""
     why = (
         f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so"
         " metrics along depth"
@@ -118,11 +134,6 @@ def depth_form(
     return None, f"{why} were left out"
 
 
-def names_of(sites: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The attention modules and their kinds: they show the blocks."""
-    return {site["name"]: site["kind"] for site in sites.values()}
-
-
-def longest_of(sites: dict[str, dict[str, Any]]) -> int:
+def longest_of(sites: Mapping[str, SiteInfo]) -> int:
     """The most queries of any site."""
-    return max(site["queries"] for site in sites.values())
+    return max(site.queries for site in sites.values())

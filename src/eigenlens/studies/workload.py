@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
+from ..captures import SiteInfo
 from ..data.inputs import Inputs
 from ..stats.depth import PAIRS
 from ..stats.row_products import BLOCK
@@ -25,7 +25,7 @@ class BatchMemory:
 
 def batch_of(
     module: nn.Module,
-    sites: Mapping[str, Mapping[str, Any]],
+    sites: Mapping[str, SiteInfo],
     options: Options,
     inputs: Inputs,
     matrix: str | None,
@@ -38,15 +38,15 @@ def batch_of(
     )
     item = 8 if options.float64 else 4
     work = max(_site(site, options, B, item, matrix) for site in sites.values())
-    tokens = B * max(site["queries"] for site in sites.values())
+    tokens = B * max(site.queries for site in sites.values())
     kept = 0
     if options.diagnosed:
         vocabulary = getattr(getattr(module, "config", None), "vocab_size", None) or 0
-        heads = sum(site["heads"] * (1000 + 2 * site["keys"]) for site in sites.values())
+        heads = sum(site.heads * (1000 + 2 * site.keys) for site in sites.values())
         kept = (
             8 * heads
             + 64 * vocabulary
-            + sum(item * (s["heads"] * s["head_dimension"]) ** 2 for s in sites.values())
+            + sum(item * (s.heads * s.head_dimension) ** 2 for s in sites.values())
         )
     return BatchMemory(work + tokens * item * _width(module), kept)
 
@@ -61,13 +61,13 @@ def _width(module: nn.Module) -> int:
     )
 
 
-def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: str | None) -> int:
-    H, T, S, D = site["heads"], site["queries"], site["keys"], site["head_dimension"]
+def _site(site: SiteInfo, options: Options, B: int, item: int, matrix: str | None) -> int:
+    H, T, S, D = site.heads, site.queries, site.keys, site.head_dimension
     vectors, square, scores = item * B * H * max(T, S) * D, item * H * S * S, item * B * H * T * S
     total = 4 * vectors  # q, k, v as the call has them, by head
     if "rows" in options.only:
         form = mask_form(site, options)
-        factorised = options.of == "scores" and site.get("linear", True)
+        factorised = options.of == "scores" and site.linear
         if factorised and form == "full":
             total += 3 * vectors + square
         elif factorised and form == "rectangle":
@@ -80,7 +80,7 @@ def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: 
         else:
             total += 6 * scores + 5 * square
     if matrix is not None:
-        total += 2 * scores + 2 * item * H * site["pairs"]
+        total += 2 * scores + 2 * item * H * site.pairs
     patterns = 0
     if options.diagnosed:
         shown = math.ceil(B / options.every_diagnosed(T))
@@ -95,9 +95,9 @@ def _site(site: Mapping[str, Any], options: Options, B: int, item: int, matrix: 
     return total
 
 
-def mask_form(site: Mapping[str, Any], options: Options) -> str:
+def mask_form(site: SiteInfo, options: Options) -> str:
     """The form that the masks of all inputs have together, where the probe saw one input."""
-    form = str(site["mask"])
+    form = site.mask
     if not options.request.pad:
         return form
     return "rectangle" if form == "full" else form if form == "rectangle" else "varied"

@@ -133,7 +133,7 @@ def is_masked(made: Study) -> bool:
     """Early keys of a causal model are in more rows than late ones: its eigenspaces agree by that
     alone.
     """
-    return any(site["mask"] != "full" for site in made.sites.values())
+    return any(site.mask != "full" for site in made.sites.values())
 
 
 def reconstruction_rows(studies: Sequence[Study]) -> list[dict[str, Any]]:

@@ -30,11 +30,11 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     values = watch.values()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
     for site, entry in watch.studied.sites.items():
-        if entry["kind"] != "self":
+        if entry.kind != "self":
             continue
         if site not in values:
             raise EigenlensError(
-                f"{entry['name']} attends, and where its output goes is not known; its heads cannot"
+                f"{entry.name} attends, and where its output goes is not known; its heads cannot"
                 " be weighed"
             )
         place = Site.parse(site)

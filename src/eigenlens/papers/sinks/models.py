@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from ...attention.window import Window, WindowSettings
-from ...captures import AttentionCall, Layer, capture_layers, replace_attention
+from ...captures import (
+    AttentionCall,
+    Layer,
+    attention_kinds,
+    capture_layers,
+    replace_attention,
+)
 from ...diagnostics import StudiedModel
 from ...diagnostics.amplifier import Amplifier
 from ...diagnostics.sinks import Sinks
@@ -80,7 +86,7 @@ def on_texts(studied: StudiedModel, ids: Tensor) -> tuple[Sinks, Spikes, list[fl
 
 def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
     """A forward pass over ids (B, T), shown to the diagnostics."""
-    names: dict[str, Any] = {site["name"]: site["kind"] for site in studied.sites.values()}
+    names = attention_kinds(studied.sites)
     with torch.no_grad(), ExitStack() as hooks:
         hooks.enter_context(parts.attached())
         hooks.enter_context(capture_layers(studied.module, names, parts.layer, calls=parts.call))
@@ -185,7 +191,7 @@ def first_tokens(
 
 def massive(studied: StudiedModel, ids: Tensor, medians: Tensor, spikes: Spikes) -> Tensor:
     """Which tokens of ids (B, T) have a massive activation behind some block, (B, T) bool."""
-    names: dict[str, Any] = {site["name"]: site["kind"] for site in studied.sites.values()}
+    names = attention_kinds(studied.sites)
     found = torch.zeros(ids.shape, dtype=torch.bool)
 
     def see(layer: Layer) -> None:

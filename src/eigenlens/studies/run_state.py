@@ -1,0 +1,193 @@
+"""A study under way: where it stands and all that it has seen, in memory and as a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..data.inputs import Inputs
+from ..data.split import FIT
+from ..run.checkpoints import Checkpoints, pack_states, unpack_states
+from ..run.engine import Engine
+from ..run.files import read_tensors, write_tensors
+from ..run.progress import Progress
+from ..run.shards import PartialFold
+from ..spectra.bases import Energies, Key, Place
+from ..stats import DepthMetrics, MatrixSketch, State, Statistic
+from .diagnostic_runner import DiagnosticRunner
+from .stage import Pass
+from .survey import MatrixForm
+
+PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
+"""What the pilot and the fit found, on disk beside the checkpoints of later stages."""
+
+DocumentGroup = dict[str, dict[Key, Energies]]
+"""What one group of held-out documents showed, by analysis."""
+
+
+@dataclass
+class Run:
+    """A study under way: what it does, and all that it has seen so far."""
+
+    common: Pass
+    inputs: Inputs
+    matrix: MatrixForm | None
+    engine: Engine
+    checkpoints: Checkpoints
+    progress: Progress
+
+    # where the run stands
+    stage: Literal["pilot", "fit", "held"]
+    began: float  # by `time.perf_counter`, as if earlier runs had ended just now
+    resume_from: PartialFold[State] | None = None  # where an earlier run stopped in this stage
+    restored: State = field(default_factory=dict)  # what it had seen of held-out inputs
+
+    # what it has seen
+    fit: dict[str, Statistic] = field(default_factory=dict)
+    held: dict[str, Statistic] = field(default_factory=dict)  # but for the group under way
+    held_group: dict[str, Statistic] = field(default_factory=dict)  # the group under way
+    document_groups: list[DocumentGroup] = field(default_factory=list)
+    depth: DepthMetrics | None = None  # of all inputs
+    diagnosing: DiagnosticRunner | None = None  # of all inputs
+    failed: list[dict[str, Any]] = field(default_factory=list)  # shards, as `Failure.record`
+
+    # files that a checkpoint builds on: on disk, and those that the next checkpoint writes first
+    builds_on: list[str] = field(default_factory=list)
+    unsaved: list[str] = field(default_factory=list)
+
+    @classmethod
+    def opened(
+        cls,
+        common: Pass,
+        inputs: Inputs,
+        matrix: MatrixForm | None,
+        engine: Engine,
+        work: Path,
+        progress: Progress,
+    ) -> Run:
+        """A run that goes on from the last checkpoint in `work`, or begins."""
+        began, checkpoints = time.perf_counter(), Checkpoints(work)
+        first = "pilot" if matrix == "sketch" else "fit"
+        where, state = checkpoints.load() or ({"stage": first, "failed": [], "seconds": 0.0}, {})
+        run = cls(
+            common,
+            inputs,
+            matrix,
+            engine,
+            checkpoints,
+            progress,
+            where["stage"],
+            began - where["seconds"],
+            failed=list(where["failed"]),
+            depth=common.depth_metrics(state),
+        )
+        if where.get("group", -1) >= 0:
+            run.resume_from = PartialFold(
+                where["group"], where["shards"], where["complete"], named(state, "open ") or None
+            )
+        if diagnosed := common.options.diagnosed:
+            found = unpack_states(state, [f"diagnostic {name}" for name in diagnosed])
+            states = {name: found[f"diagnostic {name}"] for name in diagnosed}
+            run.diagnosing = common.diagnostic_runner(common.model_ref.model, diagnosed, states)
+            run.common = replace(common, _runner=run.diagnosing)
+        tests = None
+        if matrix == "sketch" and run.stage != "pilot":
+            run.builds_on.append(PILOT)
+            tests = read_tensors(work / PILOT)
+        if run.stage == "held":
+            run.builds_on.append(FITTED)
+            run.restored, state = state, read_tensors(work / FITTED)
+        run.fit = run.fit_job(tests).statistics(state)
+        return run
+
+    @property
+    def total(self) -> int:
+        """All inputs of the study."""
+        return len(self.inputs.buckets)
+
+    @property
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self.began, 2)
+
+    def fit_job(self, sketch_tests: State | None = None) -> Pass:
+        """What is done with shards of fit inputs; the tests of a sketch are known behind the
+        pilot.
+        """
+        if sketch_tests is not None:
+            return replace(self.common, matrices="sketch", sketch_tests=sketch_tests)
+        most = self.inputs.number(FIT)
+        if self.matrix == "sketch":
+            most = self.common.options.columns
+        return replace(self.common, matrices="samples" if self.matrix else None, most=most)
+
+    @property
+    def sketch_tests(self) -> State:
+        """Of the sketch that the pilot began."""
+        sketch = self.fit["matrices"]
+        assert isinstance(sketch, MatrixSketch)
+        return sketch.tests
+
+    def state(self) -> State:
+        """What a checkpoint holds of the shard groups that are complete; the fit has a file of its
+        own when it is over.
+        """
+        if self.stage == "held":
+            mine = {
+                **{f"total {name}": x for name, x in pack_states(self.held).items()},
+                **{f"group {name}": x for name, x in pack_states(self.held_group).items()},
+                **pack_groups(self.document_groups),
+            }
+        else:
+            mine = pack_states(self.fit)
+        depth = {} if self.depth is None else self.depth.state()
+        diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
+        return {**mine, **{f"depth:{name}": x for name, x in depth.items()}, **diagnostics}
+
+    def save(self, part: PartialFold[State]) -> None:
+        """Write a checkpoint: `part` is the shard group that the run has come to."""
+        work = self.checkpoints.folder
+        for name in self.unsaved:
+            write_tensors(
+                work / name, self.sketch_tests if name == PILOT else pack_states(self.fit)
+            )
+            self.builds_on.append(name)
+        self.unsaved.clear()
+        where: dict[str, Any] = {"stage": self.stage, "seconds": self.seconds}
+        where |= {"group": part.group, "shards": part.shards, "complete": part.complete}
+        where["failed"] = self.failed
+        under_way: State = {}
+        if not part.complete:
+            where["failed"] = self.failed + [failure.record() for failure in part.failed]
+            under_way = {f"open {name}": x for name, x in (part.state or {}).items()}
+        self.checkpoints.save(where, {**self.state(), **under_way}, self.builds_on)
+
+
+def named(state: State, prefix: str) -> State:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
+
+
+def pack_groups(groups: list[DocumentGroup]) -> State:
+    state: State = {}
+    for index, group in enumerate(groups):
+        for analysis, found in group.items():
+            for (place, centring), energies in found.items():
+                layer = "" if place.layer is None else place.layer
+                name = f"energies:{index}|{analysis}|{place.level}|{place.stack}|{layer}|{centring}"
+                state[f"{name}|energy"], state[f"{name}|total"] = energies.energy, energies.total
+    return state
+
+
+def unpack_groups(state: State) -> list[DocumentGroup]:
+    """From a state whose names have lost `energies:`."""
+    groups: dict[int, DocumentGroup] = {}
+    for name, energy in state.items():
+        index, analysis, level, stack, layer, centring, what = name.split("|")
+        if what == "energy":
+            place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
+            total = state[name.removesuffix("energy") + "total"]
+            energies = groups.setdefault(int(index), {}).setdefault(analysis, {})
+            energies[place, centring] = Energies(energy, total)  # type: ignore[index]
+    return [groups[index] for index in sorted(groups)]
