@@ -91,6 +91,7 @@ class Explanation:
 
     @property
     def methods(self) -> list[str]:
+        """Names of the methods, in their order."""
         return list(self.scores)
 
     @property

@@ -90,6 +90,7 @@ class Evaluation:
 
     @property
     def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
         return f"{self.facts['model']} on {few_names(self.facts['data'])}"
 
     @property
@@ -125,6 +126,7 @@ class Evaluation:
         return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row per measure: plain, planned and the change."""
         return self.summary
 
     def record(self) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class Plan:
 
     @property
     def length(self) -> int:
+        """Tokens per input that the plan is for."""
         return self.facts["length"]
 
     @property
@@ -244,6 +245,7 @@ class Plan:
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row per head: its estimator and settings, work, pairs, errors, and why."""
         return [dict(vars(choice)) for choice in self.choices]
 
     def plot(self) -> Any:
