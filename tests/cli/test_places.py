@@ -92,7 +92,8 @@ def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
     again = run("study", bert, "a.txt", *STUDY)
     assert (
         again.code == 2
-        and "study holds a study that was interrupted; go on with --resume" in again.err
+        and "study holds a study that was interrupted; go on with resume=True (--resume)"
+        in again.err
     )
     assert (
         run("study", bert, "a.txt", *STUDY, "--resume").code == 0
