@@ -153,7 +153,7 @@ def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, of
     stopped(model, data, folder, EXACT)
     with pytest.raises(EigenlensError, match="was interrupted before it was finished"):
         Study.open(folder)
-    with pytest.raises(EigenlensError, match="interrupted; go on with --resume"):
+    with pytest.raises(EigenlensError, match="interrupted; go on with resume=True"):
         study(model, data, folder, **EXACT)
     study(model, data, folder, **EXACT, resume=True)
     assert_identical(undisturbed["gram"].folder, folder)

@@ -151,7 +151,7 @@ class Evaluation(ResultViews):
         return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per measure: the plain model beside the planned one."""
+        """One row per measure: plain, planned and the change."""
         return self.summary
 
     def printed(self) -> list[TitledTable]:
