@@ -159,7 +159,7 @@ def study(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         stack.enter_context(folder.reserved())
 
-        # the request
+        # request
         check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
@@ -185,14 +185,18 @@ def study(
             float64=float64,
         )
 
-        # the inputs, one of them through the model, and the memory that all will take
+        # inputs
         inputs = folder.inputs(loaded, asked, identity_of(loaded, asked, engine.threads), scratch)
+
+        # survey: one input through the model
         found = survey(loaded, inputs, asked)
+
+        # memory
         memory = study_memory(loaded, inputs, found.sites, found.options, found.matrix, engine.here)
         room = free(loaded.device)
         memory.check(room, None if max_memory is None else int(max_memory * 1e9))
 
-        # the run
+        # run
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         if not folder.goes_on:
             del inputs  # not to be held twice: they are read again from the folder
@@ -203,6 +207,8 @@ def study(
             model_ref = ModelRef.of(loaded, device, float64)
             job = Pass(model_ref, found.options, found.sites, found.depth, engine.threads)
             recording = record(job, inputs, found.matrix, engine, folder.unfinished, progress)
+
+            # write
             facts = _facts(loaded, inputs, found, recording, engine.threads)
             Study.write(folder.path, facts, recording)
         folder.finish()
