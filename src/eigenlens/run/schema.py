@@ -1,4 +1,4 @@
-"""What a record from a file must look like: nobody vouches for a file."""
+"""What a record from a file must look like: a file may be damaged, or written by someone else."""
 
 from __future__ import annotations
 
