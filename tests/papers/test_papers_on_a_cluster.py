@@ -22,12 +22,6 @@ from eigenlens.run.engine import choose, use_engine
 from eigenlens.run.files import locked
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
-from tiny import tiny_bert
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_bert(tmp_path_factory.mktemp("papers-engine") / "bert")
 
 
 def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, bert):

@@ -63,11 +63,11 @@ def held_out_ids(plan, model, scratch):
     """The ids of every held-out input the plan may have seen, with its document, and those of the
     fit inputs.
     """
-    stored = plan.facts["study"]["request"]
+    stored = plan.stored["study"]["request"]
     scratch.mkdir()
     inputs = prepare(model, Request(**{**stored, "data": tuple(stored["data"])}), scratch)
     rows = [
-        np.flatnonzero(np.isin(inputs.buckets, plan.facts["groups"])),
+        np.flatnonzero(np.isin(inputs.buckets, plan.stored["groups"])),
         np.flatnonzero(inputs.buckets == FIT),
     ]
     return [(inputs.make(np.array([row])), inputs.documents[row]) for row in rows[0]], [

@@ -94,9 +94,7 @@ def test_heads():
 
 def plan_of(*curve, **target):
     names = ("estimator", "budget", "total_variation", "work")
-    return SimpleNamespace(
-        facts={"curve": [dict(zip(names, row)) for row in curve], "target": target}, work=0.3
-    )
+    return SimpleNamespace(curve=[dict(zip(names, row)) for row in curve], target=target, work=0.3)
 
 
 def test_budgets():
@@ -152,7 +150,7 @@ def test_paths():
         }
         for hops, share, paths in [(0, 0.5, 0.1), (1, 0.2, 0.3), (1, 0.1, 0.1), (2, 0.2, 0.5)]
     ]
-    found = paths_sentence(SimpleNamespace(facts={"by": "attention"}, paths=rows))
+    found = paths_sentence(SimpleNamespace(by="attention", paths=rows))
     assert "by number of attention hops: 50 % over 0, 30 % over 1, 20 % over 2." in found
     assert "Paths of 2 hops are 50 % of all paths and add 20 %." in found
 

@@ -10,60 +10,68 @@ import typer
 
 from ..errors import EigenlensError
 from ..names import several, unknown
-from .app import Device, Json, app
+from .app import app
+from .options import (
+    MEASURE,
+    Command,
+    Device,
+    Json,
+    Overwrite,
+    Quick,
+    Resume,
+    example,
+    folder_option,
+)
 from .places import place_for
-from .terminal import print_table
+from .terminal import show
 
 if TYPE_CHECKING:
-    from ..bench import Bench
+    pass
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens bench speed --lengths 512,2048"))
 def bench(
     benches: Annotated[
         list[str] | None,
         typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all)."),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help=(
-                "A folder for the results, one inside it for each bench (default: bench, or"
-                " bench-2, … where one of the "
-                "benches is in that already)."
-            ),
-        ),
+        Path | None, folder_option("bench", "A folder for the results, with one folder per bench")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    quick: Quick = False,
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            help="Mechanisms that take part, with commas (default: every one that is known)."
+            help="Mechanisms that take part, with commas (default: every one that is known).",
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     lengths: Annotated[
         str | None,
-        typer.Option(help="Lengths of the speed bench, with commas (default: 256 to 16384)."),
+        typer.Option(
+            help="Tokens per input of the speed bench, with commas (default: 256 to 16384).",
+            rich_help_panel=MEASURE,
+        ),
     ] = None,
     load: Annotated[
         Path | None,
         typer.Option(
-            help='A Python file of yours that makes a mechanism known with @mechanism("name").'
+            help=(
+                'A Python file of yours that makes a mechanism known with @mechanism("name")'
+                " (default: none)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     device: Device = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted bench.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing bench.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Hold attention mechanisms against each other: time, quality, damage to trained models,
-    spectra, a choice by head.
+    """Compare attention mechanisms: time, quality, damage, spectra.
+
+    Damage is what a mechanism does to models that were trained without it; the bench choose picks
+    a mechanism for every head.
     """
     from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
@@ -84,7 +92,7 @@ def bench(
         "bench",
         [f"{name}/bench.json" for name in benches or SCALES],
         resume=resume,
-        force=overwrite,
+        overwrite=overwrite,
     )
     records: list[dict[str, Any]] = []
     for name in SCALES:
@@ -110,31 +118,10 @@ def bench(
         drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
-            print_bench(found)
+            show(found)
             print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))
-
-
-def print_bench(found: Bench) -> None:
-    """The tables that a bench shows, its notes and its sentence."""
-    print(found.title)
-    for title, name in found.shown:
-        if found.rows(name):
-            print_table(
-                title,
-                [
-                    {key: value for key, value in row.items() if key not in LEFT_OUT}
-                    for row in found.rows(name)
-                ],
-            )
-    for note in found.notes:
-        print(f"Note: {note}.")
-    print(found.sentence)
-
-
-LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
-"""Columns that are in the record and would crowd a printed table."""
 
 
 def _numbers(text: str | None) -> list[int] | None:

@@ -23,7 +23,7 @@ from ..run.progress import Progress
 from ..run.run_all import MergedShards, run_all
 from ..run.shards import Job, Shard
 from ..stats import DepthMetrics
-from ..stats.depth import mean_interval
+from ..stats.intervals import t_interval
 from .bounds_model import bound_rows
 from .passes import BoundPass, CurvePass, PathPass, StackBounds, StackPaths
 from .paths import By
@@ -122,7 +122,7 @@ def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
 def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
     rows = []
     for hops, residuals in enumerate(zip(*runs), 1):
-        mean, low, high = interval(list(residuals))
+        mean, low, high = t_interval(list(residuals))
         rows.append(
             {"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high}
         )
@@ -135,7 +135,7 @@ def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for same in zip(*runs):
         row = dict(same[0])
         for key in ("share", "size", "residual"):
-            row[key], row[f"{key}_low"], row[f"{key}_high"] = interval(
+            row[key], row[f"{key}_low"], row[f"{key}_high"] = t_interval(
                 [float(one[key]) for one in same]
             )
         rows.append(row)
@@ -155,8 +155,3 @@ def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
         for layer, heads in enumerate(marginals)
         for head, by_length in enumerate(heads)
     ]
-
-
-def interval(values: list[float]) -> tuple[float, float | None, float | None]:
-    """The mean and its 95 % interval over inputs; of one value there is none."""
-    return mean_interval(len(values), sum(values), sum(value * value for value in values))

@@ -18,7 +18,7 @@ from ..captures import AttentionCall, Layer, Site
 from ..captures.sites import field_of
 from ..errors import EigenlensError
 from ..hints import check_values
-from ..stats.depth import mean_interval
+from ..stats.intervals import t_interval_of_sums
 from ..stats.statistic import State, same_shape
 from .finding import Finding, Number
 from .studied_model import StudiedModel
@@ -286,7 +286,7 @@ class Diagnostic(ABC):
             for name, heads in zip(self.numbers, sums.tolist()):
                 for head, (n, first, second) in enumerate(heads):
                     if n:
-                        mean, low, high = mean_interval(n, first, second)
+                        mean, low, high = t_interval_of_sums(n, first, second)
                         where = (site.stack, site.layer, head if self.level == "head" else None)
                         yield Number(*where, name, mean, low, high, int(n))
 

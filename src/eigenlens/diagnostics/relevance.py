@@ -17,7 +17,7 @@ from torch import Tensor
 from ..attention.relevance import evenness, over_tokens, shares
 from ..captures import Site, location_of
 from ..errors import EigenlensError
-from ..stats.depth import mean_interval
+from ..stats.intervals import t_interval_of_sums
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding, Number
 from .studied_model import StudiedModel
@@ -108,7 +108,7 @@ class Relevance(Diagnostic):
                         site.layer,
                         head,
                         "mean",
-                        *mean_interval(n, first, second),
+                        *t_interval_of_sums(n, first, second),
                         int(n),
                     )
 

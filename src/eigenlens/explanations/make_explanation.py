@@ -5,13 +5,10 @@ target without them.
 from __future__ import annotations
 
 import base64
-import datetime
 import io
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
 
@@ -28,6 +25,7 @@ from ..errors import EigenlensError
 from ..extras import needs
 from ..models.load import Model, load
 from ..names import several, unknown
+from ..passes.facts import made_now
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -93,23 +91,62 @@ def explain(
     device: str | None = "auto",
     progress: Progress = silent,
 ) -> Explanation | tuple[Explanation, ...]:
-    """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
-    (default: all).
+    """Explain which tokens of a text decide what a model makes of it.
 
-    A language model is asked for its next token, a classifier for its class (`target`; None is what
-    it chooses itself), an embedding model how alike the text is to `against`. For a vision model
-    the text is the path of a picture, for a speech model that of a .wav file. `deletion` then takes
-    tokens away, most and least relevant first, and measures the target again; where a model cannot
-    run on fewer tokens, a note says so. Several texts go through the model together and give a
-    tuple. `output_dir` is a folder for what was found; of several texts each has a folder in it. A
-    text whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than
-    `max_memory` is refused. A module in training mode is explained in evaluation mode, and is in
-    training mode again afterwards.
+    A language model is asked for its next token, a classifier for its class, an embedding model how
+    alike two texts are. Where a model cannot run on fewer tokens, a note says so instead of
+    deletion curves. A module in training mode is explained in evaluation mode, and is in training
+    mode again afterwards.
 
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model
+        A name of the catalogue (`"minilm"`), a folder as `save_pretrained` writes it, a hub id
+        (`"org/name"`), or a module in memory.
+    text : str, Path, or list or tuple of str
+        The text; for a vision model the path of a picture, for a speech model that of a `.wav`
+        file. Several texts go through the model together.
+    target : int, str or tuple, optional
+        What is explained: a token as text or id, a class by number or name, `(position, class)`, or
+        `"output"`. Default: what the model finds likeliest.
+    against : str or sequence of str, optional
+        For an embedding model: the other text, or one for each text. Default: none.
+    methods : str or sequence of str, optional
+        Methods by name, as a list or with commas. Default: all.
+    deletion : bool, default True
+        Measure the target again while tokens are taken away, most and least relevant first.
+    output_dir : str or Path, optional
+        The folder of the explanation; of several texts each has a folder in it. Default: none is
+        written.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    max_memory : float, default 8.0
+        Most gigabytes for attention patterns and their gradients, `2·L·H·T²` numbers; a text that
+        takes more is refused.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    device : str or None, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. `None`
+        leaves the model where it is.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
+
+    Returns
+    -------
+    Explanation or tuple of Explanation
+        T scores by each method and the deletion curves; a tuple for a list of texts.
+
+    Raises
+    ------
+    EigenlensError
+        If the model cannot be asked for the target, a method is unknown, the folder is taken, or a
+        text takes too much memory.
+
+    Examples
+    --------
     >>> found = explain("smollm2", "The capital of France is")
-    >>> found.scores["relevance"]                       # one number a token: T of them
+    >>> found.scores["relevance"]                       # one number per token: T of them
     >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")
-    two explanations
     """
     several = not isinstance(text, str | Path)
     texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
@@ -232,7 +269,7 @@ def _explained(
     for i, text in enumerate(texts):
         real = _real(batch, i, length)
         facts = {
-            "model": {"name": model.name, "kind": model.kind, **model.facts},
+            **made_now(model, round(seconds, 3)),
             "data": text,
             "against": None if against is None else against[i],
             "length": int(real.sum()),
@@ -247,9 +284,6 @@ def _explained(
             "grid": None if grid is None else list(grid),
             "picture": _picture(model, batch, i),
             "notes": notes,
-            "seconds": round(seconds, 3),
-            "versions": _versions(),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         found.append(
             Explanation(
@@ -340,14 +374,3 @@ def _picture(model: Model, batch: Batch, row: int) -> str | None:
 
 
 NORMALISED = ("image_mean", "image_std")
-
-
-def _versions() -> dict[str, str]:
-    from .._version import __version__
-
-    return {
-        "eigenlens": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": metadata.version("transformers"),
-    }

@@ -23,7 +23,7 @@ class ModelRef:
     """
 
     name: str
-    place: str | None  # None of a module in hand
+    place: str | None  # None where the model was given as a module
     fingerprint: str | None
     device: str
     double: bool

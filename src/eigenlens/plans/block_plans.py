@@ -66,13 +66,13 @@ def make_block_plan(
             f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
             f" {4 * base.query_block}"
         )
-    stored = opened.facts["options"]["request"]
+    stored = opened.request
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),
     ):
         names = names_of(stored, data, loaded, Path(scratch))
-        request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored["seed"], False)
+        request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored.seed, False)
         ready = prepare(loaded, request, Path(scratch))
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
@@ -81,7 +81,7 @@ def make_block_plan(
         "length": max_length,
         "study": {
             "name": opened.name,
-            "request": {**vars(request), "data": list(names)},
+            "request": request.record(),
             "data": ready.facts,
         },
         "target": {"budget": budget},

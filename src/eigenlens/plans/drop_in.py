@@ -42,13 +42,32 @@ from .paired import PairedEvaluation, means, with_change
 def use_attention(
     model: nn.Module | Model, attention: str | Mechanism, **settings: Any
 ) -> Iterator[Mechanism]:
-    """The self-attention of a model is done by a mechanism while the block runs.
+    """Let a mechanism do the self-attention of a model while the block runs.
 
+    Parameters
+    ----------
+    model : nn.Module or Model
+        The model, which is exactly as it was when the block ends.
+    attention : str or Mechanism
+        A mechanism by name, or one that was made. Cross-attention stays as it is.
+    **settings : object
+        Settings of the mechanism that `attention` names.
+
+    Yields
+    ------
+    Mechanism
+        The mechanism that attends.
+
+    Raises
+    ------
+    EigenlensError
+        If the mechanism has weights of its own, or if it cannot honour a call: a bias of positions,
+        a cap of the scores, logits of sinks, the wrong direction.
+
+    Examples
+    --------
     >>> with use_attention(model, "window", window=64):
     ...     model.module(**inputs)
-
-    A mechanism with weights of its own is refused, and so is a call that it cannot honour: a bias
-    of positions, a cap of the scores, logits of sinks, the wrong direction.
     """
     mechanism = dropped(attention, settings)
     with replace_attention(load(model, device=None).backbone, lambda call: attend(mechanism, call)):

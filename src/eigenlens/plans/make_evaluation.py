@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +51,65 @@ def evaluate(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Measure a plan, or an attention mechanism that the model was not trained with, on `data`,
-    beside the unchanged model.
+    """Measure a plan, or an attention mechanism, in a model beside the unchanged model.
 
-    Patterns are compared call by call on the queries and keys of the unchanged model; the task's
-    measure and the seconds come from whole passes, in which every layer sees what the planned
+    Patterns are compared call by call on the queries and keys of the unchanged model. The measure
+    of the task and the seconds come from whole passes, in which every layer sees what the planned
     layers below it made. On the data of the study only documents are used that neither the study
-    nor the choice of the plan has seen. `output_dir` is a folder for what was found. `attention` is
-    a known mechanism by name, with `settings`, or one that was made; cross-attention stays as it
-    is. `engine` works on the inputs in shards, as for a study: at equal threads nothing but the
-    seconds depends on it, which are summed over all processes, and noisier where these share a
-    machine.
+    nor the choice of the plan has seen.
 
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model
+        A name of the catalogue (`"minilm"`), a folder as `save_pretrained` writes it, a hub id
+        (`"org/name"`), or a module in memory.
+    data : str, Path, array or sequence of them, optional
+        Text files, folders, `FILE.jsonl` or `FILE.jsonl:FIELD`, a named set, token ids (a `.npy`
+        file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech
+        model. Default: what the study of the plan held out; for a mechanism the text of the
+        catalogue.
+    plan : Plan, str or Path, optional
+        The plan, or its folder. Give either a plan or `attention`.
+    attention : str or Mechanism, optional
+        A mechanism by name, or one that was made; cross-attention stays as it is.
+    settings : mapping, optional
+        Settings of the mechanism that `attention` names, such as `{"window": 64}`. Default: its
+        own.
+    max_inputs : int, default 48
+        At most this many inputs.
+    max_length : int, optional
+        Tokens per input. Default: as the plan; for a mechanism 128.
+    padding : bool, default False
+        One input per document, padded, instead of packed text.
+    output_dir : str or Path, optional
+        The folder of the evaluation. Default: none is written.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    device : str, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. A
+        module in memory stays where it is.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    engine : Engine, optional
+        Who computes: `Local()`, or `Dask(...)` for a cluster. Default: the engine of the
+        surrounding `with` block, else this process. At equal threads nothing but the seconds
+        depends on it: they are summed over all processes.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
+
+    Returns
+    -------
+    Evaluation
+        Every measure of the plain and of the planned model, and the errors of every head.
+
+    Raises
+    ------
+    EigenlensError
+        If neither or both of `plan` and `attention` are given, if the plan is of another model, or
+        if the mechanism cannot be dropped into this model.
+
+    Examples
+    --------
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
     """
@@ -137,9 +184,9 @@ def evaluate(
         "inputs": used,
         "notes": notes,
         "plan": {
-            "target": opened.facts["target"],
-            "model": opened.facts["model"],
-            "study": opened.facts["study"]["name"],
+            "target": opened.target,
+            "model": opened.stored["model"],
+            "study": opened.stored["study"]["name"],
             "work": opened.work,
         },
     }
@@ -158,7 +205,7 @@ class PlanChange:
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
         """Without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.facts, plan.choices, plan.parts, plan.blocks))
+        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor]:
         if self.plan.blocks is not None:
@@ -175,20 +222,20 @@ def _held(
     plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
 ) -> tuple[HeldOut, list[str]]:
     """The inputs, and what has to be said of them."""
-    stored = plan.facts["study"]["request"]
+    stored = plan.request
     names = names_of(stored, data, model, scratch)
     heads = max(
         (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
     )
-    asked = stored["length"] if length is None else length
-    chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
-    request = Request(**{**stored, "data": names})
-    own = list(names) == list(stored["data"])
+    asked = stored.length if length is None else length
+    chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(stored.data))
+    request = replace(stored, data=names)
+    own = list(names) == list(stored.data)
     if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
-        own = is_own_array(request, stored, plan.facts["study"]["data"], model, scratch)
-    if own and asked == stored["length"] and pad == stored["pad"]:
+        own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
+    if own and asked == stored.length and pad == stored.pad:
         inputs = prepare(model, request, scratch)
-        seen = [] if chosen_elsewhere else plan.facts["groups"]
+        seen = [] if chosen_elsewhere else plan.stored["groups"]
         not_seen = [group for group in inputs.groups[1:] if group not in seen]
         notes = (
             []
@@ -201,7 +248,7 @@ def _held(
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
     inputs = prepare(
-        model, Request(names, asked, number, 0.5, stored["seed"], pad), scratch, fitted=False
+        model, Request(names, asked, number, 0.5, stored.seed, pad), scratch, fitted=False
     )
     _check_other(plan, inputs)
     notes = []
@@ -210,15 +257,14 @@ def _held(
             "the study was made from this text: at another length or padding its documents are"
             " among these inputs"
         )
-    elif list(names) == plan.facts.get("chosen_on") and not isinstance(names[0], ArrayName):
+    elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
         notes.append("the plan was chosen on this text: its inputs are among these")
     return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:
-    if inputs.facts.get("fingerprint") and inputs.facts["fingerprint"] == plan.facts["study"][
-        "data"
-    ].get("fingerprint"):
+    mine = plan.facts.data.fingerprint
+    if mine and inputs.facts.get("fingerprint") == mine:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 
@@ -265,8 +311,8 @@ def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]
     for site, parts in plan.parts.items():
         if site not in errors:
             continue
-        n, d = plan.facts["shapes"][site]["keys"], plan.facts["shapes"][site]["head_dimension"]
-        whole = plan.facts["shapes"][site]["pairs"] * d
+        n, d = plan.stored["shapes"][site]["keys"], plan.stored["shapes"][site]["head_dimension"]
+        whole = plan.stored["shapes"][site]["pairs"] * d
         for part in parts:
             exact += whole * len(part.heads)
             pairs += whole * float(errors[site].work[list(part.heads)].sum())

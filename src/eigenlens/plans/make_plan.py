@@ -158,8 +158,8 @@ def plan(
         "length": opened.length,
         "study": {
             "name": opened.name,
-            "request": opened.facts["options"]["request"],
-            "data": opened.facts["data"],
+            "request": opened.request.record(),
+            "data": opened.stored["data"],
         },
         "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
         "shapes": {
@@ -211,14 +211,13 @@ def _check_blocks(
 
 
 def _check_study(study: Study) -> None:
-    options = study.facts["options"]
-    if options["of"] != "scores" or options["before_rope"]:
-        what = "patterns" if options["of"] != "scores" else "scores before the rotary embedding"
+    if study.of != "scores" or study.before_rope:
+        what = "patterns" if study.of != "scores" else "scores before the rotary embedding"
         raise EigenlensError(
             f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves"
         )
     for name in NEEDED:
-        if f"{name}.safetensors" not in study.facts["files"]:
+        if not study.has(name):
             raise EigenlensError(
                 f"the study in {study.folder} was made without {name}; make it anew with"
                 f" {option('only', 'rows,moments')}"

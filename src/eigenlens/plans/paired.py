@@ -14,7 +14,8 @@ from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import describe_failures, run_all
 from ..run.shards import Job
-from .comparison import CallComparison, Change, TimedPass, by_site
+from ..stats.statistic import by_site
+from .comparison import CallComparison, Change, TimedPass
 from .evaluation import SECONDS
 from .held_out import HeldOut
 

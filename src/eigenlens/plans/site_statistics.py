@@ -15,10 +15,9 @@ NEEDED = ("rows", "moments")
 
 def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     """The statistics of the fit part of a study, by site."""
-    held = {name.removesuffix(".safetensors") for name in study.facts["files"]}
-    rows = study.row_sums() if "rows" in held else {}
-    moments = study.moments() if "moments" in held else {}
-    matrices = _matrices(study) if "matrices" in held else {}
+    rows = study.row_sums() if study.has("rows") else {}
+    moments = study.moments() if study.has("moments") else {}
+    matrices = _matrices(study) if study.has("matrices") else {}
     return {
         site: SiteStatistics(
             site,

@@ -36,11 +36,11 @@ def curve_rows(plan: Plan) -> list[dict[str, Any]]:
             "score error": row["score_error"],
             "total variation": row["total_variation"],
         }
-        for row in plan.facts["curve"]
+        for row in plan.curve
     ]
 
 
-def sentence(plan: Plan) -> str:
+def plan_sentence(plan: Plan) -> str:
     """What the plan does, in one sentence made from its numbers."""
     count: dict[str, int] = {}
     for choice in plan.choices:

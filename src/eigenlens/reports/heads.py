@@ -79,7 +79,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
         sites.append(record)
         step = max(step, mine)
     labels = study.labels
-    what = "score" if study.facts["options"]["of"] == "scores" else "pattern"
+    what = "score" if study.of == "scores" else "pattern"
     titles = [f"mean {what}", *(f"eigenvector {i + 1}" for i in range(MAPS))]
     record = {
         "key": key,

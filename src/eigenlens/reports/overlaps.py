@@ -12,6 +12,7 @@ from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
 from ..studies.comparison import Comparison, comparison_sentence
+from ..studies.make_comparison import compare
 from ..studies.result import Study
 from .figures import Arrays, Figure, figure
 
@@ -62,8 +63,6 @@ def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matr
 
 def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
     """The studies beside each other, or why that cannot be."""
-    from ..studies.comparison import compare
-
     if len(studies) < 2:
         return None, ""
     try:

@@ -32,10 +32,10 @@ def curve_sentence(plan: Plan) -> str:
     """Which estimator serves all heads best for the plan's work, and what the paper's own leaves
     for it.
     """
-    rows = [row for row in plan.facts["curve"] if row["budget"] is not None]
+    rows = [row for row in plan.curve if row["budget"] is not None]
     if not rows:
         return ""
-    target = plan.facts["target"].get("budget") or plan.work
+    target = plan.target.get("budget") or plan.work
     best, paper = (
         _best(rows, target),
         _best([row for row in rows if row["estimator"] == PAPER], target),
@@ -54,9 +54,7 @@ def curve_sentence(plan: Plan) -> str:
             f" {paper['total_variation']:.3f} for "
         )
         text += f"{percent(paper['work'])}{more}"
-    floor = next(
-        (row["total_variation"] for row in plan.facts["curve"] if row["estimator"] == "mean"), None
-    )
+    floor = next((row["total_variation"] for row in plan.curve if row["estimator"] == "mean"), None)
     if floor is not None:
         text += f", and the mean of each key position alone {floor:.3f}"
     return text + "."
@@ -72,8 +70,8 @@ def _best(rows: Sequence[dict[str, Any]], work: float) -> dict[str, Any] | None:
 
 def paths_sentence(run: Collapse) -> str:
     """Over how few hops most of the output comes, and what the longest paths add."""
-    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
-    kind = "MLP" if run.facts["by"] == "mlp" else "attention"
+    key = "mlp_hops" if run.by == "mlp" else "attention_hops"
+    kind = "MLP" if run.by == "mlp" else "attention"
     parts = []
     rows = [row for row in run.paths if row["part"] == "paths"]
     for stack in dict.fromkeys(row["stack"] for row in rows):

@@ -19,6 +19,10 @@ RESULTS = {
     "evaluation": "an evaluation",
     "collapse": "a collapse run",
     "explanation": "an explanation",
+    "comparison": "a comparison",
+    "bench": "a bench",
+    "reproduction": "a reproduction",
+    "run": "a training run",
 }
 """Every kind of result in words; the file `study.json`, `plan.json`, … tells which one a folder
 holds.
@@ -49,17 +53,18 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
 
 
 def read_result(
-    folder: str | Path, kind: str, version: int | None, made_by: Sequence[str]
+    folder: str | Path, kind: str, version: int | None, made_by: Sequence[str | Path]
 ) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without that file, or with a file of another
     version, is refused with the reason.
 
     `version` is what the file must have under `format`; None for results whose file has no such
-    entry. `made_by` are the words of the command that makes such a result.
+    entry. `made_by` are the words of the command that makes such a result, into this folder where
+    they name no other.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, "-o", Path(folder))
+        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )

@@ -12,6 +12,7 @@ from ..captures import AttentionCall, Layer, Site
 from ..captures.sites import field_of
 from ..errors import EigenlensError
 from . import geometry
+from .intervals import t_interval_of_sums
 from .statistic import State, add_sites, same_shape
 
 TOKEN_METRICS = (
@@ -201,24 +202,10 @@ class DepthMetrics:
                     for k, (n, first, second) in enumerate(sums[i, j].tolist()):
                         head = k if k < sums.shape[2] - 1 else None
                         if n:
-                            mean, low, high = mean_interval(n, first, second)
+                            mean, low, high = t_interval_of_sums(n, first, second)
                             where = (site.stack, site.layer, point, tokens, metric, head)
                             numbers.append(DepthNumber(*where, mean, low, high, int(n)))  # type: ignore[arg-type]
         return tuple(numbers)
-
-
-def mean_interval(
-    n: float, first: float, second: float
-) -> tuple[float, float | None, float | None]:
-    """The mean `Σm/n` and its 95 % Student-t interval."""
-    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
-
-    mean = first / n
-    if n < 2:
-        return mean, None, None
-    variance = max(second - n * mean * mean, 0.0) / (n - 1)
-    half = float(stdtrit(n - 1, 0.975)) * (variance / n) ** 0.5
-    return mean, mean - half, mean + half
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:

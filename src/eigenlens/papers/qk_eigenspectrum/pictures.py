@@ -47,7 +47,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         for row in tables["training"]
         for key, title in (
             ("perplexity", "perplexity"),
-            ("entropy", "entropy of a row, uniform = 1"),
+            ("entropy", "entropy of attention rows (1: uniform)"),
         )
     ]
     base = alt.Chart(alt.Data(values=trained)).encode(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...captures import labelled
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -145,12 +146,9 @@ def _worst(alone: Sequence[dict[str, Any]], number: int = 5) -> list[dict[str, A
     found = []
     for model in dict.fromkeys(row["model"] for row in alone):
         least = min(row["rank"] for row in alone if row["model"] == model)
-        rows = sorted(
-            (r for r in alone if (r["model"], r["rank"]) == (model, least)),
-            key=lambda row: row["kept"],
-        )
-        median = {**rows[len(rows) // 2], "layer": None, "head": "median"}
-        found += [*rows[:number], median]
+        some = [row for row in alone if (row["model"], row["rank"]) == (model, least)]
+        rows = labelled(sorted(some, key=lambda row: row["kept"]))
+        found += [*rows[:number], {**rows[len(rows) // 2], "head": "median"}]
     return found
 
 

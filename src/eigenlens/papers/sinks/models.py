@@ -26,7 +26,7 @@ from ...diagnostics.spikes import Spikes
 from ...errors import EigenlensError
 from ...models.forward import forward_of
 from ...models.load import Model, load
-from ...stats.depth import mean_interval
+from ...stats.intervals import t_interval
 from ...studies.diagnostic_runner import DiagnosticRunner
 from ..diagnostic_pass import find_sites
 from ..inputs import token_ids
@@ -139,7 +139,7 @@ def summary(
 ) -> dict[str, Any]:
     """The model in one row."""
     found, magnitudes = sinks.result(), spikes.result()
-    rate, low, high = mean_interval(len(rates), sum(rates), sum(r * r for r in rates))
+    rate, low, high = t_interval(rates)
     places = found.tables["Where the sinks are, over heads and inputs"][0]
     largest = magnitudes.values("largest")
     top = max(largest, key=lambda place: largest[place])
