@@ -49,17 +49,19 @@ def check_place(output_dir: str | Path | None, overwrite: bool, kind: str) -> Pa
 
 
 def read_result(
-    folder: str | Path, kind: str, form: int | None, made_by: Sequence[str | Path]
+    folder: str | Path, kind: str, form: int | None, made_by: str | Sequence[str | Path]
 ) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without it, or with another format, is refused
     with the reason.
 
     `form` is the format that is read; None of a result whose file says none. `made_by` are the
-    words of the command that makes one, into this folder where they name no other.
+    words of the command that makes one, into this folder where they name no other, or the call in
+    Python.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
+        where = () if "-o" in made_by else ("-o", Path(folder))
+        how = made_by if isinstance(made_by, str) else command(*made_by, *where)
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )
