@@ -2,7 +2,6 @@
 the likeliest of them.
 """
 
-import numpy as np
 import pytest
 
 import eigenlens as el
@@ -20,9 +19,9 @@ from eigenlens.names import several
 from eigenlens.papers import find_paper
 from eigenlens.spectra.bases import Scope
 from eigenlens.studies.options import STATISTICS
-from tiny import small_bert, tiny_llama
+from tiny import small_bert, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (40, 12))
+IDS = token_ids(40, 12)
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +59,13 @@ def test_a_study_takes_its_statistics_as_one_text(made, bert):
     assert one.diagnostics["sinks"].rows() == listed.diagnostics["sinks"].rows()
 
 
-def test_every_call_that_takes_names_takes_one_text(made, bert, tmp_path):
+def test_every_call_that_takes_names_takes_one_text(made, bert, llama):
     assert chosen_names("mean, joint") == ["mean", "joint"] and chosen_names("mean") == ["mean"]
     plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", max_inputs=4)
     assert {choice.estimator for choice in plan.choices} <= {"mean", "key-pca", "exact"}
     run = el.collapse(bert, IDS, max_length=12, max_inputs=4, paths=0, bounds=0, variants="SAN")
     assert set(run.curves) == {"full", "SAN"}
-    found = el.explain(
-        tiny_llama(tmp_path), "Seven, eight, nine", methods="relevance", deletion=False
-    )
+    found = el.explain(llama, "Seven, eight, nine", methods="relevance", deletion=False)
     assert found.methods == ["relevance"]
     assert entrants("softmax,window") == ["softmax", "window"]
     assert list(_candidates("window", True, {})) == ["window"]

@@ -1,12 +1,11 @@
 """Results say in one line what they are: model, data, inputs, length, and what they hold."""
 
-import numpy as np
 import pytest
 
 import eigenlens as el
-from tiny import small_bert, some_text, tiny_bert
+from tiny import small_bert, some_text, tiny_bert, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (40, 12))
+IDS = token_ids(40, 12)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from eigenlens.captures import Head, Labels, Site, location, location_of
-from eigenlens.captures.sites import field_of, labelled
+from eigenlens.captures import Head, Labels, Site, labelled, location, location_of
+from eigenlens.captures.sites import field_of
 
 T5 = ("encoder", "decoder", "decoder.cross")
 
@@ -99,6 +99,17 @@ def test_the_stacks_of_one_model_do_not_name_those_of_another():
     assert [row["layer"] for row in labelled(rows)] == ["L1", "encoder L1", "decoder L1"]
 
 
+def test_heads_without_a_stack_are_of_models_with_one():
+    rows = [{"model": "one", "layer": 1, "head": 2, "rank": 5}]
+    assert labelled(rows) == [{"model": "one", "head": "L1H2", "rank": 5}]
+
+
 def test_tables_of_other_things_stay_as_they_are():
-    for rows in ([], [{"stack": "encoder", "depth": 3}], [{"layer": 1, "rank": 4}]):
+    for rows in (
+        [],
+        [{"stack": "encoder", "depth": 3}],
+        [{"layer": 1, "rank": 4}],
+        [{"layer": "first", "stack": "encoder"}],
+        [{"layer": 1, "head": "linear"}],
+    ):
         assert labelled(rows) == rows

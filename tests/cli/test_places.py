@@ -43,6 +43,7 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
     assert run("explain", model, "x", "--no-deletion", "-o", "explanation").code == 2
 
 
+@pytest.mark.slow
 def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
     for folder in ("study", "study-2"):
         assert run("study", bert, "a.txt", *STUDY).code == 0
@@ -92,7 +93,8 @@ def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
     again = run("study", bert, "a.txt", *STUDY)
     assert (
         again.code == 2
-        and "study holds a study that was interrupted; go on with --resume" in again.err
+        and "study holds a study that was interrupted; go on with resume=True (--resume)"
+        in again.err
     )
     assert (
         run("study", bert, "a.txt", *STUDY, "--resume").code == 0
@@ -131,7 +133,7 @@ def test_benches_and_papers_share_a_folder_until_one_of_them_is_there(here):
     fill("reproduction/fast/reproduction.json")
     assert place_for(None, "reproduction", FILES) == Path("reproduction-2")
     assert place_for(None, "reproduction", FILES, resume=True) == Path("reproduction")
-    assert place_for(None, "reproduction", FILES, force=True) == Path("reproduction")
+    assert place_for(None, "reproduction", FILES, overwrite=True) == Path("reproduction")
     fill("reproduction-2/sinks/reproduction-request.json")
     assert place_for(None, "reproduction", FILES) == Path("reproduction-2")  # to be gone on with
     assert place_for(None, "reproduction", FILES, resume=True) == Path("reproduction-2")

@@ -11,7 +11,7 @@ import torch
 import eigenlens as el
 from eigenlens.collapses import measure, passes
 from eigenlens.run.files import locked
-from tiny import small_bert, some_text, tiny_bert
+from tiny import small_bert
 
 ASKED = {
     "max_inputs": 44,
@@ -23,9 +23,8 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collapse-engine")
-    return tiny_bert(folder / "model"), some_text(folder / "text.txt", documents=30)
+def world(bert, long_text):
+    return bert, long_text
 
 
 @pytest.fixture(autouse=True)

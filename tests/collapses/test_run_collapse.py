@@ -26,7 +26,7 @@ from eigenlens.collapses.bounds_model import model_bounds
 from eigenlens.collapses.verdict import sentence
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.stats import DepthNumber
-from tiny import small_llama, some_text, tiny_bert
+from tiny import small_llama
 
 SIZE = {
     "vocab_size": 50,
@@ -39,9 +39,8 @@ SMALL = {"max_inputs": 6, "max_length": 16, "paths": 2, "bounds": 1}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collapse")
-    return tiny_bert(folder / "model"), some_text(folder / "text.txt")
+def world(bert, text):
+    return bert, text
 
 
 @pytest.fixture(scope="module")
@@ -454,6 +453,7 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     assert "no ablation" not in partly and "The attention skip holds them apart" in partly
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypatch):
     model, text = world
 

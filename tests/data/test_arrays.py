@@ -15,9 +15,9 @@ import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.data.arrays import ArrayName, in_memory
 from eigenlens.data.inputs import Request
-from tiny import small_bert, small_llama
+from tiny import small_bert, small_llama, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (60, 20))
+IDS = token_ids(60, 20)
 
 
 class Plain(nn.Module):

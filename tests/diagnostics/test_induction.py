@@ -15,7 +15,7 @@ from eigenlens.captures import AttentionCall, Head, Site
 from eigenlens.diagnostics import DIAGNOSTICS, CallView, Induction
 from eigenlens.diagnostics.induction import scores
 from eigenlens.diagnostics.induction_probe import layout_of, probe_batch, uniform_scores
-from tiny import of_catalogue, small_bert, small_llama, tiny_bert
+from tiny import of_catalogue, small_bert, small_llama
 
 NAMES = ("stripe", "prefix", "duplicate", "previous")
 
@@ -276,8 +276,8 @@ def test_special_ids_and_rows_nobody_trained_are_never_drawn():
     assert not torch.equal(batch["input_ids"][0], batch["input_ids"][1])
 
 
-def test_the_block_shrinks_to_what_the_model_reads(tmp_path):
-    model = load(tiny_bert(tmp_path / "bert"))  # 64 tokens, 2 of them special
+def test_the_block_shrinks_to_what_the_model_reads(bert):
+    model = load(bert)  # 64 tokens, 2 of them special
     layout = layout_of(model, 50, 2)
     assert layout.block == 31 and probe_batch(layout, 1, 0)["input_ids"].shape == (1, 64)
     diagnostic = Induction(inputs=1)

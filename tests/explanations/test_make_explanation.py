@@ -26,7 +26,7 @@ from eigenlens.explanations.methods import METHODS
 from eigenlens.explanations.verdict import votes
 from eigenlens.models import catalogue
 from explanations.handmade import handmade
-from tiny import of_catalogue, tiny_llama
+from tiny import of_catalogue
 
 TEXT = "The capital of France is a large city on the river Seine."
 
@@ -48,8 +48,8 @@ def found(mini):
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    return el.load(tiny_llama(tmp_path_factory.mktemp("llama")))
+def llama(llama):
+    return el.load(llama)
 
 
 @pytest.fixture(scope="module")

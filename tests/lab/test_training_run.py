@@ -351,15 +351,8 @@ def test_the_command_prints_an_example_that_it_can_read(tmp_path):
     assert "model" in tomllib.loads(printed.stdout)
 
 
-def test_errors_of_the_command_are_one_sentence(tmp_path):
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, "-m", "eigenlens.cli", "train", tmp_path / "no.toml"],
-        capture_output=True,
-        text=True,
-    )
+def test_errors_of_the_command_are_one_sentence(warm, tmp_path):
+    done = warm("train", tmp_path / "no.toml")
     assert (
         done.returncode == 2
         and done.stderr.count("\n") == 1

@@ -11,7 +11,7 @@ import eigenlens as el
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.models.load import load
 from eigenlens.plans.tasks import Perplexity
-from tiny import some_text, tiny_bert
+from tiny import some_text
 
 
 @pytest.fixture(scope="module")
@@ -20,18 +20,15 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def encoder(place):
-    """A random BERT, its study and its plan."""
-    bert = tiny_bert(place / "bert")
-    text = some_text(place / "text.txt", documents=30)
-    study = el.study(bert, text, place / "study", max_length=24, max_inputs=120, rank=8)
-    return bert, text, el.plan(study, budget=0.3, max_inputs=12, output_dir=place / "plan")
+def encoder(planned):
+    """A random BERT, a text, and a plan."""
+    return planned.bert, planned.text, planned.plan
 
 
-def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path):
+def test_the_embedding_measures_are_those_of_two_passes(encoder, planned, place, tmp_path):
     bert, _, plan = encoder
     other = some_text(place / "other.txt", documents=5)
-    found = el.evaluate(bert, other, plan=place / "plan", max_inputs=10)
+    found = el.evaluate(bert, other, plan=planned.folder / "plan", max_inputs=10)
     model = el.load(bert)
     inputs = prepare(model, Request((str(other),), 24, 10, 0.5, 0, False), tmp_path)
     batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 100)]
@@ -244,7 +241,7 @@ def _edit(folder, change):
 
 
 def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_result(
-    encoder, kept, place, tmp_path
+    encoder, planned, kept, place, tmp_path
 ):
     bert, _, plan = encoder
     folder = kept.save(tmp_path / "copy")
@@ -255,7 +252,7 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
         el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder)
     el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder, overwrite=True)
     assert el.Evaluation.open(folder).facts.inputs == 2
-    for other, what in ((place / "plan", "a plan"), (place / "study", "a study")):
+    for other, what in ((planned.folder / "plan", "a plan"), (planned.folder / "study", "a study")):
         with pytest.raises(
             el.EigenlensError,
             match=f"is the folder of {what}; name another folder for the evaluation",
@@ -264,7 +261,7 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
     with pytest.raises(
         el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"
     ):
-        el.plan(place / "study", budget=0.5, output_dir=folder, overwrite=True)
+        el.plan(planned.folder / "study", budget=0.5, output_dir=folder, overwrite=True)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(el.EigenlensError, match="is a file"):
         el.evaluate(bert, plan=plan, max_inputs=2, output_dir=tmp_path / "file", overwrite=True)

@@ -22,11 +22,6 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def bert(place):
-    return tiny_bert(place / "bert")
-
-
-@pytest.fixture(scope="module")
 def study(place, bert):
     return el.study(
         bert, some_text(place / "text.txt"), place / "study", max_length=24, max_inputs=60, rank=8

@@ -9,6 +9,7 @@ from studies.modules_in_hand import IDS, SMALL, Encoder
 from tiny import small_bert
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapped", "in place", "a part", "own module"])
 def test_a_compiled_module_is_studied_as_the_one_it_was_made_of(how):
     def plain():

@@ -12,7 +12,7 @@ from eigenlens.captures import capture
 from eigenlens.cli.terminal import show
 from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
 from eigenlens.studies.plots import draw
-from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
+from tiny import of_catalogue, tiny_llama
 
 SMALL = {"max_length": 16, "max_inputs": 24, "batch_size": 5, "rank": 4}
 
@@ -23,13 +23,13 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def data(place):
-    return some_text(place / "a.txt")
+def data(text):
+    return text
 
 
 @pytest.fixture(scope="module")
-def llama(place):
-    return load(tiny_llama(place / "llama"))
+def llama(llama):
+    return load(llama)
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +213,8 @@ def test_few_token_ids_make_no_induction_heads():
             assert "too few for a block" in found.note
 
 
-def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys):
-    made = study(load(tiny_bert(place / "bert")), data, **SMALL, only=["diagnostics"])
+def test_what_does_not_apply_says_why_and_the_study_goes_on(bert, data, capsys):
+    made = study(load(bert), data, **SMALL, only=["diagnostics"])
     assert "gate" in made.diagnostics["amplifier"].note
     finite(made.record())
     show(made)
@@ -341,6 +341,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
         model,
         sound,
         max_inputs=3,
+        depth_every=3,
         diagnostics_every=3,
         only=["diagnostics", "depth"],
         **({} if name == "dinov2-small" else given),

@@ -4,8 +4,6 @@ sentence that says why not.
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
 from eigenlens.run.folding import Fold
 from eigenlens.run.shards import PartialFold
-from run.processes import PATIENCE, Cluster, until
+from run.processes import Cluster, give_up_soon, until
 from studies.identical import assert_identical, assert_same_tensors
 from tiny import some_text, tiny_bert, tiny_llama
 
@@ -159,6 +157,7 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
 
     def counted(self, shard, *rest, real=Fold._shard):
         begun.append(shard.number)
+        give_up_soon(self.client)
         return real(self, shard, *rest)
 
     monkeypatch.setattr(Fold, "_shard", counted)
@@ -469,22 +468,14 @@ def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_second_command_in_the_folder_is_refused(
-    place, make, undisturbed, of_size, tmp_path, engine
+    place, make, undisturbed, of_size, warm, tmp_path, engine
 ):
     refused = []
 
     def progress(_what, done, _total):
         if done and not refused:
-            command = [sys.executable, "-c", "from eigenlens import cli; cli.main()"]
-            command += ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
-            refused.append(
-                subprocess.run(
-                    [*map(str, command), "--resume"],
-                    capture_output=True,
-                    text=True,
-                    timeout=PATIENCE,
-                )
-            )
+            command = ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
+            refused.append(warm(*command, "--resume"))
 
     make(
         "gram",

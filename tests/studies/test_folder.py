@@ -46,10 +46,12 @@ def holding(folder, *names):
 
 
 INTERRUPTED = (
-    "{} holds a study that was interrupted; go on with --resume or begin anew with --overwrite"
+    "{} holds a study that was interrupted; go on with resume=True (--resume) or begin anew with"
+    " overwrite=True (--overwrite)"
 )
 FINISHED = (
-    "{} already holds a study; open it, name another folder, or overwrite it with --overwrite"
+    "{} already holds a study; open it, name another folder, or overwrite it with overwrite=True"
+    " (--overwrite)"
 )
 NOTHING_TO_RESUME = "{} already holds a study; it is finished, so there is nothing to resume"
 FOREIGN = "{} exists and is not a study; name another folder"
@@ -236,7 +238,8 @@ def test_an_interrupted_study_of_another_version_is_refused_by_its_version(
         study(model, data, interrupted, **SMALL, resume=True)
     assert str(refused.value) == (
         f"the interrupted study in {interrupted} was begun by {by}, and this is eigenlens"
-        f" {__version__}; go on with the version that began it, or begin anew with --overwrite"
+        f" {__version__}; go on with the version that began it, or begin anew with"
+        " overwrite=True (--overwrite)"
     )
     assert {p: p.read_bytes() for p in interrupted.rglob("*") if p.is_file()} == before
     study(model, data, interrupted, **SMALL, overwrite=True)
@@ -246,7 +249,7 @@ def test_an_interrupted_study_of_another_version_is_refused_by_its_version(
 def test_a_request_that_is_no_record_is_damaged(model, data, interrupted):
     (interrupted / "unfinished" / "request.json").write_text("[]")
     with pytest.raises(
-        EigenlensError, match=r"request\.json is damaged; begin anew with --overwrite$"
+        EigenlensError, match=r"request\.json is damaged; begin anew with overwrite=True"
     ):
         study(model, data, interrupted, **SMALL, resume=True)
 
@@ -257,7 +260,9 @@ def test_inputs_that_changed_on_disk_are_refused(model, data, interrupted):
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(EigenlensError) as refused:
         study(model, data, interrupted, **SMALL, resume=True)
-    assert str(refused.value) == f"{path} is not as it was written; begin anew with --overwrite"
+    assert str(refused.value) == (
+        f"{path} is not as it was written; begin anew with overwrite=True (--overwrite)"
+    )
 
 
 def test_data_that_changed_since_is_refused(model, data, interrupted):
@@ -266,7 +271,7 @@ def test_data_that_changed_since_is_refused(model, data, interrupted):
         study(model, data, interrupted, **SMALL, resume=True)
     assert str(refused.value) == (
         f"the data of the study in {interrupted} has changed since it was begun; begin anew with"
-        " --overwrite"
+        " overwrite=True (--overwrite)"
     )
 
 

@@ -92,6 +92,7 @@ def die(place, data, folder, options, moments):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "options"), [("gram", EXACT), ("sketch", SKETCH)])
 def test_killed_at_random_moments_it_ends_with_the_identical_numbers(
     place, data, undisturbed, tmp_path, form, options
@@ -106,6 +107,7 @@ def test_killed_at_random_moments_it_ends_with_the_identical_numbers(
         assert_identical(undisturbed[form].folder, finished)
 
 
+@pytest.mark.slow
 def test_killed_before_any_change_of_the_folder_it_goes_on(
     place, model, data, undisturbed, tmp_path
 ):
@@ -151,12 +153,13 @@ def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, of
     stopped(model, data, folder, EXACT)
     with pytest.raises(EigenlensError, match="was interrupted before it was finished"):
         Study.open(folder)
-    with pytest.raises(EigenlensError, match="interrupted; go on with --resume"):
+    with pytest.raises(EigenlensError, match="interrupted; go on with resume=True"):
         study(model, data, folder, **EXACT)
     study(model, data, folder, **EXACT, resume=True)
     assert_identical(undisturbed["gram"].folder, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [EXACT, SKETCH], ids=["gram", "sketch"])
 def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
     """By their names 10 and 11 would stand before 2, and the sums of the stack would round
@@ -172,6 +175,7 @@ def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
     model = BertModel(
         BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False
     )
+    options = {**options, "diagnostics_every": 6}
     ids = tmp_path / "ids.npy"
     np.save(ids, torch.randint(100, (options["max_inputs"], 8)).numpy())
     whole = study(model, ids, tmp_path / "whole", **options)

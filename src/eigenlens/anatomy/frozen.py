@@ -155,12 +155,34 @@ def freeze(
     batch: Mapping[str, Any],
     forward: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> tuple[FrozenStack, ...]:
-    """Run `model` on a batch once and freeze it there; one graph for every stack (encoder,
-    decoder).
+    """Freeze a model at one batch into a linear graph per stack.
 
-    `forward(batch)` runs the model; by default `model(**batch)`. The output of a graph is the
-    stream behind the stack's last norm, as a model without a head gives it. Memory: patterns
-    `B·H·T²` and gates `B·T·4C` a layer.
+    Runs the model once. Memory per layer: patterns `B·H·T²` and gates `B·T·4C` numbers.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model, in float32 or float64 and without dropout; a transformers model without a head
+        gives the stream behind its last norm.
+    batch : mapping
+        What the model is called with, such as `{"input_ids": ids}`, for B inputs of T tokens.
+    forward : callable, optional
+        `forward(batch)` runs the model. Default: `model(**batch)`.
+
+    Returns
+    -------
+    tuple of FrozenStack
+        One graph for each stack (encoder, decoder), with inputs and output `(B, T, C)`.
+
+    Raises
+    ------
+    EigenlensError
+        If the blocks of the model are not known, or if it is in half precision.
+
+    Examples
+    --------
+    >>> (stack,) = freeze(model, {"input_ids": ids})
+    >>> stack(stack.inputs)                                     # the model's output
     """
     never_drops(model, "frozen")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):

@@ -76,6 +76,7 @@ class BlockSettings:
         return (self.samples - 1) * self.stride
 
     def of_heads(self, heads: list[int]) -> BlockSettings:
+        """The settings of some key-value heads alone."""
         return replace(self, thresholds=tuple(self.thresholds[g] for g in heads))
 
 

@@ -57,13 +57,44 @@ def block_attention(
     scale: float | None = None,
     form: Literal["plain", "flex", "reference"] = "plain",
 ) -> Tensor:
-    """Causal attention of `q (B,H,T,D)` over `k (B,G,T,D)`, `v (B,G,T,E)`: `(B, H, T, E)`.
+    """Attend causally to the blocks of keys that carry most of the attention.
 
-    Key-value heads with threshold 0 attend densely, as do inputs of at most four query blocks and
-    decoding steps (fewer queries than keys), where there is nothing to save. Padded inputs are not
-    for this function: it knows no mask, and `BlockPlan` hands calls with one to torch's attention.
-    The plain form is the default: compiled `flex_attention` skips only tiles without a kept key,
-    and single keys leave few of those.
+    Inputs of at most four query blocks and decoding steps (fewer queries than keys) attend densely,
+    since there is nothing to save. This function knows no mask: padded inputs are not for it, and
+    `BlockPlan` hands calls with a mask to torch's attention. The plain form is the default because
+    compiled `flex_attention` skips only tiles without a kept key, and single keys leave few of
+    those.
+
+    Parameters
+    ----------
+    q : Tensor
+        Queries `(B, H, T, D)`.
+    k : Tensor
+        Keys `(B, G, T, D)`; H is a multiple of G.
+    v : Tensor
+        Values `(B, G, T, E)`.
+    settings : BlockSettings
+        Sizes of blocks, and one threshold per key-value head; a head with threshold 0 attends
+        densely.
+    scale : float, optional
+        Factor of the scores. Default: `1/√D`.
+    form : {"plain", "flex", "reference"}, default "plain"
+        Which implementation: matrix products of the kept keys, torch's compiled `flex_attention`,
+        or the dense reference with a mask.
+
+    Returns
+    -------
+    Tensor
+        The output `(B, H, T, E)`.
+
+    Raises
+    ------
+    EigenlensError
+        If there is not one threshold per key-value head.
+
+    Examples
+    --------
+    >>> block_attention(q, k, v, BlockSettings((5e-4,) * k.shape[1])).shape      # (B, H, T, E)
     """
     (B, H, T, D), G = q.shape, k.shape[1]
     if len(settings.thresholds) != G:

@@ -43,8 +43,31 @@ UNKNOWN = ("softcap", "s_aux")
 
 
 def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[Kind], Kind]:
-    """Make a class of `Mechanism` known under a name, and under a letter for patterns of layers
-    such as `"DDDF"`.
+    """Make a class of `Mechanism` known under a name: a decorator.
+
+    Parameters
+    ----------
+    name : str
+        The name for `make`, for `Config(mechanism=…)` and for `eigenlens bench`.
+    *aliases : str
+        Other names of it.
+    letter : str, optional
+        A letter for patterns of layers such as `"DDDF"`. Default: none.
+
+    Returns
+    -------
+    callable
+        The decorator, which gives the class back.
+
+    Raises
+    ------
+    EigenlensError
+        If another mechanism has one of the names.
+
+    Examples
+    --------
+    >>> @mechanism("mine")
+    ... class Mine(Mechanism): ...
     """
 
     def add(kind: Kind) -> Kind:
@@ -62,21 +85,74 @@ def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[
 
 
 def mechanisms() -> dict[str, type[Mechanism]]:
-    """Every known mechanism, by name."""
+    """List every known mechanism.
+
+    Returns
+    -------
+    dict of str to type
+        The classes by name.
+
+    Examples
+    --------
+    >>> "window" in mechanisms()
+    True
+    """
     return dict(_known)
 
 
 def find(name: str) -> type[Mechanism]:
-    """The mechanism of a name, another name of it, or its letter."""
+    """Find a mechanism by its name, another name of it, or its letter.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+
+    Returns
+    -------
+    type
+        The class of the mechanism.
+
+    Raises
+    ------
+    EigenlensError
+        If there is none; the message lists the names.
+
+    Examples
+    --------
+    >>> find("softmax").name
+    'softmax'
+    """
     if name not in _aliases:
         raise unknown("mechanism", name, sorted(_known))
     return _known[_aliases[name]]
 
 
 def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
-    """A mechanism by name, with its settings; one with weights of its own needs the shape of its
-    layer.
+    """Make a mechanism by name, with its settings.
 
+    Parameters
+    ----------
+    name : str
+        The name of a known mechanism.
+    shape : Shape, optional
+        The shape of its layer, which a mechanism with weights of its own needs. Default: none.
+    **settings : object
+        Its settings by name.
+
+    Returns
+    -------
+    Mechanism
+        A function of `q (B, H, T, D)`, `k (B, G, S, D)`, `v (B, G, S, E)` that gives `(B, H, T,
+        E)`.
+
+    Raises
+    ------
+    EigenlensError
+        If the mechanism or a setting is unknown, or if a setting has the wrong type or value.
+
+    Examples
+    --------
     >>> make("fastmax", p=1)(q, k, v, causal=True)
     >>> make("linformer", Shape(heads=4, head_width=32, width=128, length=256), size=64)
     """
@@ -106,16 +182,31 @@ def register(
     mask_function: Callable[..., Any] | None = None,
     **settings: Any,
 ) -> None:
-    """Let models of transformers attend by `name`.
+    """Let models of transformers attend by a name.
 
-    The masks are those of `sdpa` unless another function is given.
+    Parameters
+    ----------
+    name : str
+        The name for `model.set_attn_implementation(name)`. One that was registered here before is
+        replaced.
+    mechanism : str, callable or Mechanism, optional
+        A known mechanism by name, one that was made, or a function of transformers' attention
+        interface. Default: the known mechanism called `name`.
+    mask_function : callable, optional
+        The function that builds its masks. Default: that of `sdpa`.
+    **settings : object
+        Settings of a mechanism that is given by name.
 
-    Without a second argument it is the known mechanism of that name, with `settings`; another name
-    as the second argument allows several settings of one mechanism. One that has weights of its own
-    is refused: a loaded model does not have them. So is a name of transformers; a name registered
-    here before is replaced.
+    Raises
+    ------
+    EigenlensError
+        If the mechanism has weights of its own, which a loaded model does not have, or if
+        transformers has an attention of that name.
 
+    Examples
+    --------
     >>> register("narrow", "window", window=64)
+    >>> model.set_attn_implementation("narrow")
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -146,13 +237,42 @@ def register(
 
 
 def registered() -> dict[str, Interface]:
-    """The mechanisms registered through this package, by name."""
+    """List the mechanisms that were registered through this package.
+
+    Returns
+    -------
+    dict of str to callable
+        Functions of transformers' attention interface, by name.
+
+    Examples
+    --------
+    >>> registered()["narrow"]
+    """
     return dict(_registered)
 
 
 def interface(mechanism: Mechanism) -> Interface:
-    """A mechanism without weights of its own, as a function of transformers' attention
-    interface.
+    """Turn a mechanism into a function of transformers' attention interface.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        A mechanism without weights of its own.
+
+    Returns
+    -------
+    callable
+        `(module, q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), mask, …) → (out (B, T, H, E),
+        None)`.
+
+    Raises
+    ------
+    EigenlensError
+        If the mechanism has weights of its own.
+
+    Examples
+    --------
+    >>> interface(make("window", window=64))
     """
     without_weights(mechanism)
 

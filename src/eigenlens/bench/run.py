@@ -48,12 +48,42 @@ def run_bench(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Bench:
-    """Run a bench by name; it is kept in a folder of its name inside `output_dir`, with the trained
-    models beside it.
+    """Run a bench by name and keep it in a folder of its name.
 
-    `mechanisms` are those that take part (default: every one that is known), `lengths` those of the
-    speed bench. With `resume` an interrupted run goes on after its last finished part.
+    Parameters
+    ----------
+    name : str
+        `"speed"`, `"quality"`, `"damage"`, `"spectra"` or `"choose"`.
+    output_dir : str or Path, default "bench"
+        The folder that holds the folder of the bench, and the trained models beside it.
+    quick : bool, default False
+        A miniature of a minute or two.
+    mechanisms : str or sequence of str, optional
+        Mechanisms that take part, as a list or with commas. Default: every one that is known.
+    lengths : sequence of int, optional
+        Tokens per input of the speed bench. Default: 256 to 16384.
+    device : str, default "auto"
+        Where it runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one and the bench
+        can use it.
+    resume : bool, default False
+        Go on with a bench that was interrupted, after its last finished part.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
 
+    Returns
+    -------
+    Bench
+        The tables of the bench, its settings and its sentence.
+
+    Raises
+    ------
+    EigenlensError
+        If there is no such bench or mechanism, if an option is wrong, or if the folder is taken.
+
+    Examples
+    --------
     >>> run_bench("speed", mechanisms=["softmax", "window"]).sentence
     """
     if name not in SCALES:

@@ -1,10 +1,11 @@
 """Capture: every attention call of a model, and the blocks that make them."""
 
 from .call import AttentionCall
+from .labels import Labels, labelled
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
-from .sites import Head, Labels, Site, SiteInfo, attention_kinds, location, location_of
+from .sites import Head, Site, SiteInfo, attention_kinds, location, location_of
 
 __all__ = [
     "AttentionCall",
@@ -21,6 +22,7 @@ __all__ = [
     "block_paths",
     "capture",
     "capture_layers",
+    "labelled",
     "location",
     "location_of",
     "replace_attention",

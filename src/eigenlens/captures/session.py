@@ -162,17 +162,37 @@ def capture(
     before_rope: bool = False,
     backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[list[AttentionCall]]:
-    """Capture every attention call of `model` while the block runs.
+    """Capture every attention call of a model while the block runs.
 
+    Parameters
+    ----------
+    model : nn.Module or Model
+        The model; it computes as it does otherwise.
+    sink : callable, optional
+        `sink(call)` gets each call during the forward pass, and nothing is kept. Default: the calls
+        go into the list.
+    before_rope : bool, default False
+        Turn queries and keys back to before the rotary embedding.
+    backend : {"auto", "transformers", "torch"}, default "auto"
+        How the calls are seen: by transformers' attention interface, or by torch's
+        `scaled_dot_product_attention` and `nn.MultiheadAttention`; `"auto"` is the former if the
+        model uses it.
+
+    Yields
+    ------
+    list of AttentionCall
+        The calls in the order in which the model makes them; empty with a `sink`.
+
+    Raises
+    ------
+    AttentionNotSeen
+        If the block ends without a single call.
+
+    Examples
+    --------
     >>> with capture(model) as calls:
     ...     model(**inputs)
     >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
-
-    With a `sink`, each call is handed to it during the forward pass and nothing is kept (the list
-    stays empty). `before_rope` turns queries and keys back to before the rotary embedding.
-    `backend` is chosen by the model: transformers' attention interface where the model uses it,
-    else torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`. Raises
-    `AttentionNotSeen` when the block ends without a single call.
     """
     calls: list[AttentionCall] = []
     with _installed(Session(module_of(model), sink or calls.append, before_rope), backend):
@@ -186,11 +206,28 @@ def replace_attention(
     *,
     backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[None]:
-    """Let `attend` do the attention of `model` while the block runs.
+    """Let a function do the attention of a model while the block runs.
 
-    `attend(call)` returns the output `(B, H, T, E)`, or None where the model shall attend as
-    before.
+    Parameters
+    ----------
+    model : nn.Module or Model
+        The model, which is exactly as it was when the block ends.
+    attend : callable
+        `attend(call)` returns the output `(B, H, T, E)`, or None where the model attends as before.
+    backend : {"auto", "transformers", "torch"}, default "auto"
+        How the calls are seen, as for `capture`.
 
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    AttentionNotSeen
+        If the model runs without a single call that can be seen.
+
+    Examples
+    --------
     >>> with replace_attention(model, lambda call: call.pattern() @ call.values):
     ...     model(**inputs)                                          # as without, to rounding
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,66 +81,6 @@ def location(stack: str, layer: int, head: int | None = None) -> Head | Site:
 def location_of(row: Mapping[str, Any]) -> Head | Site:
     """The location of a record with `stack` and `layer`, and `head` if it is about a head."""
     return location(row["stack"], row["layer"], row.get("head"))
-
-
-class Labels:
-    """What layers and heads are called where all these stacks are beside each other: with the stack
-    in front if there are several.
-
-    >>> Labels(["encoder"])(Head("encoder", 3, 4))
-    'L3H4'
-    >>> both = Labels(["encoder", "decoder", "decoder.cross"])
-    >>> both(Head("decoder.cross", 3, 4)), both(Site("encoder", 0)), both.stack("decoder.cross")
-    ('cross L3H4', 'encoder L0', 'cross')
-    """
-
-    def __init__(self, stacks: Iterable[str]) -> None:
-        known = dict.fromkeys(stacks)
-        short = {stack: "cross" if stack.endswith(".cross") else stack for stack in known}
-        number = Counter(short.values())
-        self._stacks = {
-            stack: name if number[name] == 1 else stack for stack, name in short.items()
-        }
-
-    def __call__(self, where: Head | Site | str) -> str:
-        """Of a head, a layer, or a stack, which is given by its name."""
-        if isinstance(where, str):
-            return self.stack(where)
-        several = len(self._stacks.keys() | {where.stack}) > 1
-        return f"{self.stack(where.stack)} {where.label}" if several else where.label
-
-    def stack(self, stack: str) -> str:
-        """What a stack is called: `cross` for `decoder.cross`, if no other is called so."""
-        return self._stacks.get(stack, stack)
-
-
-def labelled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows to read: stack, layer and head become one column `head`, or `layer`, of labels.
-
-    Of a table with several models, the stacks of each model alone say whether stacks are named.
-
-    >>> labelled([{"stack": "encoder", "layer": 3, "head": 4, "rate": 0.5}])
-    [{'head': 'L3H4', 'rate': 0.5}]
-    """
-    if not all({"stack", "layer"} <= row.keys() for row in rows):
-        return [dict(row) for row in rows]
-    stacks: dict[Any, list[str]] = {}
-    for row in rows:
-        stacks.setdefault(row.get("model"), []).append(row["stack"])
-    labels = {model: Labels(own) for model, own in stacks.items()}
-    column = "head" if any(row.get("head") is not None for row in rows) else "layer"
-    made = []
-    for row in rows:
-        at = row["stack"] if row["layer"] is None else location_of(row)
-        own = {**row, "stack": labels[row.get("model")](at)}
-        made.append(
-            {
-                column if key == "stack" else key: value
-                for key, value in own.items()
-                if key not in ("layer", "head")
-            }
-        )
-    return made
 
 
 def field_of(name: str) -> tuple[Site, str]:

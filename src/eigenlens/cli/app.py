@@ -11,56 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EigenlensError, EigenlensWarning
+from .options import Commands
 from .streams import written
 
 if TYPE_CHECKING:
     from ..run.engine import Engine
 
 app = typer.Typer(
+    cls=Commands,
     help="How low-dimensional is the attention of a transformer?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Force = Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing study.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        help="Where the model runs, such as cpu or cuda; auto is the GPU, where there is one."
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --engine dask: worker processes to start on this machine."),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help=(
-            "With --engine dask: the address of a running cluster's scheduler, such as"
-            " tcp://node1:8786."
-        )
-    ),
-]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="Who computes: local (this process) or dask (a cluster).")
-]
-OnFailure = Annotated[
-    str,
-    typer.Option(
-        help=(
-            "Where a shard of the inputs always fails: stop, or end with a partial result that"
-            " says so."
-        )
-    ),
-]
-Inputs = Annotated[
-    int, typer.Option("--max-inputs", min=3, help="How many inputs, fit and held out together.")
-]
-
 
 _given: dict[str, int | None] = {"threads": None}
 """Options before the command's name that a command asks for."""
@@ -79,7 +43,7 @@ def settings(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="CPU threads of each process (default: all cores; of a Dask worker 1)."
+            min=1, help="CPU threads per process (default: all cores; 1 per Dask worker)."
         ),
     ] = None,
     version: Annotated[

@@ -10,7 +10,18 @@ import typer
 
 from ..errors import EigenlensError
 from ..names import several, unknown
-from .app import Device, Json, app
+from .app import app
+from .options import (
+    MEASURE,
+    Command,
+    Device,
+    Json,
+    Overwrite,
+    Quick,
+    Resume,
+    example,
+    folder_option,
+)
 from .places import place_for
 from .terminal import show
 
@@ -18,52 +29,49 @@ if TYPE_CHECKING:
     pass
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens bench speed --lengths 512,2048"))
 def bench(
     benches: Annotated[
         list[str] | None,
         typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all)."),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help=(
-                "A folder for the results, one inside it for each bench (default: bench, or"
-                " bench-2, … where one of the "
-                "benches is in that already)."
-            ),
-        ),
+        Path | None, folder_option("bench", "A folder for the results, with one folder per bench")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    quick: Quick = False,
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            help="Mechanisms that take part, with commas (default: every one that is known)."
+            help="Mechanisms that take part, with commas (default: every one that is known).",
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     lengths: Annotated[
         str | None,
-        typer.Option(help="Lengths of the speed bench, with commas (default: 256 to 16384)."),
+        typer.Option(
+            help="Tokens per input of the speed bench, with commas (default: 256 to 16384).",
+            rich_help_panel=MEASURE,
+        ),
     ] = None,
     load: Annotated[
         Path | None,
         typer.Option(
-            help='A Python file of yours that makes a mechanism known with @mechanism("name").'
+            help=(
+                'A Python file of yours that makes a mechanism known with @mechanism("name")'
+                " (default: none)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     device: Device = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted bench.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing bench.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Hold attention mechanisms against each other: time, quality, damage to trained models,
-    spectra, a choice by head.
+    """Compare attention mechanisms: time, quality, damage, spectra.
+
+    Damage is what a mechanism does to models that were trained without it; the bench choose picks
+    a mechanism for every head.
     """
     from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
@@ -84,7 +92,7 @@ def bench(
         "bench",
         [f"{name}/bench.json" for name in benches or SCALES],
         resume=resume,
-        force=overwrite,
+        overwrite=overwrite,
     )
     records: list[dict[str, Any]] = []
     for name in SCALES:

@@ -8,15 +8,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from ..errors import EigenlensError
-from .app import Device, Json, app
+from .app import app
+from .options import (
+    MEASURE,
+    MEMORY,
+    Command,
+    Device,
+    Json,
+    ModelName,
+    Overwrite,
+    example,
+    folder_option,
+)
 from .places import place_for
 from .terminal import show
 
 
-class TextLast(TyperCommand):
+class TextLast(Command):
     """A command whose text may begin with -; where it was taken for options, the error says how to
     give it.
     """
@@ -41,9 +51,9 @@ class TextLast(TyperCommand):
 HOW = 'eigenlens explain MODEL --against "…" -- "-5 degrees"'
 
 
-@app.command(cls=TextLast)
+@app.command(cls=TextLast, epilog=example('eigenlens explain smollm2 "The capital of France is"'))
 def explain(
-    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    model: ModelName,
     text: Annotated[
         str,
         typer.Argument(
@@ -55,61 +65,59 @@ def explain(
         typer.Option(
             help=(
                 "What is explained: a token, as text or id:NUMBER, a class by number or name,"
-                " position:class, or output "
-                "(default: the likeliest)."
-            )
+                " position:class, or output (default: what the model finds likeliest)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            help="A second text or picture: explain how alike an embedding model finds the two."
+            help=(
+                "A second text or picture: explain how alike an embedding model finds the two"
+                " (default: none)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods by name, with commas (default: all).")
+        str | None,
+        typer.Option(help="Methods by name, with commas (default: all).", rich_help_panel=MEASURE),
     ] = None,
     deletion: Annotated[
         bool,
         typer.Option(
             "--deletion/--no-deletion",
-            help="Measure what becomes of the target when tokens are taken away.",
+            help="Measure the target again while tokens are taken away.",
+            rich_help_panel=MEASURE,
         ),
     ] = True,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help=(
-                "The folder of the explanation (default: explanation, or explanation-2, … where"
-                " that is taken)."
-            ),
-        ),
+        Path | None, folder_option("explanation", "The folder of the explanation")
     ] = None,
+    overwrite: Overwrite = False,
     max_memory: Annotated[
         float,
         typer.Option(
             help=(
-                "Most memory for attention patterns and their gradients; a text that takes more is"
-                " refused."
-            )
+                "Most gigabytes for attention patterns and their gradients; a text that takes more"
+                " is refused."
+            ),
+            rich_help_panel=MEMORY,
         ),
     ] = 8.0,
     device: Device = "auto",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing explanation.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say which tokens of a text, or patches of a picture, decide what a model makes of it, by
-    every method.
+    """Explain which tokens decide what a model makes of a text.
+
+    Every method scores every token of a text, or every patch of a picture.
     """
     from ..explanations import explain as make
     from ..reports import report as write
     from ..run.progress import bar
 
-    output_dir = place_for(output_dir, "explanation", ["explanation.json"], force=overwrite)
+    output_dir = place_for(output_dir, "explanation", ["explanation.json"], overwrite=overwrite)
     given = _standard_input() if text == "-" else text
     with bar() as progress:
         made = make(

@@ -9,62 +9,81 @@ from typing import Annotated, Literal
 import typer
 
 from ..errors import EigenlensError
-from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .app import app, engine_of
+from .options import (
+    DATA,
+    MEASURE,
+    Command,
+    DataNames,
+    Device,
+    EngineName,
+    Float64,
+    Json,
+    MaxLength,
+    ModelName,
+    OnFailure,
+    Overwrite,
+    Padding,
+    Quick,
+    Resume,
+    Scheduler,
+    Workers,
+    example,
+    folder_option,
+)
 from .places import place_for
 from .terminal import show
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens collapse minilm book.txt --float64"))
 def collapse(
-    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
-    data: Annotated[list[str] | None, typer.Argument(help="Data as for study.")] = None,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help="The folder of the run (default: collapse, or collapse-2, … where that is taken).",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
-    ] = None,
-    max_inputs: Annotated[int, typer.Option(min=3, help="How many inputs.")] = 32,
+    model: ModelName,
+    data: DataNames = None,
+    output_dir: Annotated[Path | None, folder_option("collapse", "The folder of the run")] = None,
+    max_length: MaxLength = None,
+    max_inputs: Annotated[
+        int, typer.Option(min=3, help="At most this many inputs.", rich_help_panel=DATA)
+    ] = 32,
     paths: Annotated[
-        int, typer.Option(min=0, help="Inputs whose output is taken apart by path length.")
+        int,
+        typer.Option(
+            min=0,
+            help="Inputs whose output is taken apart by path length.",
+            rich_help_panel=MEASURE,
+        ),
     ] = 8,
     bounds: Annotated[
-        int, typer.Option(min=0, help="Inputs on which the bounds of every head are worked out.")
+        int,
+        typer.Option(
+            min=0,
+            help="Inputs on which the bounds of every head are worked out.",
+            rich_help_panel=MEASURE,
+        ),
     ] = 2,
     by: Annotated[
-        Literal["attention", "mlp", "both"], typer.Option(help="Hops that count.")
+        Literal["attention", "mlp", "both"],
+        typer.Option(help="Hops that count in a path.", rich_help_panel=MEASURE),
     ] = "attention",
     variants: Annotated[
-        str | None, typer.Option(help="Ablations, with commas (default: all).")
+        str | None,
+        typer.Option(help="Ablations, with commas (default: all).", rich_help_panel=MEASURE),
     ] = None,
-    float64: Annotated[
-        bool, typer.Option("--float64", help="Run everything in double precision.")
-    ] = False,
-    padding: Annotated[
-        bool,
-        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Order of the documents.")] = 0,
+    float64: Float64 = False,
+    padding: Padding = False,
+    seed: Annotated[int, typer.Option(help="Order of the documents.", rich_help_panel=DATA)] = 0,
     device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing run.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Say where a model's tokens would collapse and what holds them apart: ablations, path lengths,
-    bounds.
+    """Measure what keeps a model's tokens from collapsing.
+
+    Runs the model with parts of its blocks off, takes its output apart by path length, and works
+    out the bounds of every head.
     """
     from ..collapses import collapse as make
     from ..collapses.plots import charts
@@ -72,7 +91,7 @@ def collapse(
     from ..run.progress import bar
 
     output_dir = place_for(
-        output_dir, "collapse", ["collapse.json"], resume=resume, force=overwrite
+        output_dir, "collapse", ["collapse.json"], resume=resume, overwrite=overwrite
     )
     try:
         with bar() as progress:
@@ -109,38 +128,31 @@ def collapse(
     )
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens reproduce sinks --quick"))
 def reproduce(
     papers: Annotated[
         list[str] | None, typer.Argument(help="Papers by name (default: all).")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A miniature of a minute or two.")] = False,
+    quick: Quick = False,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help=(
-                "A folder for the results, one inside it for each paper (default: reproduction, or"
-                " reproduction-2, … where "
-                "one of the papers is in that already)."
-            ),
-        ),
+        folder_option("reproduction", "A folder for the results, with one folder per paper"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)
+    ] = 0,
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted reproduction.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing reproduction.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Print the claims of papers: what was published, what is measured here, and the verdict."""
+    """Measure the claims of papers again and print the verdicts.
+
+    Every claim is shown with what was published, what is measured here, and the verdict.
+    """
     from ..papers import PAPERS, find_paper
     from ..papers.pictures import draw
     from ..run.engine import use_engine
@@ -154,7 +166,7 @@ def reproduce(
         "reproduction",
         [f"{name}/reproduction.json" for name in chosen],
         resume=resume,
-        force=overwrite,
+        overwrite=overwrite,
     )
     records = []
     working = engine_of(engine, workers, scheduler, on_failure)

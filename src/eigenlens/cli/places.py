@@ -11,23 +11,23 @@ from pathlib import Path
 
 
 def place_for(
-    out: Path | None,
+    output_dir: Path | None,
     name: str,
     results: Sequence[str],
     *,
     resume: bool = False,
-    force: bool = False,
+    overwrite: bool = False,
 ) -> Path:
     """The folder that was named; by default the first of `study`, `study-2`, … that is free.
 
     `results` are the files that the command ends with, inside the folder. With `resume` it is the
-    last folder that is there, with `force` the first. One whose run was interrupted is not passed
-    by: the command then says how to go on.
+    last folder that is there, with `overwrite` the first. One whose run was interrupted is not
+    passed by: the command then says how to go on.
     """
-    if out is not None:
-        return out
+    if output_dir is not None:
+        return output_dir
     last = Path(name)
-    if force:
+    if overwrite:
         return last
     for folder in _series(name):
         files = [folder / result for result in results]

@@ -11,67 +11,120 @@ import typer
 
 from ..errors import EigenlensError
 from ..shell import command
-from .app import Device, EngineName, Json, OnFailure, Scheduler, Workers, app, engine_of
+from .app import app, engine_of
+from .options import (
+    DATA,
+    MEASURE,
+    RESULT,
+    Command,
+    Device,
+    EngineName,
+    Json,
+    ModelName,
+    OnFailure,
+    Overwrite,
+    Padding,
+    Scheduler,
+    Workers,
+    example,
+    folder_option,
+)
 from .places import latest, place_for
 from .terminal import show
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=example(
+        "eigenlens plan book-study --budget 0.25 -o book-plan",
+        "eigenlens plan smollm2-study --blocks --budget 0.3 --max-length 4096",
+    ),
+)
 def plan(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
+    study: Annotated[Path, typer.Argument(help="The folder of a study.")],
     data: Annotated[
         list[str] | None,
         typer.Argument(help="Data to choose on (default: what the study held out of its own)."),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Work for scores, as a share of the exact ones, such as 0.25."),
-    ] = None,
-    error: Annotated[
-        float | None, typer.Option(help="Most total variation of a head's patterns, such as 0.05.")
-    ] = None,
-    output_dir: Annotated[
-        Path | None,
         typer.Option(
-            "-o",
-            "--output-dir",
-            help="The folder of the plan (default: plan, or plan-2, … where that is taken).",
+            help=(
+                "Work as a share of that of exact scores, such as 0.25; with --blocks of causal"
+                " attention (default: none; give this or --error)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
-    estimators: Annotated[
-        str | None, typer.Option(help="Estimators to choose from, with commas (default: all).")
+    error: Annotated[
+        float | None,
+        typer.Option(
+            help=(
+                "Most total variation of a head's patterns, from 0 to 1, such as 0.05 (default:"
+                " none)."
+            ),
+            rich_help_panel=MEASURE,
+        ),
     ] = None,
     blocks: Annotated[
         bool,
         typer.Option(
-            "--blocks", help="Block-adaptive attention for long inputs of a language model."
+            "--blocks",
+            help=(
+                "Block-adaptive attention for long inputs of a language model (default: an"
+                " estimator of scores per head)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = False,
+    estimators: Annotated[
+        str | None,
+        typer.Option(
+            help="Estimators to choose from, with commas (default: all).", rich_help_panel=MEASURE
+        ),
+    ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Tokens in an input of a plan of blocks (default 4096).")
+        int | None,
+        typer.Option(help="With --blocks: tokens per input (default: 4096).", rich_help_panel=DATA),
     ] = None,
     max_inputs: Annotated[
-        int | None, typer.Option(min=1, help="Inputs to choose on (default 16; 1 with --blocks).")
+        int | None,
+        typer.Option(
+            min=1,
+            help="At most this many inputs to choose on (default: 16; 1 with --blocks).",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model, where it is no longer where the study found it.")
+        str | None,
+        typer.Option(
+            help="The model, if it has moved (default: where the study found it).",
+            rich_help_panel=DATA,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random choices of pairs and landmarks.")] = 0,
+    output_dir: Annotated[Path | None, folder_option("plan", "The folder of the plan")] = None,
+    overwrite: Overwrite = False,
+    seed: Annotated[
+        int,
+        typer.Option(help="Random choices of pairs and landmarks.", rich_help_panel=MEASURE),
+    ] = 0,
     device: Device = "auto",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing plan.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Choose an estimator for every head of a studied model, within a budget or an error."""
+    """Choose cheaper attention for every head.
+
+    Every head of a studied model gets an estimator of its scores, within a budget or an error,
+    chosen on held-out inputs; with --blocks every key-value head gets a threshold for block-
+    adaptive attention on long inputs.
+    """
     from ..plans import plan as make
     from ..run.charts import save_charts
     from ..run.progress import bar
 
-    output_dir = place_for(output_dir, "plan", ["plan.json"], force=overwrite)
+    output_dir = place_for(output_dir, "plan", ["plan.json"], overwrite=overwrite)
     with bar() as progress:
         made = make(
-            folder,
+            study,
             budget=budget,
             error=error,
             blocks=blocks,
@@ -95,9 +148,15 @@ def plan(
     print(f"\nThe plan is in {output_dir}; measure it with: {how}")
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=example(
+        "eigenlens evaluate minilm --plan book-plan",
+        "eigenlens evaluate smollm2 --attention window --settings window=64",
+    ),
+)
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
+    model: ModelName,
     data: Annotated[
         list[str] | None,
         typer.Argument(help="Data as for study (default: what the study held out)."),
@@ -105,45 +164,63 @@ def evaluate(
     plan: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the plan (default: the last of plan, plan-2, … that is there)."
+            help="The folder of the plan (default: the last of plan, plan-2, … that is there).",
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     attention: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a plan: a mechanism by name, put into the model without training."
+            help=(
+                "Instead of a plan: a mechanism by name, put into the model without training"
+                " (default: none)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--settings", help="A setting of the mechanism, such as window=64; once for each."
+            "--settings",
+            help=(
+                "A setting of the mechanism, such as window=64; once for each (default: the"
+                " mechanism's own)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
-    max_inputs: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 48,
+    max_inputs: Annotated[
+        int, typer.Option(min=1, help="At most this many inputs.", rich_help_panel=DATA)
+    ] = 48,
     max_length: Annotated[
-        int | None, typer.Option(help="Tokens in an input (default: as the plan; 128 of text).")
+        int | None,
+        typer.Option(
+            help="Tokens per input (default: as the plan; of a mechanism 128).",
+            rich_help_panel=DATA,
+        ),
     ] = None,
-    padding: Annotated[
-        bool,
-        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
-    ] = False,
+    padding: Padding = False,
     output_dir: Annotated[
         Path | None,
-        typer.Option("-o", "--output-dir", help="A folder for what was found (default: none)."),
+        typer.Option(
+            "-o",
+            "--output-dir",
+            help="A folder for the evaluation (default: none is written).",
+            rich_help_panel=RESULT,
+        ),
     ] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing evaluation.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a plan, or another attention mechanism: quality and cost of the model with it, beside
-    the model without.
+    """Measure a plan or a mechanism beside the plain model.
+
+    Prints what the model loses with it and what it costs: patterns, the measure of its task,
+    seconds.
     """
     from ..plans import evaluate as measure
     from ..run.progress import bar

@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
-from .app import Json, app
+from .app import app
+from .options import RESULT, Command, Json, Overwrite, example
 
 
-@app.command()
+@app.command(
+    cls=Command, epilog=example("eigenlens report book-study book-plan --output book.html")
+)
 def report(
-    folders: Annotated[
+    results: Annotated[
         list[Path],
         typer.Argument(
             help=(
@@ -22,25 +25,29 @@ def report(
             )
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The page to write.", rich_help_panel=RESULT)
+    ] = Path("report.html"),
     title: Annotated[
-        str | None, typer.Option(help="The heading of the page (default: the models).")
+        str | None,
+        typer.Option(
+            help="The heading of the page (default: the names of the models).",
+            rich_help_panel=RESULT,
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite a file that is no report.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page that shows what was found; it opens in any browser,
-    without a network.
+    """Write results as one HTML page.
+
+    The page is self-contained: it opens in any browser, without a network. A report that was
+    written before is replaced; any other file only with --overwrite.
     """
     from ..reports import report as make
     from ..run.progress import bar
 
     with bar() as progress:
-        page = make(*folders, output=output, title=title, overwrite=overwrite, progress=progress)
+        page = make(*results, output=output, title=title, overwrite=overwrite, progress=progress)
     size = page.stat().st_size
     if as_json:
         print(json.dumps({"page": str(page), "bytes": size}))

@@ -12,38 +12,51 @@ from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
 from . import terminal
-from .app import (
+from .app import app, engine_of
+from .options import (
+    DATA,
+    MEASURE,
+    MEMORY,
+    RESULT,
+    Command,
+    DataNames,
     Device,
     EngineName,
-    Force,
-    Inputs,
+    Float64,
     Json,
+    MaxLength,
+    ModelName,
     OnFailure,
+    Overwrite,
+    Padding,
+    Resume,
     Scheduler,
     Workers,
-    app,
-    engine_of,
+    example,
+    folder_option,
 )
 from .places import place_for
 from .terminal import print_table
 
+MaxInputs = Annotated[
+    int,
+    typer.Option(
+        min=3, help="At most this many inputs, fit and held out together.", rich_help_panel=DATA
+    ),
+]
 
-@app.command()
+
+@app.command(cls=Command, epilog=example("eigenlens demo -o first-look"))
 def demo(
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help="A folder for it all (default: demo, or demo-2, … where that is taken).",
-        ),
-    ] = None,
-    max_inputs: Inputs = 300,
-    overwrite: Force = False,
+    output_dir: Annotated[Path | None, folder_option("demo", "A folder for all of it")] = None,
+    max_inputs: MaxInputs = 300,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Study the default model on the default text, plan a quarter of its scores' work, measure
-    that, and show it all.
+    """Study, plan, evaluate and report the default model.
+
+    Studies the default model on the default text, plans a quarter of the work of its scores,
+    measures that plan, and shows it all on one page.
     """
     from ..collapses import collapse as ablate
     from ..plans import evaluate as measure
@@ -54,7 +67,7 @@ def demo(
     from ..run.progress import bar
     from ..studies.plots import draw
 
-    output_dir = place_for(output_dir, "demo", ["report.html"], force=overwrite)
+    output_dir = place_for(output_dir, "demo", ["report.html"], overwrite=overwrite)
     made = _study("minilm", None, output_dir / "study", max_inputs=max_inputs, overwrite=overwrite)
     with bar() as progress:
         planned = make(
@@ -112,10 +125,11 @@ def demo(
     print(f"Look at the page: {page}")
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens models"))
 def models(as_json: Json = False) -> None:
-    """List the catalogue: models with real weights, and data, that install from the package
-    registries.
+    """List the models and data sets of the catalogue.
+
+    All have real weights and install from the package registries.
     """
     from ..data.datasets import DATASETS
     from ..models.catalogue import MODELS, installed
@@ -159,33 +173,21 @@ def models(as_json: Json = False) -> None:
     print_table("Data", data)
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=example("eigenlens study minilm book.txt --max-inputs 200 -o book-study"),
+)
 def study(
-    model: Annotated[str, typer.Argument(help="A catalogue name, a folder, or a hub id.")],
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help=(
-                "Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named"
-                " set, token ids "
-                "(.npy), pictures, .wav files."
-            )
-        ),
-    ] = None,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help="The folder of the study (default: study, or study-2, … where that is taken).",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens in an input (default 128; for vision 224 pixels).")
-    ] = None,
-    max_inputs: Inputs = 1000,
+    model: ModelName,
+    data: DataNames = None,
+    output_dir: Annotated[Path | None, folder_option("study", "The folder of the study")] = None,
+    max_length: MaxLength = None,
+    max_inputs: MaxInputs = 1000,
     held_out: Annotated[
-        float, typer.Option(help="Share of the inputs held out, by document.")
+        float,
+        typer.Option(
+            help="Share of the inputs that is held out, by document.", rich_help_panel=DATA
+        ),
     ] = 0.2,
     only: Annotated[
         str,
@@ -193,66 +195,110 @@ def study(
             help=(
                 "Statistics, with commas: rows, moments, matrices, depth, diagnostics, or single"
                 " diagnostics."
-            )
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = "rows,moments,matrices,depth,diagnostics",
-    seed: Annotated[int, typer.Option(help="Order and split of the documents.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)
+    ] = 0,
     of: Annotated[
-        str, typer.Option(help="scores (before the softmax) or pattern (after it).")
+        str,
+        typer.Option(
+            help="scores (before the softmax) or pattern (after it).", rich_help_panel=MEASURE
+        ),
     ] = "scores",
     before_rope: Annotated[
-        bool, typer.Option("--before-rope", help="Scores before the rotary embedding.")
-    ] = False,
-    padding: Annotated[
         bool,
-        typer.Option("--padding", help="One input a document, padded, instead of packed text."),
+        typer.Option(
+            "--before-rope",
+            help="Scores before the rotary embedding (default: after it).",
+            rich_help_panel=MEASURE,
+        ),
     ] = False,
-    rank: Annotated[int, typer.Option(min=1, help="Components of the matrix spectra.")] = 64,
+    padding: Padding = False,
+    rank: Annotated[
+        int,
+        typer.Option(min=1, help="Components of the matrix spectra.", rich_help_panel=MEASURE),
+    ] = 64,
     matrix_memory: Annotated[
-        float, typer.Option(help="Most gigabytes for matrix spectra; beyond, they are left out.")
+        float,
+        typer.Option(
+            help="Most gigabytes for matrix spectra; if they need more they are left out.",
+            rich_help_panel=MEMORY,
+        ),
     ] = 4.0,
     max_memory: Annotated[
         float | None,
-        typer.Option(help="Most gigabytes the study may take (default: what is free)."),
+        typer.Option(
+            help="Most gigabytes the study may take (default: what is free).",
+            rich_help_panel=MEMORY,
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Inputs in a batch (default: 4096 tokens).")
+        int | None,
+        typer.Option(
+            min=1, help="Inputs per batch (default: 4096 tokens).", rich_help_panel=MEMORY
+        ),
     ] = None,
     shard_size: Annotated[
-        int | None, typer.Option(min=1, help="Inputs in a shard (default: 16384 tokens).")
-    ] = None,
-    thresholds: Annotated[
-        list[str] | None,
+        int | None,
         typer.Option(
-            "--thresholds",
-            help="A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each.",
+            min=1, help="Inputs per shard (default: 16384 tokens).", rich_help_panel=MEMORY
+        ),
+    ] = None,
+    depth_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=(
+                "Metrics along depth on every n-th input (default: 32, or more often if the inputs"
+                " are few)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     diagnostics_every: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Diagnostics on every n-th input (default 32, fewer of long inputs)."
+            min=1,
+            help=(
+                "Diagnostics on every n-th input (default: 32, or more often if the inputs are"
+                " few)."
+            ),
+            rich_help_panel=MEASURE,
         ),
     ] = None,
+    thresholds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--thresholds",
+            help=(
+                "A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each (default:"
+                " those of the papers)."
+            ),
+            rich_help_panel=MEASURE,
+        ),
+    ] = None,
+    float64: Float64 = False,
     device: Device = "auto",
-    float64: Annotated[
-        bool, typer.Option("--float64", help="Run the model in double precision.")
-    ] = False,
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
     on_failure: OnFailure = "stop",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted study.")
-    ] = False,
-    overwrite: Force = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Study a model's attention on data, in one pass, into a folder."""
+    """Study a model's attention on data, in one pass.
+
+    Measures how many dimensions the attention of every head needs, how tokens and patterns change
+    along depth, and what heads and layers do.
+    """
     made = _study(
         model,
         data or None,
-        place_for(output_dir, "study", ["study.json"], resume=resume, force=overwrite),
+        place_for(output_dir, "study", ["study.json"], resume=resume, overwrite=overwrite),
         max_length=max_length,
         max_inputs=max_inputs,
         held_out=held_out,
@@ -269,6 +315,7 @@ def study(
         device=device,
         engine=engine_of(engine, workers, scheduler, on_failure),
         thresholds=_thresholds(thresholds or []),
+        depth_every=depth_every,
         diagnostics_every=diagnostics_every,
         float64=float64,
         resume=resume,
@@ -281,11 +328,15 @@ def study(
         print(f"\nThe study is in {made.folder}; see it again with: {command('show', made.folder)}")
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens show book-study --pictures pictures"))
 def show(
     folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
     pictures: Annotated[
-        Path | None, typer.Option(help="Draw the pictures of the study into this folder.")
+        Path | None,
+        typer.Option(
+            help="Draw the pictures of the study into this folder (default: none).",
+            rich_help_panel=RESULT,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -303,19 +354,26 @@ def show(
         print(f"\n{len(drawn)} pictures are in {pictures}.")
 
 
-@app.command()
+@app.command(cls=Command, epilog=example("eigenlens compare before-study after-study"))
 def compare(
-    folders: Annotated[
+    studies: Annotated[
         list[Path], typer.Argument(help="Two or more folders of studies of one length.")
     ],
-    centring: Annotated[str, typer.Option(help="raw, centred or row-centred.")] = "centred",
     ranks: Annotated[
-        str | None, typer.Option(help="Ranks of the eigenspaces, with commas (default 4,16).")
+        str | None,
+        typer.Option(
+            help="Dimensions of the eigenspaces, with commas (default: 4,16).",
+            rich_help_panel=MEASURE,
+        ),
     ] = None,
+    centring: Annotated[
+        str, typer.Option(help="raw, centred or row-centred.", rich_help_panel=MEASURE)
+    ] = "centred",
     as_json: Json = False,
 ) -> None:
-    """Print how far the eigenspaces of studies overlap, and what changed in the diagnostics of
-    their heads and layers.
+    """Compare studies: eigenspaces of their heads, and diagnostics.
+
+    Prints how far the eigenspaces overlap, and what changed in the diagnostics of heads and layers.
     """
     from ..spectra.centring import CENTRINGS
     from ..studies import compare as compare_studies
@@ -328,7 +386,7 @@ def compare(
         raise EigenlensError(f"ranks are whole numbers with commas, not {ranks!r}") from error
     if numbers is not None and min(numbers) < 1:
         raise EigenlensError(f"a rank is at least 1, not {min(numbers)}")
-    found = compare_studies(*folders, ranks=numbers, centring=centring)
+    found = compare_studies(*studies, ranks=numbers, centring=centring)
     if as_json:
         print(json.dumps(found.record()))
     else:

@@ -33,9 +33,13 @@ def show(result: Result) -> None:
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows under a title; layers and heads by their labels, such as `L3H4`."""
     from rich.console import Console
     from rich.table import Table
 
+    from ..captures import labelled
+
+    rows = labelled(rows)
     table = Table(
         title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
     )

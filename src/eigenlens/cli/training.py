@@ -9,40 +9,41 @@ from typing import Annotated
 import typer
 
 from ..errors import EigenlensError
-from .app import Json, app
+from .app import app
+from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
+from .options import example as shown
 from .places import place_for
 from .terminal import show
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=shown("eigenlens train --example > run.toml", "eigenlens train run.toml -o first-run"),
+)
 def train(
-    file: Annotated[
+    config: Annotated[
         Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")
     ] = None,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output-dir",
-            help="The folder of the run (default: run, or run-2, … where that is taken).",
-        ),
-    ] = None,
+    output_dir: Annotated[Path | None, folder_option("run", "The folder of the run")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps, instead of those in the file.")
+        int | None,
+        typer.Option(min=1, help="Steps (default: those in the file).", rich_help_panel=MEASURE),
     ] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Print a file with every key, explained, and end.")
+        bool,
+        typer.Option(
+            "--example",
+            help="Print a file with every key, explained, and end (default: train).",
+            rich_help_panel=RESULT,
+        ),
     ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing run.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small transformer as one file says: any mechanism in any layer or head, on text or a
-    toy task.
+    """Train a small transformer as one file says.
+
+    Any mechanism in any layer or head, on text or a toy task.
     """
     from ..lab import EXAMPLE, Run
     from ..lab import run as make
@@ -52,16 +53,23 @@ def train(
     if example:
         print(EXAMPLE, end="")
         return
-    if file is None:
+    if config is None:
         raise EigenlensError(
             "name the file of the run; `eigenlens train --example > run.toml` writes one to begin"
             " with"
         )
-    asked = Run.read(file).with_steps(steps)
-    output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, force=overwrite)
+    asked = Run.read(config)
+    output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite)
     try:
         with bar() as progress:
-            done = make(asked, output_dir, resume, overwrite, progress)
+            done = make(
+                asked,
+                output_dir,
+                steps=steps,
+                resume=resume,
+                overwrite=overwrite,
+                progress=progress,
+            )
     except KeyboardInterrupt:
         raise EigenlensError(
             "interrupted; the same command with --resume goes on after the last checkpoint"

@@ -38,20 +38,47 @@ def ablate(
     norm: bool = True,
     attention: bool = True,
 ) -> Iterator[None]:
-    """Run `model` with parts of every block off while the block of code runs; on exit it is exactly
-    as it was.
+    """Run a model with parts of every block off while the block of code runs.
 
-    `switches` is the name of one of the paper's variants (`SAN`, `SAN+MLP`, `SAN+skip`, `full`) or
-    a `Switches`; else the five keywords are taken; inside another `ablate` the inner one holds. A
-    sublayer is then
+    A sublayer is then
 
         y = N( [skip on, or the branch is off] · x  +  [the branch is on] · f(x) )
 
-    with the norm where the family has it, and the identity in its place where norms are off. Where
-    attention and MLP stand side by side (GPT-NeoX, Phi) they share one skip, which stays as long as
-    one of the branches that run has its own on. The norms of the embeddings and behind the last
-    block stay. Cross-attention goes with attention.
+    with the norm N where the family has it. Where attention and MLP stand side by side (GPT-NeoX,
+    Phi) they share one skip, which stays as long as one of the branches that run has its own on.
+    The norms of the embeddings and behind the last block stay. Inside another `ablate` the inner
+    one holds.
 
+    Parameters
+    ----------
+    model : nn.Module or Model
+        The model, which is exactly as it was when the block of code ends.
+    switches : Switches or str, optional
+        A variant of the paper by name (`"SAN"`, `"SAN+MLP"`, `"SAN+skip"`, `"full"`), or switches.
+        Default: the five keywords below.
+    attention_skip : bool, default True
+        Keep the skip around attention.
+    mlp_skip : bool, default True
+        Keep the skip around the MLP.
+    mlp : bool, default True
+        Keep the MLP.
+    norm : bool, default True
+        Keep the norms of the blocks; off, the identity takes their place.
+    attention : bool, default True
+        Keep attention, cross-attention included.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    EigenlensError
+        If a variant and single switches are given, if there is no such variant, or if the blocks of
+        the model are not known.
+
+    Examples
+    --------
     >>> with ablate(model, attention_skip=False, mlp_skip=False, mlp=False):
     ...     model(**inputs)                                      # nothing but attention and norms
     """

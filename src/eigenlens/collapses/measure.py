@@ -20,7 +20,7 @@ from ..passes.model_ref import ModelRef
 from ..passes.shards import all_of, make_shards, singles, there
 from ..run.engine import Engine
 from ..run.progress import Progress
-from ..run.run_all import AllShards, folded
+from ..run.run_all import MergedShards, run_all
 from ..run.shards import Job, Shard
 from ..stats import DepthMetrics
 from ..stats.intervals import t_interval
@@ -47,15 +47,15 @@ class CollapseRun:
     engine: Engine
     progress: Progress
 
-    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> AllShards[S]:
+    def _run(self, what: str, job: Job[S], shards: list[Shard]) -> MergedShards[S]:
         total = sum(shard.size for shard in shards)
-        return folded(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        return run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
 
     def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
         """Every metric along depth with some parts off; None leaves the model alone."""
         size = max(1, TOKENS // self.inputs.length)
         job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
-        whole = self._folded(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
+        whole = self._run(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
         numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
         return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
 
@@ -69,7 +69,7 @@ class CollapseRun:
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
         job = PathPass(self.model_ref, self.engine.threads, by)
-        whole = self._folded("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        whole = self._run("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackPaths]] = {}
         for one in (stack for stacks_ in whole.state for stack in stacks_):
             stacks.setdefault(one.stack, []).append(one)
@@ -78,7 +78,7 @@ class CollapseRun:
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
         job = BoundPass(self.model_ref, self.engine.threads)
-        whole = self._folded("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        whole = self._run("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackBounds]] = {}
         for one in whole.state:
             stacks.setdefault(one.stack, []).append(one)

@@ -138,11 +138,31 @@ def full_length_share(layers: int, heads: int) -> float:
 
 
 def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
-    """The output of a frozen stack by path length.
+    """Decompose the output of a frozen stack by path length.
 
     Cost: with `by="attention"` layer l passes l+1 streams, about (L+1)/2 forward passes in all;
     with `by="both"` it passes (l+1)² streams.
 
+    Parameters
+    ----------
+    frozen : FrozenStack
+        A stack as `freeze` gives it, for B inputs of T tokens and C channels.
+    by : {"attention", "mlp", "both"}, default "attention"
+        Hops that count.
+
+    Returns
+    -------
+    PathLengths
+        `terms (hops, B, T, C)`, with `by="both"` `(attention hops, MLP hops, B, T, C)`, and `bias
+        (B, T, C)`; together they sum to the output of the model.
+
+    Raises
+    ------
+    EigenlensError
+        If `by` is none of the three.
+
+    Examples
+    --------
     >>> lengths = decompose_paths(freeze(model, batch)[0])
     >>> lengths.terms.sum(0) + lengths.bias                     # the model's output
     """

@@ -14,7 +14,7 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
 from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
@@ -57,7 +57,7 @@ BOUND = {
     "residual_in": MAYBE,
     "residual_out": MAYBE,
 }
-FORM: dict[str, Any] = {
+SCHEMA: dict[str, Any] = {
     "facts": {
         "model": {"name": str, "fingerprint": str},
         "data": {"name": str},
@@ -121,16 +121,16 @@ class Collapse(ResultViews):
             for name in ("paths", "bounds"):
                 if (
                     isinstance(content.get(name), dict)
-                    and not FORM[name].keys() <= content[name].keys()
+                    and not SCHEMA[name].keys() <= content[name].keys()
                 ):
                     raise ValueError(f"its {name} are not whole")
             if missing := [
                 key
-                for key in FORM["facts"]
+                for key in SCHEMA["facts"]
                 if not key.endswith("?") and key not in content["facts"]
             ]:
                 raise ValueError(f"its facts lack {', '.join(missing)}")
-            check_form(content, FORM, "it")
+            check_schema(content, SCHEMA, "it")
             found = cls(content)
             found._check()
         return found

@@ -29,7 +29,7 @@ from ..passes.sinks import sinks_of
 from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
-from ..run.run_all import Refused, lost
+from ..run.run_all import Refused, describe_failures
 from ..stats.rounding import precision_of
 from .ablation import VARIANTS
 from .measure import CollapseRun
@@ -68,15 +68,70 @@ def collapse(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Collapse:
-    """Where a model's tokens would collapse, and what keeps them apart.
+    """Measure where a model's tokens would collapse, and what keeps them apart.
 
-    The metrics of a study along depth for the model and its ablations on `max_inputs` inputs, the
-    output by path length on `paths` of them, the bounds of every head on `bounds`. `variants` names
-    some of the ablations (default: all); `float64` runs everything in double, which a curve below
-    1e-6 needs. A family whose blocks are not known gets the metrics of the model itself, and a note
-    that says what is missing. Finished parts are kept: `resume` goes on. `engine` works on the
-    inputs in shards, as for a study: at equal threads the numbers do not depend on it.
+    The metrics of a study along depth are measured for the model and for its ablations. A family
+    whose blocks are not known gets the metrics of the model itself, and a note that says what is
+    missing.
 
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model, default "minilm"
+        A name of the catalogue, a folder as `save_pretrained` writes it, a hub id (`"org/name"`),
+        or a module in memory.
+    data : str, Path, array or sequence of them, optional
+        Text files, folders, `FILE.jsonl` or `FILE.jsonl:FIELD`, a named set, token ids (a `.npy`
+        file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech
+        model. Default: the text of the catalogue, or its photographs.
+    output_dir : str or Path, optional
+        The folder of the run, where finished parts are kept. Default: none is written.
+    max_length : int, optional
+        Tokens per input; for a vision model pixels per side. Default: 128 tokens (224 pixels).
+    max_inputs : int, default 32
+        At most this many inputs.
+    paths : int, default 8
+        Inputs whose output is taken apart by path length.
+    bounds : int, default 2
+        Inputs on which the bounds of every head are worked out.
+    by : {"attention", "mlp", "both"}, default "attention"
+        Hops that count in a path.
+    variants : str or sequence of str, optional
+        Names of the ablations, as a list or with commas. Default: all.
+    float64 : bool, default False
+        Run everything in double precision, which a curve below 1e-6 needs.
+    padding : bool, default False
+        One input per document, padded, instead of packed text.
+    seed : int, default 0
+        Order of the documents.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    device : str, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. A
+        module in memory stays where it is.
+    engine : Engine, optional
+        Who computes: `Local()`, or `Dask(...)` for a cluster. Default: the engine of the
+        surrounding `with` block, else this process. At equal threads the numbers do not depend on
+        it.
+    resume : bool, default False
+        Go on with a run that was interrupted, after its last finished part.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
+
+    Returns
+    -------
+    Collapse
+        Curves of the model and its ablations along depth, the output by path length, the bounds of
+        every head.
+
+    Raises
+    ------
+    EigenlensError
+        If the model or the data cannot be read, an option is wrong, or the folder is taken.
+
+    Examples
+    --------
     >>> collapse("minilm").plot()
     """
     chosen = list(ABLATIONS) if variants is None else several(variants)
@@ -97,7 +152,7 @@ def collapse(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         names = data_names(data, loaded, scratch)
         request = Request(names, max_length, max_inputs, 0.2, seed, padding)
         ready = prepare(loaded, request, scratch)
@@ -156,7 +211,7 @@ def _measured(
     def part(name: str, measure: Callable[[], Any]) -> Any:
         made = parts.part(name.replace(" ", "-"), measure)
         if made["failed"]:
-            notes.append(lost(f"what was found of {name}", made["failed"]))
+            notes.append(describe_failures(f"what was found of {name}", made["failed"]))
         return made["found"]
 
     def optional(name: str, measure: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ..captures import Head, Labels, Site, location
+from ..captures import Head, Labels, Site, labelled, location
 from ..display import html_view
 from ..errors import EigenlensError
 from ..names import unknown
@@ -158,4 +158,6 @@ class Finding:
 
     def _repr_html_(self) -> str:
         message = self.sentence or self.note or "Nothing was measured."
-        return html_view(self.title, message, self.plot() if self.applies else None, self.rows())
+        return html_view(
+            self.title, message, self.plot() if self.applies else None, labelled(self.rows())
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..captures import Head, Site, location_of
+from ..captures import Head, Site, labelled, location_of
 from ..display import html_view
 from ..names import unknown
 from .finding import Finding
@@ -102,7 +102,7 @@ class Findings(Mapping[str, Finding]):
 
     def _repr_html_(self) -> str:
         return html_view(
-            "What the heads and layers do", " ".join(self.sentences()), None, self.rows()
+            "What the heads and layers do", " ".join(self.sentences()), None, labelled(self.rows())
         )
 
 

@@ -13,7 +13,7 @@ def head_map(finding: Finding, name: str | None = None) -> Any:
     import altair as alt
 
     name = name or next(iter(finding.words))
-    labels = finding.labels
+    labels, words = finding.labels, finding.words[name]
     rows = [
         {**asdict(at), "called": labels(at), "value": value}
         for at, value in finding.values(name).items()
@@ -30,7 +30,7 @@ def head_map(finding: Finding, name: str | None = None) -> Any:
         )
         title = labels.stack(stack) if len(finding.stacks) > 1 else ""
         panels.append(cells.properties(width=alt.Step(22), height=alt.Step(18), title=title))
-    return alt.hconcat(*panels, title=f"{finding.title}: {finding.words[name]}")
+    return alt.hconcat(*panels, title=f"{words[0].upper()}{words[1:]}")
 
 
 def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:

@@ -138,11 +138,32 @@ def linearize(
     batch: Mapping[str, Any],
     forward: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> tuple[Operator, ...]:
-    """Run a model once on a batch and give the operator of every stack (encoder, decoder).
+    """Linearize a model at one batch: `F(X) = T(X)·X + B` for every stack.
 
-    `forward(batch)` runs the model; by default `model(**batch)`, of a loaded one its backbone. A
-    model in float64 is computed in float64 throughout, also where its own code goes down to
-    float32.
+    Parameters
+    ----------
+    model : Model or nn.Module
+        The model; a loaded one is run without its head. A model in float64 is computed in float64
+        throughout, also where its own code goes down to float32.
+    batch : mapping
+        What the model is called with, such as `{"input_ids": ids}`, for B inputs of n tokens.
+    forward : callable, optional
+        `forward(batch)` runs the model. Default: `model(**batch)`, of a loaded one its backbone.
+
+    Returns
+    -------
+    tuple of Operator
+        One operator for each stack (encoder, decoder), on streams `(B, n, d)`.
+
+    Raises
+    ------
+    EigenlensError
+        If the blocks of the model are not known, or if it is in half precision.
+
+    Examples
+    --------
+    >>> (op,) = linearize(model, {"input_ids": ids})
+    >>> op.apply(op.inputs) + op.bias                           # the model's output
     """
     if isinstance(model, Model):
         module, forward = model.backbone, forward or forward_of(model)

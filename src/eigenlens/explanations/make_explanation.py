@@ -28,7 +28,7 @@ from ..names import several, unknown
 from ..passes.facts import made_now
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .deletion import Deletion, deletion_curves
 from .memory import check_memory, memory_of
 from .methods import METHODS, attribute
@@ -91,23 +91,62 @@ def explain(
     device: str | None = "auto",
     progress: Progress = silent,
 ) -> Explanation | tuple[Explanation, ...]:
-    """Which tokens of a text decide what a model makes of it: T scores by each of `methods`
-    (default: all).
+    """Explain which tokens of a text decide what a model makes of it.
 
-    A language model is asked for its next token, a classifier for its class (`target`; None is what
-    it chooses itself), an embedding model how alike the text is to `against`. For a vision model
-    the text is the path of a picture, for a speech model that of a .wav file. `deletion` then takes
-    tokens away, most and least relevant first, and measures the target again; where a model cannot
-    run on fewer tokens, a note says so. Several texts go through the model together and give a
-    tuple. `output_dir` is a folder for what was found; of several texts each has a folder in it. A
-    text whose attention patterns and their gradients, `2·L·H·T²` numbers, take more than
-    `max_memory` is refused. A module in training mode is explained in evaluation mode, and is in
-    training mode again afterwards.
+    A language model is asked for its next token, a classifier for its class, an embedding model how
+    alike two texts are. Where a model cannot run on fewer tokens, a note says so instead of
+    deletion curves. A module in training mode is explained in evaluation mode, and is in training
+    mode again afterwards.
 
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model
+        A name of the catalogue (`"minilm"`), a folder as `save_pretrained` writes it, a hub id
+        (`"org/name"`), or a module in memory.
+    text : str, Path, or list or tuple of str
+        The text; for a vision model the path of a picture, for a speech model that of a `.wav`
+        file. Several texts go through the model together.
+    target : int, str or tuple, optional
+        What is explained: a token as text or id, a class by number or name, `(position, class)`, or
+        `"output"`. Default: what the model finds likeliest.
+    against : str or sequence of str, optional
+        For an embedding model: the other text, or one for each text. Default: none.
+    methods : str or sequence of str, optional
+        Methods by name, as a list or with commas. Default: all.
+    deletion : bool, default True
+        Measure the target again while tokens are taken away, most and least relevant first.
+    output_dir : str or Path, optional
+        The folder of the explanation; of several texts each has a folder in it. Default: none is
+        written.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    max_memory : float, default 8.0
+        Most gigabytes for attention patterns and their gradients, `2·L·H·T²` numbers; a text that
+        takes more is refused.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    device : str or None, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. `None`
+        leaves the model where it is.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
+
+    Returns
+    -------
+    Explanation or tuple of Explanation
+        T scores by each method and the deletion curves; a tuple for a list of texts.
+
+    Raises
+    ------
+    EigenlensError
+        If the model cannot be asked for the target, a method is unknown, the folder is taken, or a
+        text takes too much memory.
+
+    Examples
+    --------
     >>> found = explain("smollm2", "The capital of France is")
-    >>> found.scores["relevance"]                       # one number a token: T of them
+    >>> found.scores["relevance"]                       # one number per token: T of them
     >>> explain("minilm", ["A cat sleeps.", "A dog barks."], against="An animal at rest.")
-    two explanations
     """
     several = not isinstance(text, str | Path)
     texts = [str(text)] if isinstance(text, str | Path) else [str(item) for item in text]
@@ -115,7 +154,7 @@ def explain(
     names = _known(methods)
     if not max_memory > 0:
         raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
-    folder = check_place(output_dir, overwrite, "explanation")
+    folder = check_output_dir(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []

@@ -92,6 +92,7 @@ class Explanation(ResultViews):
 
     @property
     def methods(self) -> list[str]:
+        """Names of the methods, in their order."""
         return list(self.scores)
 
     @property

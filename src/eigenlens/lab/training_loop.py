@@ -140,13 +140,44 @@ def train(
     checkpoint: Path | None = None,
     every: float = 60.0,
 ) -> Trained:
-    """Train in place.
+    """Train a lab model in place.
 
-    `before(step)` is called before each step, so that a mechanism can be refitted; `extra(model)`
-    is a further loss, added to that of every step.
+    Parameters
+    ----------
+    model : Transformer
+        The model.
+    task : Task
+        The task, which draws batches and measures held-out loss.
+    settings : Settings
+        Steps, batch size, learning rate and so on.
+    progress : callable, optional
+        Called with `(what, done, total)` during the training. Default: silent.
+    label : str, default "training"
+        What `progress` is told.
+    before : callable, optional
+        `before(step)` is called before each step, so that a mechanism can be refitted. Default:
+        none.
+    extra : callable, optional
+        `extra(model)` is a further loss, added to that of every step. Default: none.
+    checkpoint : Path, optional
+        A file that keeps the state; a run that finds one goes on from it to the identical end. The
+        file is left when the run is over. Default: none.
+    every : float, default 60.0
+        Seconds between two checkpoints, at least.
 
-    With a `checkpoint` file the state is kept there at least `every` seconds, and a run that finds
-    one goes on from it to the identical end; the file is left when the run is over.
+    Returns
+    -------
+    Trained
+        The held-out loss along training, steps, seconds and multiply-adds.
+
+    Raises
+    ------
+    EigenlensError
+        If the checkpoint is of another run.
+
+    Examples
+    --------
+    >>> train(Transformer(config), Sort(), Settings(steps=200)).rows()[-1]
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(

@@ -187,16 +187,47 @@ class TrainingRun(ResultViews):
 def run(
     config: Run | Mapping[str, Any] | str | Path,
     output_dir: str | Path,
+    *,
+    steps: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
     every: float = 20.0,
 ) -> TrainingRun:
-    """Train every seed of a run and keep all in the folder `output_dir`: `run.json`, and
-    `seed-0/model.safetensors` a seed.
+    """Train every seed of a run and keep all in a folder.
 
-    `config` is a `Run`, the content of a file, or a file. The state is kept at least `every`
-    seconds; with `resume` an interrupted run goes on from it to the identical end.
+    The folder holds `run.json`, and `seed-0/model.safetensors` for each seed.
+
+    Parameters
+    ----------
+    config : Run, mapping, str or Path
+        What is trained: a `Run`, the content of its file, or the file (TOML).
+    output_dir : str or Path
+        The folder of the run.
+    steps : int, optional
+        Training steps. Default: those of `config`.
+    resume : bool, default False
+        Go on with an interrupted run, to the identical end.
+    overwrite : bool, default False
+        Overwrite an existing run.
+    progress : callable, optional
+        Called with `(what, done, total)` while it trains. Default: silent.
+    every : float, default 20.0
+        Seconds between two checkpoints, at least.
+
+    Returns
+    -------
+    TrainingRun
+        The held-out loss along training for every seed, and the trained models.
+
+    Raises
+    ------
+    EigenlensError
+        If the config is wrong, the folder is taken, or the run does not fit into memory.
+
+    Examples
+    --------
+    >>> run("run.toml", "first-run").sentence
     """
     asked = (
         config
@@ -204,7 +235,7 @@ def run(
         else Run.of(config)
         if isinstance(config, Mapping)
         else Run.read(config)
-    )
+    ).with_steps(steps)
     task = asked.build()
     shape = asked.config(task)
     device_named(asked.device)  # refused before anything is written

@@ -88,11 +88,32 @@ def load(
 ) -> Model:
     """Load a model for study.
 
-    `model` is a catalogue name (`minilm`), a folder as `save_pretrained` writes it, a hub id
-    (`org/name`), or an `nn.Module` in hand. Remote code is never run, pickled weights are read as
-    tensors only, and weights that are missing, truncated or not finite are an error. The device
-    `auto` is the GPU, where there is one; None leaves the model where it was loaded. A module in
-    hand stays where and as it is: what runs it gives it back in the mode it was in.
+    Remote code is never run, and pickled weights are read as tensors only.
+
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model
+        A name of the catalogue (`"minilm"`), a folder as `save_pretrained` writes it, a hub id
+        (`"org/name"`), or a module in memory.
+    device : str, torch.device or None, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. `None`
+        leaves the model where it was loaded. A module in memory stays where and as it is.
+    tokenizer : object, optional
+        The tokenizer to use. Default: the one in the model's folder.
+
+    Returns
+    -------
+    Model
+        The module with its tokenizer or processor, and what is known about it.
+
+    Raises
+    ------
+    EigenlensError
+        If there is no such model, or if weights are missing, truncated or not finite.
+
+    Examples
+    --------
+    >>> load("minilm").module
     """
     if isinstance(model, Model):
         return model

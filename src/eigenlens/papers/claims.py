@@ -12,14 +12,14 @@ from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import MEASURED, Table, check_form
+from ..run.schema import MEASURED, Table, check_schema
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
 Verdict = Literal["reproduced", "not reproduced", "out of reach"]
 LEFT_OUT = {"seeds", "kept_low", "kept_high", "training_gigaflops", "each"}
 """Columns that are in the record and would crowd a printed table."""
-FORM = {
+SCHEMA = {
     "paper": str,
     "title": str,
     "claims": [
@@ -139,7 +139,7 @@ class Reproduction(ResultViews):
         how = ("reproduce", "PAPER", "-o", Path(folder).parent)
         record = read_result(folder, "reproduction", None, how)
         with report_damage(folder, "reproduction"):
-            check_form(record, FORM, "it")
+            check_schema(record, SCHEMA, "it")
             return cls.from_record(record)
 
     def save(self, folder: str | Path) -> Path:

@@ -22,7 +22,7 @@ from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..run.progress import Progress
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
 from .held_out import HeldOut, check_share, made_from, names_of, same_model
@@ -53,7 +53,7 @@ def make_block_plan(
     begin = time.perf_counter()
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
-    folder = check_place(output_dir, overwrite, "plan")
+    folder = check_output_dir(output_dir, overwrite, "plan")
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(

@@ -32,7 +32,7 @@ from ..passes.data_names import data_names
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
 from .paired import PairedEvaluation, means, with_change
@@ -42,13 +42,32 @@ from .paired import PairedEvaluation, means, with_change
 def use_attention(
     model: nn.Module | Model, attention: str | Mechanism, **settings: Any
 ) -> Iterator[Mechanism]:
-    """The self-attention of a model is done by a mechanism while the block runs.
+    """Let a mechanism do the self-attention of a model while the block runs.
 
+    Parameters
+    ----------
+    model : nn.Module or Model
+        The model, which is exactly as it was when the block ends.
+    attention : str or Mechanism
+        A mechanism by name, or one that was made. Cross-attention stays as it is.
+    **settings : object
+        Settings of the mechanism that `attention` names.
+
+    Yields
+    ------
+    Mechanism
+        The mechanism that attends.
+
+    Raises
+    ------
+    EigenlensError
+        If the mechanism has weights of its own, or if it cannot honour a call: a bias of positions,
+        a cap of the scores, logits of sinks, the wrong direction.
+
+    Examples
+    --------
     >>> with use_attention(model, "window", window=64):
     ...     model.module(**inputs)
-
-    A mechanism with weights of its own is refused, and so is a call that it cannot honour: a bias
-    of positions, a cap of the scores, logits of sinks, the wrong direction.
     """
     mechanism = dropped(attention, settings)
     with replace_attention(load(model, device=None).backbone, lambda call: attend(mechanism, call)):
@@ -217,11 +236,11 @@ def evaluate_mechanism(
     mechanism = dropped(attention, settings)
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_place(output_dir, overwrite, "evaluation")
+    folder = check_output_dir(output_dir, overwrite, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
     chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
     if chosen.remote:
-        model_ref.check_place()
+        model_ref.check_reachable()
     given = asdict(mechanism.settings)
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with (

@@ -12,7 +12,7 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
 from .target import target_label
 
 FORMAT = 1
@@ -43,7 +43,7 @@ SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
 
 
-FORM = {
+SCHEMA = {
     "facts": {
         "model": str,
         "data": str,
@@ -154,7 +154,7 @@ class Evaluation(ResultViews):
         return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per measure: the plain model beside the planned one."""
+        """One row per measure: plain, planned and the change."""
         return self.summary
 
     def printed(self) -> list[TitledTable]:
@@ -208,7 +208,9 @@ class Evaluation(ResultViews):
 
 def _check(found: Evaluation) -> None:
     """Raises what the first use of a record without these would raise."""
-    check_form({"facts": found.stored, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    check_schema(
+        {"facts": found.stored, "summary": found.summary, "heads": found.heads}, SCHEMA, "it"
+    )
     if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
         raise ValueError("heads and measures need numbers")
     if not {"total_variation", "output_error"} & found.heads[0].keys():

@@ -23,7 +23,7 @@ from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .block_plans import block_errors
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
@@ -51,18 +51,65 @@ def evaluate(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Measure a plan, or an attention mechanism that the model was not trained with, on `data`,
-    beside the unchanged model.
+    """Measure a plan, or an attention mechanism, in a model beside the unchanged model.
 
-    Patterns are compared call by call on the queries and keys of the unchanged model; the task's
-    measure and the seconds come from whole passes, in which every layer sees what the planned
+    Patterns are compared call by call on the queries and keys of the unchanged model. The measure
+    of the task and the seconds come from whole passes, in which every layer sees what the planned
     layers below it made. On the data of the study only documents are used that neither the study
-    nor the choice of the plan has seen. `output_dir` is a folder for what was found. `attention` is
-    a known mechanism by name, with `settings`, or one that was made; cross-attention stays as it
-    is. `engine` works on the inputs in shards, as for a study: at equal threads nothing but the
-    seconds depends on it, which are summed over all processes, and noisier where these share a
-    machine.
+    nor the choice of the plan has seen.
 
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model
+        A name of the catalogue (`"minilm"`), a folder as `save_pretrained` writes it, a hub id
+        (`"org/name"`), or a module in memory.
+    data : str, Path, array or sequence of them, optional
+        Text files, folders, `FILE.jsonl` or `FILE.jsonl:FIELD`, a named set, token ids (a `.npy`
+        file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech
+        model. Default: what the study of the plan held out; for a mechanism the text of the
+        catalogue.
+    plan : Plan, str or Path, optional
+        The plan, or its folder. Give either a plan or `attention`.
+    attention : str or Mechanism, optional
+        A mechanism by name, or one that was made; cross-attention stays as it is.
+    settings : mapping, optional
+        Settings of the mechanism that `attention` names, such as `{"window": 64}`. Default: its
+        own.
+    max_inputs : int, default 48
+        At most this many inputs.
+    max_length : int, optional
+        Tokens per input. Default: as the plan; for a mechanism 128.
+    padding : bool, default False
+        One input per document, padded, instead of packed text.
+    output_dir : str or Path, optional
+        The folder of the evaluation. Default: none is written.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    device : str, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. A
+        module in memory stays where it is.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    engine : Engine, optional
+        Who computes: `Local()`, or `Dask(...)` for a cluster. Default: the engine of the
+        surrounding `with` block, else this process. At equal threads nothing but the seconds
+        depends on it: they are summed over all processes.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
+
+    Returns
+    -------
+    Evaluation
+        Every measure of the plain and of the planned model, and the errors of every head.
+
+    Raises
+    ------
+    EigenlensError
+        If neither or both of `plan` and `attention` are given, if the plan is of another model, or
+        if the mechanism cannot be dropped into this model.
+
+    Examples
+    --------
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
     """
@@ -96,7 +143,7 @@ def evaluate(
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_place(output_dir, overwrite, "evaluation")
+    folder = check_output_dir(output_dir, overwrite, "evaluation")
     bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
     if max_length is not None and bound and max_length > opened.length:
         raise EigenlensError(
@@ -106,7 +153,7 @@ def evaluate(
     chosen = choose(engine)
     model_ref = ModelRef.of(loaded, device)
     if chosen.remote:
-        model_ref.check_place()
+        model_ref.check_reachable()
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),

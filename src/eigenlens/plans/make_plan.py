@@ -20,8 +20,8 @@ from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
-from ..run.run_all import lost
+from ..run.result_folder import check_output_dir
+from ..run.run_all import describe_failures
 from ..shell import option
 from ..studies import Study
 from .block_plans import make_block_plan
@@ -137,7 +137,7 @@ def plan(
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
-    folder = check_place(output_dir, overwrite, "plan")
+    folder = check_output_dir(output_dir, overwrite, "plan")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)
@@ -161,7 +161,7 @@ def plan(
             "request": opened.request.record(),
             "data": opened.stored["data"],
         },
-        "notes": [lost("the study", opened.partial)] if opened.partial else [],
+        "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
         "shapes": {
             site: {key: getattr(known, key) for key in SHAPE}
             for site, known in opened.sites.items()

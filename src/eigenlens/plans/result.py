@@ -120,7 +120,7 @@ class Plan(ResultViews):
 
     @property
     def length(self) -> int:
-        """Tokens in an input."""
+        """Tokens per input that the plan is for."""
         return self.stored["length"]
 
     @property
@@ -315,7 +315,7 @@ class Plan(ResultViews):
         return choice_rows(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per head: its estimator and settings, its work and errors, and why."""
+        """One row per head: its estimator and settings, work, pairs, errors, and why."""
         return [dict(vars(choice)) for choice in self.choices]
 
     def plot(self) -> Any:

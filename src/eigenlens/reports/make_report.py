@@ -19,12 +19,33 @@ def report(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Path:
-    """Write one self-contained HTML page of studies, comparisons, plans, evaluations, collapse runs
-    and explanations.
+    """Write results as one self-contained HTML page.
 
-    `results` are objects or folders; a folder with result folders inside stands for all of them.
-    The page needs a browser and nothing else: no network, no server. Returns its path.
+    Parameters
+    ----------
+    *results : Study, Comparison, Plan, Evaluation, Collapse, Explanation, str or Path
+        Results, or their folders; a folder with result folders inside stands for all of them.
+    output : str or Path, default "report.html"
+        The page to write.
+    title : str, optional
+        The heading of the page. Default: the names of the models.
+    overwrite : bool, default False
+        Overwrite a file that is no report; a report is always written anew.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
 
+    Returns
+    -------
+    Path
+        The page. It needs a browser and nothing else: no network, no server.
+
+    Raises
+    ------
+    EigenlensError
+        If a result cannot be opened, or if the file is there and no report.
+
+    Examples
+    --------
     >>> report("minilm-study", "minilm-plan", output="minilm.html")
     """
     from .contents import contents_of  # plotting loads when it is used

@@ -157,6 +157,7 @@ class Dask:
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
+        """The shard groups in order, each as far as it is folded; as `Engine.fold`."""
         if self._client is None:
             raise EigenlensError(
                 "the Dask engine is not running; use it with `with`, or give it to the call as its"

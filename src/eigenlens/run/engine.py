@@ -69,6 +69,7 @@ class Local:
 
     @property
     def threads(self) -> int:
+        """CPU threads of this process."""
         return torch.get_num_threads()
 
     def fold(
@@ -78,6 +79,7 @@ class Local:
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
+        """The shard groups in order, each as far as it is folded; as `Engine.fold`."""
         done = inputs_done(shard_groups, resume_from)
         for number, shards, at in remaining(shard_groups, resume_from):
             for i, shard in enumerate(shards[at.shards :], at.shards + 1):
@@ -101,6 +103,7 @@ class Local:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
+        """Nothing to start or stop."""
         yield
 
 

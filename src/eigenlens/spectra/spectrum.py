@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..captures import Head, Labels, Site, location
+from ..captures import Head, Labels, Site, labelled, location
 from ..errors import EigenlensError
 from ..names import unknown
 from .centring import CENTRINGS, Centring
@@ -260,4 +260,6 @@ class Spectra:
         from ..display import html_view
 
         rows = self.select(level="head", centring="centred").rows() or self.rows()
-        return html_view("Spectra", self.sentence, self.plot() if self.sentence else None, rows)
+        return html_view(
+            "Spectra", self.sentence, self.plot() if self.sentence else None, labelled(rows)
+        )

@@ -16,7 +16,7 @@ from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, Table, check_schema
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap
 from ..spectra.spectrum import Level
@@ -33,7 +33,7 @@ OVERLAP = {
     "rank": COUNT,
     "chance": MEASURED,
 }
-FORM = {
+SCHEMA = {
     "studies": [{"label": str, "folder": str, "name": str, "length": COUNT}],
     "centring": Centring,
     "changes": [Table((*PLAIN, list))],
@@ -229,7 +229,7 @@ class Comparison(ResultViews):
             )
         tensors = read_tensors(path)
         with report_damage(folder, "comparison"):
-            check_form(record, FORM, "it")
+            check_schema(record, SCHEMA, "it")
             studies = tuple(
                 StudyRef(s["label"], Path(s["folder"]), s["name"], s["length"])
                 for s in record["studies"]

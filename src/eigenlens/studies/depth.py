@@ -22,7 +22,7 @@ TITLES = {
     "participation_ratio": "participation ratio",
     "cosine": "cosine of two tokens",
     "high_frequency": "high frequencies",
-    "entropy": "entropy of a row (nats)",
+    "entropy": "entropy of attention rows, in nats",
     "singular_ratio": "σ₂/σ₁ of the pattern",
     "dirichlet": "Dirichlet energy",
 }
@@ -235,7 +235,7 @@ def of_depth(depth: Depth) -> list[Finding]:
     sets = {"all": "", "without sinks": ", without the sink tokens"}
     found = []
     for name, title, metric, words in (
-        ("entropy", "Entropy", "entropy", "of a row of the pattern (nats)"),
+        ("entropy", "Attention entropy", "entropy", "entropy of attention rows, in nats"),
         ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the pattern"),
     ):
         numbers = [
@@ -273,6 +273,6 @@ def _spread_sentence(finding: Finding) -> str:
     ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
-        f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle"
-        f" {middle:.2f}."
+        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the middle"
+        f" head has {middle:.2f}."
     )

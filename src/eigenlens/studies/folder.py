@@ -25,6 +25,7 @@ from ..errors import EigenlensError
 from ..models.load import Model
 from ..passes.versions import versions
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
+from ..shell import option
 from .options import Options
 from .result import FILES
 
@@ -50,8 +51,7 @@ class StudyFolder:
     def __init__(self, path: Path, resume: bool = False, overwrite: bool = False) -> None:
         self.path, self.resume, self.overwrite = path, resume, overwrite
         self.unfinished = path / "unfinished"
-        self.goes_on = False
-        """Whether the interrupted study that is there is continued."""
+        self.goes_on = False  # whether the interrupted study that is there is continued
 
     @property
     def state(self) -> Literal["new", "interrupted", "finished", "foreign"]:
@@ -76,13 +76,13 @@ class StudyFolder:
             hint = (
                 "it is finished, so there is nothing to resume"
                 if self.resume
-                else "open it, name another folder, or overwrite it with --overwrite"
+                else f"open it, name another folder, or overwrite it with {option('overwrite')}"
             )
             raise EigenlensError(f"{self.path} already holds a study; {hint}")
         if state == "interrupted" and not (self.resume or self.overwrite):
             raise EigenlensError(
-                f"{self.path} holds a study that was interrupted; go on with --resume or begin anew"
-                " with --overwrite"
+                f"{self.path} holds a study that was interrupted; go on with {option('resume')} or"
+                f" begin anew with {option('overwrite')}"
             )
 
     @contextmanager
@@ -122,7 +122,7 @@ class StudyFolder:
         if self.goes_on and self._stored().get("fingerprint") != self._request["fingerprint"]:
             raise EigenlensError(
                 f"the data of the study in {self.path} has changed since it was begun; begin anew"
-                " with --overwrite"
+                f" with {option('overwrite')}"
             )
         return made
 
@@ -144,7 +144,7 @@ class StudyFolder:
             raise
 
     def _write_request(self) -> None:
-        """Killed at any moment this leaves what was there before, or what `--resume` begins
+        """Killed at any moment this leaves what was there before, or what `resume` begins
         anew.
         """
         part = self.path / "unfinished.part"
@@ -175,7 +175,8 @@ class StudyFolder:
         stored = read_json(self.unfinished / "request.json")
         if not isinstance(stored, dict):
             raise EigenlensError(
-                f"{self.unfinished / 'request.json'} is damaged; begin anew with --overwrite"
+                f"{self.unfinished / 'request.json'} is damaged; begin anew with"
+                f" {option('overwrite')}"
             )
         return stored
 
@@ -186,14 +187,14 @@ class StudyFolder:
             raise EigenlensError(
                 f"the interrupted study in {self.path} was begun by eigenlens"
                 f" {version or 'of an unknown version'}, and this is eigenlens {now['version']}; go"
-                " on with the version that began it, or begin anew with --overwrite"
+                f" on with the version that began it, or begin anew with {option('overwrite')}"
             )
         for key, value in now.items():
             if stored.get(key) != value:
                 raise EigenlensError(
                     f"the interrupted study in {self.path} was begun with another"
                     f" {key.replace('_', ' ')} ({stored.get(key)} then, {value} now); resume with"
-                    " the same, or begin anew with --overwrite"
+                    f" the same, or begin anew with {option('overwrite')}"
                 )
 
     def _check_kept(self) -> None:
@@ -202,5 +203,5 @@ class StudyFolder:
             path = self.unfinished / name
             if not path.is_file() or sha256(path) != digest:
                 raise EigenlensError(
-                    f"{path} is not as it was written; begin anew with --overwrite"
+                    f"{path} is not as it was written; begin anew with {option('overwrite')}"
                 )

@@ -21,11 +21,34 @@ from .result import Study
 def compare(
     *studies: Study | str | Path, ranks: Sequence[int] | None = None, centring: Centring = "centred"
 ) -> Comparison:
-    """Compare two or more studies of the same length, of other data, another model, a fine-tune:
-    eigenspaces and diagnostics.
+    """Compare studies of the same length: their eigenspaces and their diagnostics.
 
-    The overlap `‖U_AᵀU_B‖²/r` of two spaces is 1 when they are equal and about r/n by chance.
-    `ranks` are 4 and 16, or less where the inputs are that short.
+    The overlap `‖U_AᵀU_B‖²/r` of two spaces of dimension r is 1 if they are equal, and about r/n by
+    chance.
+
+    Parameters
+    ----------
+    *studies : Study, str or Path
+        Two or more studies, or their folders: of other data, another model, a fine-tune.
+    ranks : sequence of int, optional
+        Dimensions of the eigenspaces. Default: 4 and 16, or less if the inputs are that short.
+    centring : {"raw", "centred", "row-centred"}, default "centred"
+        Which spectra are compared.
+
+    Returns
+    -------
+    Comparison
+        The overlap of each two studies by head, layer and stack, and what changed in the
+        diagnostics.
+
+    Raises
+    ------
+    EigenlensError
+        If there are fewer than two studies, or if they cannot be compared.
+
+    Examples
+    --------
+    >>> compare("before-study", "after-study", ranks=[8]).sentence
     """
     opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
     if len(opened) < 2:

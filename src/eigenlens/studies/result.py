@@ -23,7 +23,7 @@ from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import LAYER, check_form
+from ..run.schema import LAYER, check_schema
 from ..shell import option
 from ..spectra.bases import Scope
 from ..spectra.centring import Centring
@@ -290,7 +290,7 @@ class Study(ResultViews):
                 .result(about["notes"].get(name, ""), tokens)
             )
             for number in made.numbers:
-                check_form(number.layer, LAYER, f"a layer of {name}")
+                check_schema(number.layer, LAYER, f"a layer of {name}")
             yield made
 
     def has(self, name: str) -> bool:

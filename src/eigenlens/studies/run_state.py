@@ -29,26 +29,30 @@ DocumentGroup = dict[str, dict[Key, Energies]]
 
 @dataclass
 class Run:
-    """A study under way: what it does, and all that it has seen so far."""
+    """A study under way: what it does, where it stands, and all that it has seen so far.
 
-    common: Pass
+    The stages (`pilot`, `fit`, `held_out` of `recorder.py`) change it; a checkpoint is what is seen
+    here, on disk.
+    """
+
+    common: Pass  # what every stage does with a shard; each adds what it makes of matrices
     inputs: Inputs
-    matrix: MatrixForm | None
+    matrix: MatrixForm | None  # how spectra of whole matrices are made; None without them
     engine: Engine
     checkpoints: Checkpoints
     progress: Progress
 
     # where the run stands
     stage: Literal["pilot", "fit", "held"]
-    began: float  # by `time.perf_counter`, as if earlier runs had ended just now
+    began: float  # by `time.perf_counter`; earlier runs count as if they had just ended
     resume_from: PartialFold[State] | None = None  # where an earlier run stopped in this stage
-    restored: State = field(default_factory=dict)  # what it had seen of held-out inputs
+    restored: State = field(default_factory=dict)  # what an earlier run had seen in `held`
 
     # what it has seen
-    fit: dict[str, Statistic] = field(default_factory=dict)
-    held: dict[str, Statistic] = field(default_factory=dict)  # but for the group under way
-    held_group: dict[str, Statistic] = field(default_factory=dict)  # the group under way
-    document_groups: list[DocumentGroup] = field(default_factory=list)
+    fit: dict[str, Statistic] = field(default_factory=dict)  # of fit inputs
+    held: dict[str, Statistic] = field(default_factory=dict)  # of document groups that are over
+    held_group: dict[str, Statistic] = field(default_factory=dict)  # of the one under way
+    document_groups: list[DocumentGroup] = field(default_factory=list)  # those that are over
     depth: DepthMetrics | None = None  # of all inputs
     diagnosing: DiagnosticRunner | None = None  # of all inputs
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards, as `Failure.record`

@@ -27,7 +27,7 @@ from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors
 from ..run.memory import free
 from ..run.progress import Progress, say, silent
-from ..run.run_all import lost
+from ..run.run_all import describe_failures
 from ..spectra.sentences import bound_levels
 from ..stats.rounding import precision_of
 from .diagnostic_runner import DiagnosticRunner
@@ -71,18 +71,85 @@ def study(
 ) -> Study:
     """Study a model's attention on data, in one pass.
 
-    `model` is a catalogue name, a folder, a hub id or an `nn.Module`; `data` text files, folders, a
-    named set, token ids (a `.npy` file, or an array `(N, length)`), pictures for a vision model,
-    `.wav` files for a speech model. By default the catalogue's text, or its photographs.
-    `max_length` is 128 tokens by default, and of an array that of its rows. `output_dir` is the
-    study's folder; without one the study lives as long as the object. Metrics along depth are
-    measured on every `depth_every`-th input, diagnostics on every `diagnostics_every`-th;
-    `thresholds` are other settings of diagnostics than those of their papers, `{"sinks":
-    {"epsilon": 0.2}}`. `float64` runs the model in double, also where its own code goes down to
-    float32. A study that was killed goes on with `resume=True` and ends with the same numbers. The
-    inputs are cut into shards of about `shard_size` inputs, which `engine` works on: this process,
-    or a cluster (`Dask`); the numbers do not depend on which, if the number of threads is the same.
+    Parameters
+    ----------
+    model : str, Path, nn.Module or Model, default "minilm"
+        A name of the catalogue, a folder as `save_pretrained` writes it, a hub id (`"org/name"`),
+        or a module in memory.
+    data : str, Path, array or sequence of them, optional
+        Text files, folders, `FILE.jsonl` or `FILE.jsonl:FIELD`, a named set, token ids (a `.npy`
+        file, or an array `(N, length)`), pictures for a vision model, `.wav` files for a speech
+        model. Default: the text of the catalogue, or its photographs.
+    output_dir : str or Path, optional
+        The folder of the study. Default: a temporary one, which lives as long as the object.
+    max_length : int, optional
+        Tokens per input; for a vision model pixels per side. Default: 128 tokens (224 pixels), or
+        the length of the rows of an array.
+    max_inputs : int, default 1000
+        At most this many inputs, fit and held out together.
+    held_out : float, default 0.2
+        Share of the inputs that is held out, by document.
+    only : str or sequence of str, default all
+        Statistics: `rows`, `moments`, `matrices`, `depth`, `diagnostics`, or single diagnostics by
+        name; as a list or with commas.
+    seed : int, default 0
+        Order and split of the documents.
+    of : {"scores", "pattern"}, default "scores"
+        Study the scores before the softmax, or the pattern after it.
+    before_rope : bool, default False
+        Study scores before the rotary embedding.
+    padding : bool, default False
+        One input per document, padded, instead of packed text.
+    rank : int, default 64
+        Components of the matrix spectra.
+    matrix_memory : float, default 4.0
+        Most gigabytes for matrix spectra; if they need more they are left out, with a note.
+    max_memory : float, optional
+        Most gigabytes that the study may take. Default: what is free.
+    batch_size : int, optional
+        Inputs per batch. Default: 4096 tokens.
+    shard_size : int, optional
+        Inputs per shard, about. Default: 16384 tokens.
+    depth_every : int, optional
+        Measure the metrics along depth on every n-th input. Default: 32, or more often if the
+        inputs are few.
+    diagnostics_every : int, optional
+        Measure the diagnostics on every n-th input. Default: 32, or more often if the inputs are
+        few.
+    thresholds : mapping, optional
+        Settings of diagnostics, such as `{"sinks": {"epsilon": 0.2}}`. Default: those of their
+        papers.
+    float64 : bool, default False
+        Run the model in double precision, also where its own code goes down to float32.
+    tokenizer : object, optional
+        The tokenizer of a module in memory. Default: the one in the model's folder.
+    device : str, default "auto"
+        Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one. A
+        module in memory stays where it is.
+    engine : Engine, optional
+        Who computes: `Local()`, or `Dask(...)` for a cluster. Default: the engine of the
+        surrounding `with` block, else this process. At equal threads the numbers do not depend on
+        it.
+    resume : bool, default False
+        Go on with a study that was interrupted, to the same numbers.
+    overwrite : bool, default False
+        Overwrite an existing result.
+    progress : callable, optional
+        Called with `(what, done, total)` during the work. Default: silent.
 
+    Returns
+    -------
+    Study
+        Spectra, metrics along depth and diagnostics of every head and layer.
+
+    Raises
+    ------
+    EigenlensError
+        If the model or the data cannot be read, an option is wrong, the folder is taken, or the
+        memory does not suffice.
+
+    Examples
+    --------
     >>> study("minilm", "book.txt", max_inputs=200).spectra.plot()
     """
     keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if output_dir is None else None
@@ -92,12 +159,12 @@ def study(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         stack.enter_context(folder.reserved())
 
-        # the request
+        # request
         check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         with disk_errors(scratch):
             names = data_names(data, loaded, scratch)
         if float64:
@@ -118,14 +185,18 @@ def study(
             float64=float64,
         )
 
-        # the inputs, one of them through the model, and the memory that all will take
+        # inputs
         inputs = folder.inputs(loaded, asked, identity_of(loaded, asked, engine.threads), scratch)
+
+        # survey: one input through the model
         found = survey(loaded, inputs, asked)
+
+        # memory
         memory = study_memory(loaded, inputs, found.sites, found.options, found.matrix, engine.here)
         room = free(loaded.device)
         memory.check(room, None if max_memory is None else int(max_memory * 1e9))
 
-        # the run
+        # run
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         if not folder.goes_on:
             del inputs  # not to be held twice: they are read again from the folder
@@ -136,6 +207,8 @@ def study(
             model_ref = ModelRef.of(loaded, device, float64)
             job = Pass(model_ref, found.options, found.sites, found.depth, engine.threads)
             recording = record(job, inputs, found.matrix, engine, folder.unfinished, progress)
+
+            # write
             facts = _facts(loaded, inputs, found, recording, engine.threads)
             Study.write(folder.path, facts, recording)
         folder.finish()
@@ -181,7 +254,7 @@ def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator
             " shares of variance in the sample, are at least these, and fewer dimensions may do"
         )
     if recording.failed:
-        yield lost("the study", recording.failed)
+        yield describe_failures("the study", recording.failed)
 
 
 def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..captures import Site, SiteInfo
 from ..captures.sites import field_of
-from ..run.schema import LAYER, check_form
+from ..run.schema import LAYER, check_schema
 from ..spectra.bases import Scope
 from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
@@ -197,7 +197,7 @@ def check_depth(state: dict[str, Tensor]) -> None:
     """Raise a `ValueError` where these are no metrics along depth."""
     for name, x in state.items():
         site, point = field_of(name)
-        check_form(site.layer, LAYER, f"the layer of {name[:80]}")
+        check_schema(site.layer, LAYER, f"the layer of {name[:80]}")
         check_tensors(str(site), {point: x}, {point: SHAPES[point]})
         if float(x[..., 0].min()) < 0:
             raise ValueError(f"{name} counts fewer inputs than none")

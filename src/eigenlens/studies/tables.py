@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..captures import Head, Site
 from ..run.result import TitledTable
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def summary_numbers(study: Study) -> list[dict[str, Any]]:
-    """One row an analysis, centring and stack: medians over heads.
+    """One row per analysis, centring and stack: medians over heads.
 
     A dimension beyond the components kept is None.
     """
@@ -86,26 +88,27 @@ def layer_rows(
     share: float = 0.9,
     valid: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask
-    cuts them, the `valid`.
+    """One row per layer: the held-out dimension of each of its heads, over all rows or, where a
+    mask cuts them, the `valid`.
     """
     heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
-    layers: dict[tuple[str, int | None], list[Spectrum]] = {}
+    layers: dict[Site, list[Spectrum]] = {}
     for spectrum in heads:
-        layers.setdefault((spectrum.stack, spectrum.layer), []).append(spectrum)
+        if isinstance(spectrum.at, Head):
+            layers.setdefault(spectrum.at.site, []).append(spectrum)
     rows = []
-    for (stack, layer), members in layers.items():
-        row: dict[str, Any] = {"stack": stack, "layer": layer}
+    for site, members in layers.items():
+        row: dict[str, Any] = asdict(site)
         for s in members:
             found = (s.valid_rows or s if valid else s).dimension(share)
-            row[str(s.head)] = f">{len(s.eigenvalues)}" if found is None else str(found)
+            row[f"H{s.head}"] = f">{len(s.eigenvalues)}" if found is None else str(found)
         rows.append(row)
     return rows
 
 
 def depth_rows(study: Study) -> list[dict[str, Any]]:
-    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind
-    it yet.
+    """One row per depth, over all tokens: 0 is what goes into the first block, which has no pattern
+    yet.
     """
     names = {
         "residual": "residual",

@@ -16,7 +16,7 @@ COSTS = ("attention_multiply_adds", "model_multiply_adds")
 def summary(
     rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row a mechanism, protocol and share: means over seeds.
+    """One row per mechanism, protocol and share: means over seeds.
 
     `kept` is how much of what full attention gains over the mean row alone is left, `(floor −
     loss)/(floor − full)` with all three tuned alike, seed by seed; its interval is Student's over

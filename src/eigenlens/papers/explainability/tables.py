@@ -15,7 +15,7 @@ ORDERS = ("positive", "negative")
 
 
 def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a method: the area under the probability in both orders, with intervals, and under
+    """One row per method: the area under the probability in both orders, with intervals, and under
     the share that is right.
     """
     rows = []

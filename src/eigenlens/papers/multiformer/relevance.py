@@ -14,8 +14,8 @@ from ...attention.relevance import evenness, head_relevance, relevance_map
 from ...errors import EigenlensError
 from ...lab import Transformer
 from ...models.load import Model, load
-from ..diagnostic_pass import Batch, Diagnosed
-from ..inputs import batches_of
+from ..diagnostic_pass import Batch, DiagnosticPass
+from ..inputs import make_batches
 
 
 def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -25,10 +25,10 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here
     it is of all, and exact.
     """
-    watch = Diagnosed(model, "relevance", batches)
-    values = watch.values()  # (N, 1, H)
+    diagnostic_pass = DiagnosticPass(model, "relevance", batches)
+    values = diagnostic_pass.values_per_input()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
-    for site, entry in watch.studied.entries.items():
+    for site, entry in diagnostic_pass.studied.entries.items():
         if entry.kind != "self":
             continue
         if str(site) not in values:
@@ -53,7 +53,7 @@ def catalogue_map(
     model = load(name)
     rows = []
     for stack, relevance in loaded_relevance(
-        model, batches_of(model, text, length, number, seed)
+        model, make_batches(model, text, length, number, seed)
     ).items():
         for layer, (shares, even) in enumerate(
             zip(relevance.tolist(), evenness(relevance).tolist())

@@ -1,0 +1,192 @@
+"""Options that several commands share, each with its unit and default, and the groups they are
+listed in.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+DATA = "Data"
+MEASURE = "What is done"
+MEMORY = "Memory"
+RUNNING = "Where it runs"
+RESULT = "Result"
+GROUPS = (DATA, MEASURE, MEMORY, RUNNING, RESULT)
+"""The order in which `--help` lists the groups of options."""
+
+
+ORDER = (
+    "demo",
+    "models",
+    "study",
+    "show",
+    "compare",
+    "plan",
+    "evaluate",
+    "collapse",
+    "explain",
+    "report",
+    "train",
+    "bench",
+    "reproduce",
+)
+
+
+class Commands(TyperGroup):
+    """All commands, listed in the order in which one meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = super().list_commands(ctx)
+        return sorted(known, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+class Command(TyperCommand):
+    """A command whose help lists its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        listed: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                group = getattr(parameter, "rich_help_panel", None) or "Other options"
+                if parameter.param_type_name == "argument":
+                    group = "Arguments"
+                listed.setdefault(group, []).append(record)
+        for group in ("Arguments", *GROUPS, "Other options"):
+            if group in listed:
+                with formatter.section(group):
+                    formatter.write_dl(listed[group])
+
+
+def example(*lines: str) -> str:
+    """Command lines for the end of a command's help, as they are: `\\b` keeps click from filling
+    the lines.
+    """
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
+
+
+ModelName = Annotated[
+    str,
+    typer.Argument(help="A name of the catalogue (see: eigenlens models), a folder, or a hub id."),
+]
+DataNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help=(
+            "Text files, folders, FILE.jsonl or FILE.jsonl:FIELD, - for standard input, a named"
+            " set, token ids (.npy), pictures, .wav files (default: the catalogue's text or"
+            " photographs)."
+        )
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens per input (default: 128; for vision 224 pixels per side).",
+        rich_help_panel=DATA,
+    ),
+]
+Padding = Annotated[
+    bool,
+    typer.Option(
+        "--padding",
+        help="One input per document, padded (default: text is packed).",
+        rich_help_panel=DATA,
+    ),
+]
+Float64 = Annotated[
+    bool,
+    typer.Option(
+        "--float64",
+        help="Run the model in double precision (default: as its weights are).",
+        rich_help_panel=RUNNING,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where the model runs, such as cpu or cuda; auto is a GPU if there is one.",
+        rich_help_panel=RUNNING,
+    ),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Who computes: local (this process) or dask (a cluster).",
+        rich_help_panel=RUNNING,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With --engine dask: worker processes to start on this machine (default: none).",
+        rich_help_panel=RUNNING,
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "With --engine dask: the address of a running cluster's scheduler, such as"
+            " tcp://node1:8786 (default: none)."
+        ),
+        rich_help_panel=RUNNING,
+    ),
+]
+OnFailure = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "If a shard of the inputs always fails: stop, or end with a partial result that says"
+            " so."
+        ),
+        rich_help_panel=RUNNING,
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with what was interrupted (default: begin anew).",
+        rich_help_panel=RESULT,
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Overwrite a result that is there (default: refuse).",
+        rich_help_panel=RESULT,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result as JSON on standard output (default: tables).",
+        rich_help_panel=RESULT,
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="A miniature of a minute or two (default: the full size).",
+        rich_help_panel=MEASURE,
+    ),
+]
+
+
+def folder_option(name: str, what: str = "The folder of the result") -> Any:
+    """`--output-dir` of a command that writes to the first free of `study`, `study-2`, …"""
+    return typer.Option(
+        "-o",
+        "--output-dir",
+        help=f"{what} (default: {name}, or {name}-2, … if that is taken).",
+        rich_help_panel=RESULT,
+    )
