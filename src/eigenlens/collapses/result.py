@@ -241,7 +241,8 @@ class Collapse(ResultViews):
     def title(self) -> str:
         """Model and data, and how many inputs were measured in which precision."""
         precision = ", float64" if self.float64 else ""
-        return f"{self.name}: {self.facts.inputs} inputs of {self.facts.length} tokens{precision}"
+        inputs = numbered(self.facts.inputs or 0, "input")
+        return f"{self.name}: {inputs} of {self.facts.length} tokens{precision}"
 
     @property
     def facts(self) -> Facts:
