@@ -38,7 +38,7 @@ import eigenlens as el
 from eigenlens.attention import register
 from eigenlens.attention.block_selection import dense_mask
 from eigenlens.attention.blocks import block_attention, choose, exact
-from eigenlens.captures.call import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Site
 from eigenlens.data.datasets import text
 from eigenlens.plans.blocks import (
     BlockPlan,

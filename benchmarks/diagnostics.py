@@ -64,9 +64,7 @@ def run_whole(
         passes, studies = [plain()], []
         for _ in range(rounds):
             studies.append(
-                el.study(model, data, max_length=length, max_inputs=number, only=only).facts[
-                    "seconds"
-                ]
+                el.study(model, data, max_length=length, max_inputs=number, only=only).facts.seconds
             )
             passes.append(plain())
         mean = sum(passes) / len(passes)

@@ -101,7 +101,9 @@ def run_of_heads(
         study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
     grown = peak() - before
     by = (
-        (study.facts["options"]["matrices_by"] or "left out") if "matrices" in only else "not asked"
+        (study.stored["options"]["matrices_by"] or "left out")
+        if "matrices" in only
+        else "not asked"
     )
     return {
         "mask": "causal" if causal else "none",
@@ -205,7 +207,7 @@ def run_soak(inputs: int, length: int) -> dict:
         for share in (0.25, 0.5, 0.75, 1)
     ]
     return {
-        "inputs": study.facts["inputs"],
+        "inputs": study.facts.inputs,
         "of them fit": int(number[-1]),
         "MB at 25 %": at[0],
         "50 %": at[1],
@@ -239,7 +241,7 @@ def run_study(data: str, inputs: int, length: int, only: list[str]) -> dict:
     before, begin = resident(), time.perf_counter()
     study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
     return {
-        "inputs": study.facts["inputs"],
+        "inputs": study.facts.inputs,
         "with the model, MB": before / MB,
         "peak, MB": peak() / MB,
         "seconds": time.perf_counter() - begin,

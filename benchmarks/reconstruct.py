@@ -51,15 +51,15 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
         site: [PlanPart(tuple(range(made.sites[site].heads)), e)] for site, e in estimators.items()
     }
     facts = {
-        "model": made.facts["model"],
+        "model": made.stored["model"],
         "length": made.length,
         "groups": [0, 2, 4, 6],
         "target": {},
         "curve": [],
         "study": {
             "name": made.name,
-            "request": made.facts["options"]["request"],
-            "data": made.facts["data"],
+            "request": made.stored["options"]["request"],
+            "data": made.stored["data"],
         },
         "shapes": {
             site: {key: getattr(info, key) for key in SHAPE} for site, info in made.sites.items()
@@ -82,7 +82,7 @@ def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict
         "output error": found.value("relative error of the attention output"),
         "cosine": found.value("cosine of the embeddings"),
         "retrieval": found.value("retrieval agreement (nearest other input)"),
-        "inputs": found.facts["inputs"],
+        "inputs": found.facts.inputs,
     }
 
 

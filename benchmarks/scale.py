@@ -60,7 +60,7 @@ def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
     el.study(loaded, DATA, max_inputs=64, only=LIGHT)
     for number in (200, 400, 800):
         taken = min(
-            el.study(loaded, DATA, max_inputs=number, only=LIGHT).facts["seconds"]
+            el.study(loaded, DATA, max_inputs=number, only=LIGHT).facts.seconds
             for _ in range(rounds)
         )
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
@@ -77,9 +77,7 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
     for length in (64, 128, 256, 512):
         number = max(32, 65536 // length)
         taken = min(
-            el.study(loaded, DATA, max_length=length, max_inputs=number, only=LIGHT).facts[
-                "seconds"
-            ]
+            el.study(loaded, DATA, max_length=length, max_inputs=number, only=LIGHT).facts.seconds
             for _ in range(rounds)
         )
         ids = torch.randint(0, 1000, (max(1, 4096 // length), length))
@@ -114,7 +112,7 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
         )
         module = BertModel(config, add_pooling_layer=False).eval()
         taken = min(
-            el.study(module, ids, max_length=128, max_inputs=320, only=LIGHT).facts["seconds"]
+            el.study(module, ids, max_length=128, max_inputs=320, only=LIGHT).facts.seconds
             for _ in range(rounds)
         )
         rows.append(
@@ -144,12 +142,12 @@ def run_workers(
                     # every worker loads the model
                     el.study(model, DATA, max_inputs=64, only=LIGHT, shard_size=16)
                     made = el.study(model, DATA, max_inputs=number, only=only, shard_size=shard)
-                taken[workers].append(made.facts["seconds"])
-                digests.add(tuple(entry["sha256"] for entry in made.facts["files"].values()))
+                taken[workers].append(made.facts.seconds)
+                digests.add(tuple(entry["sha256"] for entry in made.stored["files"].values()))
         assert len(digests) == 1, "one and two workers gave different numbers"
         one, two = min(taken[1]), min(taken[2])
         times = {"one worker, s": one, "two workers, s": two, "ratio": one / two}
-        rows.append(tell({"statistics": label, "inputs": made.facts["inputs"], **times}))
+        rows.append(tell({"statistics": label, "inputs": made.facts.inputs, **times}))
     return rows
 
 
@@ -225,7 +223,7 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
             job.merge(one, shard_group)
             taken = time.perf_counter() - begin
         shard = SHARD * spent["seconds"] / spent["inputs"]
-        alone = study.facts["seconds"] - spent["seconds"]
+        alone = study.facts.seconds - spent["seconds"]
         costs = Costs(shard, merge, taken, alone)
         parts = {"shard, s": shard, "merge, s": merge, "group, s": taken, "alone, s": alone}
         row = {"statistics": label, "state, MB": size / 1e6, **parts}

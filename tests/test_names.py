@@ -2,7 +2,6 @@
 the likeliest of them.
 """
 
-import numpy as np
 import pytest
 
 import eigenlens as el
@@ -18,11 +17,11 @@ from eigenlens.explanations.methods import METHODS
 from eigenlens.models import catalogue
 from eigenlens.names import several
 from eigenlens.papers import find_paper
-from eigenlens.spectra.bases import Place
+from eigenlens.spectra.bases import Scope
 from eigenlens.studies.options import STATISTICS
-from tiny import small_bert, tiny_llama
+from tiny import small_bert, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (40, 12))
+IDS = token_ids(40, 12)
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +53,19 @@ def test_a_study_takes_its_statistics_as_one_text(made, bert):
     assert (
         made.has("rows") and made.has("moments") and made.has("depth") and not made.has("matrices")
     )
-    assert list(made.facts["options"]["diagnosed"]) == ["sinks"]
+    assert list(made.stored["options"]["diagnosed"]) == ["sinks"]
     one = el.study(bert, IDS, max_length=12, max_inputs=40, only="sinks")
     listed = el.study(bert, IDS, max_length=12, max_inputs=40, only=["sinks"])
     assert one.diagnostics["sinks"].rows() == listed.diagnostics["sinks"].rows()
 
 
-def test_every_call_that_takes_names_takes_one_text(made, bert, tmp_path):
+def test_every_call_that_takes_names_takes_one_text(made, bert, llama):
     assert chosen_names("mean, joint") == ["mean", "joint"] and chosen_names("mean") == ["mean"]
     plan = el.plan(made, budget=0.5, model=bert, data=IDS, estimators="mean,key-pca", max_inputs=4)
     assert {choice.estimator for choice in plan.choices} <= {"mean", "key-pca", "exact"}
     run = el.collapse(bert, IDS, max_length=12, max_inputs=4, paths=0, bounds=0, variants="SAN")
     assert set(run.curves) == {"full", "SAN"}
-    found = el.explain(
-        tiny_llama(tmp_path), "Seven, eight, nine", methods="relevance", deletion=False
-    )
+    found = el.explain(llama, "Seven, eight, nine", methods="relevance", deletion=False)
     assert found.methods == ["relevance"]
     assert entrants("softmax,window") == ["softmax", "window"]
     assert list(_candidates("window", True, {})) == ["window"]
@@ -109,13 +106,13 @@ WRONG = {
     "san": (lambda made: el.collapse("minilm", variants="san"), "SAN", list(ABLATIONS)),
     "sinkz": (lambda made: made.diagnostics["sinkz"], "sinks", ["sinks"]),
     "rat": (lambda made: made.diagnostics["sinks"].values("rat"), "rate", ["rate"]),
-    "encoder/9.0": (
+    "L9H0": (
         lambda made: made.diagnostics["sinks"].value("rate", "encoder", 9, 0),
         None,
-        ["encoder/0.0", "encoder/1.3"],
+        ["L0H0", "L1H3"],
     ),
     "encoders/1": (
-        lambda made: made.row_basis(Place("layer", "encoders", 1)),
+        lambda made: made.row_basis(Scope("layer", "encoders", 1)),
         "encoder/1",
         ["encoder/0", "encoder/1"],
     ),

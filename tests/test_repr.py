@@ -1,12 +1,11 @@
 """Results say in one line what they are: model, data, inputs, length, and what they hold."""
 
-import numpy as np
 import pytest
 
 import eigenlens as el
-from tiny import small_bert, some_text, tiny_bert
+from tiny import small_bert, some_text, tiny_bert, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (40, 12))
+IDS = token_ids(40, 12)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def test_a_study_in_one_line(made, tmp_path):
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
     kept = el.study(model, text, tmp_path / "kept", max_inputs=9, max_length=8, only="rows")
     said = (
-        f"<study of tiny on a.txt: {kept.facts['inputs']} inputs of 8 tokens, 4 heads; rows, in"
+        f"<study of tiny on a.txt: {kept.facts.inputs} inputs of 8 tokens, 4 heads; rows, in"
         f" {tmp_path / 'kept'}>"
     )
     assert repr(kept) == repr(el.Study.open(tmp_path / "kept")) == said

@@ -199,6 +199,7 @@ assert el.load(model).backbone is model and calls[0].scores().shape == (1, 2, 5,
 }
 
 
+@pytest.mark.slow
 def test_an_import_of_the_package_is_light():
     """What only some uses need loads when it is used: a result opens without the models' library,
     and so does a module.

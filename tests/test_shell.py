@@ -21,6 +21,7 @@ def pasted(printed):
     return args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", ['it\'s a "model" & more', "plain"])
 def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
     run, tmp_path, monkeypatch, home

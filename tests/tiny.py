@@ -6,9 +6,19 @@ import json
 import shutil
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from eigenlens import EigenlensError, load
 from eigenlens.data.datasets import text
@@ -90,6 +100,32 @@ def small_bert():
         initializer_range=0.3,
     )
     return BertModel(config, add_pooling_layer=False).eval()
+
+
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+"""Sizes of a small model, by the names that most configurations have for them."""
+
+
+def small_gpt2():
+    """A GPT-2 of 2 layers × 4 heads over 50 tokens, in memory."""
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4))
+
+
+def small_t5():
+    """A T5 of one layer × 2 heads per stack over 50 tokens, in memory."""
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    return T5ForConditionalGeneration(T5Config(vocab_size=50, decoder_start_token_id=0, **sizes))
+
+
+def token_ids(inputs, length):
+    """Ids for the small models: (inputs, length)."""
+    return np.random.default_rng(0).integers(0, 50, (inputs, length))
 
 
 def of_catalogue(name):

@@ -243,6 +243,7 @@ def test_outputs_and_gradients_are_finite_at_logits_of_fifty(name, causal, sign)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
 def test_it_compiles_without_a_break(name, causal):
     mechanism = made(name, 21)

@@ -10,27 +10,16 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 import eigenlens as el
 from eigenlens.captures import AttentionCall, Site, SiteInfo, attention_kinds
-from tiny import small_llama
+from tiny import SMALL, small_gpt2, small_llama, small_t5
 
-SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
 MODELS = {
     "llama": (small_llama, ["self/0", "self/1"]),
     "llama classifier": (
@@ -42,22 +31,9 @@ MODELS = {
         lambda: RobertaForSequenceClassification(RobertaConfig(**SMALL)),
         ["encoder/0", "encoder/1"],
     ),
-    "gpt2": (
-        lambda: GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4)),
-        ["self/0", "self/1"],
-    ),
+    "gpt2": (small_gpt2, ["self/0", "self/1"]),
     "t5": (
-        lambda: T5ForConditionalGeneration(
-            T5Config(
-                vocab_size=50,
-                d_model=16,
-                d_kv=8,
-                d_ff=16,
-                num_layers=1,
-                num_heads=2,
-                decoder_start_token_id=0,
-            )
-        ),
+        small_t5,
         ["encoder/0", "decoder/0", "decoder.cross/0"],
     ),
 }

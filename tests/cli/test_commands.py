@@ -33,12 +33,6 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def in_a_shell(*args, **options):
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "eigenlens.cli", "--threads", "1", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A tiny model, a text, and finished studies of it at lengths 16 and 12."""
@@ -77,6 +71,7 @@ def test_version(run):
     assert run("--version").out.strip() == __version__
 
 
+@pytest.mark.slow
 def test_a_study_of_real_weights_is_made_shown_and_drawn(run, tmp_path):
     """From one command to tables and pictures, with every number of every head in the JSON."""
     folder, pictures = tmp_path / "minilm", tmp_path / "pictures"
@@ -189,8 +184,10 @@ def test_a_plan_is_evaluated_on_one_to_three_inputs_of_other_data_or_another_len
         )
 
 
-def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, tmp_path):
-    done = in_a_shell(
+def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world, warm, tmp_path):
+    done = warm(
+        "--threads",
+        1,
         "study",
         world.model,
         "-",
@@ -207,6 +204,7 @@ def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world
     assert same == {k: record[k] for k in same}
 
 
+@pytest.mark.slow
 def test_what_show_prints_can_be_cut_off(world):
     """`eigenlens show DIR | head -1` ends quietly: no traceback, no complaint."""
     command = f"{sys.executable} -m eigenlens.cli show {world.study} | head -1"
@@ -628,10 +626,10 @@ def test_bad_input_ends_with_one_sentence_and_nothing_written(run, world, tmp_pa
 
 
 @pytest.mark.parametrize("case", ["no such model", "weights with NaN"])
-def test_bad_input_in_a_shell(world, tmp_path, case):
+def test_bad_input_in_a_shell(world, warm, tmp_path, case):
     """The same in a process of its own, where libraries warn on standard error if they are let."""
     args = command_of(case, world, tmp_path)
-    ended = in_a_shell(*args)
+    ended = warm("--threads", 1, *args)
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert re.fullmatch(rf"eigenlens: .*({BAD[case][1]}).*\n", ended.stderr), ended.stderr
@@ -698,7 +696,7 @@ def test_a_disk_that_fills_up_is_said_and_the_study_goes_on_when_there_is_space(
     assert strict(ended.out)["heads"] == world.record["heads"]
 
 
-def test_a_full_place_for_temporary_files_is_said(world, tmp_path, disk):
+def test_a_full_place_for_temporary_files_is_said(world, tmp_path, disk, warm):
     place = disk("16k")
     args = (
         "study",
@@ -711,7 +709,7 @@ def test_a_full_place_for_temporary_files_is_said(world, tmp_path, disk):
         "--max-length",
         16,
     )
-    ended = in_a_shell(*args, env={**os.environ, "TMPDIR": str(place)})
+    ended = warm("--threads", 1, *args, env={**os.environ, "TMPDIR": str(place)})
     assert ended.returncode == 2
     assert re.fullmatch(r"eigenlens: the disk is full: .*\n", ended.stderr), ended.stderr
     assert not (tmp_path / "out").exists()

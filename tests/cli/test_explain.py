@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from eigenlens import Explanation
-from eigenlens.cli.terminal import print_explanation
+from eigenlens.cli.terminal import show
 from eigenlens.explanations.methods import METHODS
 from explanations.handmade import handmade
 from tiny import of_catalogue, tiny_bert, tiny_llama
@@ -92,7 +92,7 @@ def test_as_json(explain, world, tmp_path):
 def test_a_text_from_standard_input(explain, world, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the house of\r\n")))
     assert explain(world.llama, "-", "--no-deletion", *FEW, "-o", "e").code == 0
-    assert Explanation.open(tmp_path / "e").facts["data"] == "the house of"
+    assert Explanation.open(tmp_path / "e").facts.data.name == "the house of"
 
 
 def test_standard_input_that_is_no_utf8(explain, world, tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_picture(explain, tmp_path):
         and made.tokens[:2] == ["cls", "0,0"]
         and made.special == [True] + [False] * 256
     )
-    assert made.facts["picture"].startswith("data:image/jpeg;base64,")
+    assert made.stored["picture"].startswith("data:image/jpeg;base64,")
     assert "attention: patch " in done.out
 
 
@@ -136,7 +136,7 @@ def coloured(monkeypatch, capsys, made):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     capsys.readouterr()
-    print_explanation(made)
+    show(made)
     return capsys.readouterr().out
 
 
@@ -196,7 +196,7 @@ def test_a_text_that_begins_with_a_minus(explain, world, tmp_path, text):
         and "Traceback" not in told
     )
     assert explain(world.llama, "--no-deletion", *FEW, "-o", "e", "--", text).code == 0
-    assert Explanation.open(tmp_path / "e").facts["data"] == text
+    assert Explanation.open(tmp_path / "e").facts.data.name == text
 
 
 def test_a_limit_of_memory(explain, world):
@@ -218,7 +218,7 @@ def test_an_existing_folder_is_overwritten_only_with_force(explain, world, tmp_p
     assert again.code == 2 and "already exists" in again.err and "--overwrite" in again.err
     assert (tmp_path / "e" / "explanation.json").read_bytes() == before
     assert explain(world.llama, "another house", *given[2:], "--overwrite").code == 0
-    assert Explanation.open(tmp_path / "e").facts["data"] == "another house"
+    assert Explanation.open(tmp_path / "e").facts.data.name == "another house"
 
 
 def test_a_text_that_wants_to_be_code_is_harmless(explain, world, tmp_path):

@@ -35,14 +35,15 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
         folder = "explanation" if number == 1 else f"explanation-{number}"
         assert done.code == 0 and f"Everything is in {folder};" in done.out, done.err
         assert (f"the folder is {folder}\n" in done.err) == (number > 1)
-        assert Explanation.open(folder).facts["data"] == text
+        assert Explanation.open(folder).facts.data.name == text
     again = run(
         "explain", model, "A last one", "--no-deletion", "--methods", "attention", "--overwrite"
     )
-    assert again.code == 0 and Explanation.open("explanation").facts["data"] == "A last one"
+    assert again.code == 0 and Explanation.open("explanation").facts.data.name == "A last one"
     assert run("explain", model, "x", "--no-deletion", "-o", "explanation").code == 2
 
 
+@pytest.mark.slow
 def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
     for folder in ("study", "study-2"):
         assert run("study", bert, "a.txt", *STUDY).code == 0
@@ -69,7 +70,7 @@ def test_a_study_a_plan_and_a_collapse_run_find_fresh_folders(run, here, bert):
             "SAN",
         )
         assert made.code == 0, made.err
-    assert Plan.open("plan").facts["created"] <= Plan.open("plan-2").facts["created"]
+    assert Plan.open("plan").facts.created <= Plan.open("plan-2").facts.created
     assert {path.name for path in here.iterdir() if "collapse" in path.name} == {
         "collapse",
         "collapse-2",

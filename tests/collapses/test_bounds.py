@@ -83,6 +83,7 @@ def float_patterns(case):
     return torch.softmax(scores, -1), scores
 
 
+@pytest.mark.slow
 @many
 @given(instances())
 def test_no_violation_in_a_thousand_random_instances(case):

@@ -11,7 +11,7 @@ import torch
 import eigenlens as el
 from eigenlens.collapses import measure, passes
 from eigenlens.run.files import locked
-from tiny import small_bert, some_text, tiny_bert
+from tiny import small_bert
 
 ASKED = {
     "max_inputs": 44,
@@ -23,9 +23,8 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collapse-engine")
-    return tiny_bert(folder / "model"), some_text(folder / "text.txt", documents=30)
+def world(bert, long_text):
+    return bert, long_text
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +51,7 @@ def test_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, clus
     told = []
     made = el.collapse(*world, **ASKED, engine=cluster, progress=lambda *said: told.append(said))
     assert found(made.record()) == found(whole)
-    assert made.record()["sentence"] == whole["sentence"] and made.facts["notes"] == []
+    assert made.record()["sentence"] == whole["sentence"] and made.notes == ()
     assert {what: (done, total) for what, done, total in told} == {
         "full": (44, 44),
         "SAN": (44, 44),
@@ -127,7 +126,7 @@ def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(
     run = el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local("partial"))
     numbers = {row["number"] for row in run.record()["curves"]["SAN"]}
     assert len(numbers) == 1 and 0 < 44 - numbers.pop() <= 8
-    notes = run.facts["notes"]
+    notes = run.notes
     told = "what was found of {} is partial: 1 shard with"
     assert [
         told.format(name) in note for name, note in zip(("full", "SAN", "without norm"), notes)
@@ -137,7 +136,7 @@ def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(
     assert notes[3] == "bounds left out: ValueError: no" and run.bounds == []
     assert run.record()["paths"] == whole["paths"]
     again = el.collapse(*world, tmp_path / "run", **ASKED, engine=el.Local("partial"), resume=True)
-    assert again.facts["notes"] == notes
+    assert again.notes == notes
 
 
 def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, tmp_path):

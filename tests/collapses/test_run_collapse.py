@@ -20,13 +20,13 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens import EigenlensError, cli
-from eigenlens.cli.terminal import print_collapse
+from eigenlens.cli.terminal import show
 from eigenlens.collapses import ABLATIONS, VARIANTS
 from eigenlens.collapses.bounds_model import model_bounds
 from eigenlens.collapses.verdict import sentence
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.stats import DepthNumber
-from tiny import small_llama, some_text, tiny_bert
+from tiny import small_llama
 
 SIZE = {
     "vocab_size": 50,
@@ -39,9 +39,8 @@ SMALL = {"max_inputs": 6, "max_length": 16, "paths": 2, "bounds": 1}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collapse")
-    return tiny_bert(folder / "model"), some_text(folder / "text.txt")
+def world(bert, text):
+    return bert, text
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_what_rounding_hides_is_called_so_and_float64_shows_it(collapsing, capsy
     assert "below rounding" not in double.sentence
     printed = {}
     for name, made in (("single", single), ("double", double)):
-        print_collapse(made)
+        show(made)
         printed[name] = capsys.readouterr().out
     assert "below rounding" in printed["single"] and f"{hidden:.1e}" not in printed["single"]
     assert f"{true:.1e}" in printed["double"]
@@ -141,7 +140,7 @@ def test_records_keep_the_number_and_say_that_it_is_rounding(collapsing, tmp_pat
         assert rows and all(row["below_rounding"] == (row["residual"] < floor) for row in rows)
     assert (
         record["facts"]["precision"] == "float32"
-        and collapsing[True].facts["precision"] == "float64"
+        and collapsing[True].stored["precision"] == "float64"
     )
 
 
@@ -302,10 +301,7 @@ def test_an_unknown_family_is_measured_without_ablations():
     ids = np.random.default_rng(0).integers(0, 50, (6, 12))
     run = el.collapse(Unknown(), ids, max_length=12, max_inputs=6)
     assert list(run.curves) == ["full"] and len(run.curves["full"].curve("residual")) == 4
-    assert (
-        "Wrapped with inner" in run.facts["notes"][0]
-        and "known are those of BERT" in run.facts["notes"][0]
-    )
+    assert "Wrapped with inner" in run.notes[0] and "known are those of BERT" in run.notes[0]
     assert "no ablation was measured" in run.sentence and run.paths == [] and run.bounds == []
     json.dumps(run.record(), allow_nan=False)
 
@@ -330,7 +326,7 @@ def test_what_a_model_does_not_allow_is_noted_and_the_rest_goes_on(model, why):
         bounds=1,
     )
     assert len(run.curves["full"].curve("residual")) == 3 and run.paths == []
-    assert any(why in note for note in run.facts["notes"])
+    assert any(why in note for note in run.notes)
 
 
 def test_inputs_of_padding_alone_are_left_out(world):
@@ -457,6 +453,7 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     assert "no ablation" not in partly and "The attention skip holds them apart" in partly
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypatch):
     model, text = world
 

@@ -15,9 +15,9 @@ import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.data.arrays import ArrayName, in_memory
 from eigenlens.data.inputs import Request
-from tiny import small_bert, small_llama
+from tiny import small_bert, small_llama, token_ids
 
-IDS = np.random.default_rng(0).integers(0, 50, (60, 20))
+IDS = token_ids(60, 20)
 
 
 class Plain(nn.Module):
@@ -47,7 +47,7 @@ def made(bert):
 @pytest.mark.parametrize("form", [lambda a: a, torch.from_numpy, lambda a: a.tolist(), list])
 def test_the_length_of_a_study_is_that_of_the_rows(bert, form):
     found = el.study(bert, form(IDS), only="rows")
-    assert found.length == 20 and found.facts["inputs"] == 60
+    assert found.length == 20 and found.facts.inputs == 60
     assert found.name == "BertModel on an array (60 × 20)"
 
 
@@ -55,8 +55,7 @@ def test_a_file_of_rows_has_its_own_length_too(bert, tmp_path):
     np.save(tmp_path / "ids.npy", IDS)
     assert el.study(bert, tmp_path / "ids.npy", only="rows").length == 20
     assert (
-        el.collapse(bert, IDS, max_inputs=4, paths=0, bounds=0, variants="SAN").facts["length"]
-        == 20
+        el.collapse(bert, IDS, max_inputs=4, paths=0, bounds=0, variants="SAN").facts.length == 20
     )
 
 
@@ -66,7 +65,7 @@ def test_a_flat_array_is_cut_at_the_length(bert):
 
 
 def test_a_study_of_an_array_keeps_no_temporary_file_in_its_facts(made, tmp_path):
-    assert made.facts["options"]["request"]["data"] == ["an array (60 × 20)"]
+    assert made.stored["options"]["request"]["data"] == ["an array (60 × 20)"]
     assert "/tmp" not in json.dumps(made.record()) and "array.npy" not in json.dumps(made.record())
 
 
@@ -102,11 +101,11 @@ def test_the_array_of_the_study_is_known_again(made, bert):
     seen.
     """
     plan = el.plan(made, budget=0.5, model=bert, data=IDS, max_inputs=4)
-    assert plan.facts["groups"] and all(group % 2 == 0 for group in plan.facts["groups"])
+    assert plan.stored["groups"] and all(group % 2 == 0 for group in plan.stored["groups"])
     measured = el.evaluate(bert, IDS, plan=plan, max_inputs=48)
-    assert measured.facts["inputs"] < 60 * 0.2 and measured.facts["notes"] == []
+    assert measured.facts.inputs < 60 * 0.2 and measured.notes == ()
     other = el.evaluate(bert, (IDS + 1) % 50, plan=plan, max_inputs=48)
-    assert other.facts["inputs"] == 48 and other.facts["notes"] == []
+    assert other.facts.inputs == 48 and other.notes == ()
 
 
 SAID = {

@@ -10,6 +10,7 @@ from torch import nn
 from diagnostics.passes import subject_of
 from eigenlens import EigenlensError
 from eigenlens.anatomy.blocks import Branch, Mlp
+from eigenlens.captures import Site
 from eigenlens.diagnostics.amplifier import (
     MOST,
     Amplifier,
@@ -62,7 +63,7 @@ def test_a_planted_neuron_is_found():
     )
     assert found["concentration"] > 100
     finding = amplifier.result()
-    assert "layer 3: channel 11 grows with the square of one direction alone" in finding.sentence
+    assert "L3: channel 11 grows with the square of one direction alone" in finding.sentence
     assert finding.plot() is not None
 
 
@@ -159,7 +160,7 @@ def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     studied.sites = {site: studied.sites[site] for site in ("self/11", "self/28")}
     assert amplifier.begin(studied) == ""
     assert {row["layer"]: row["channel"] for row in reversed(amplifier.top())} == {11: 507, 28: 507}
-    branch = gated(sites["self/11"])
+    branch = gated(sites[Site("self", 11)])
     G, U, W = (x.double() for x in matrices(branch))
     gain = branch.before.weight.detach().double()
     assert torch.allclose(G, branch.linear.gate.weight.detach().double() * gain)
@@ -186,14 +187,14 @@ def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_num
     studied = subject_of(model, {"input_ids": torch.arange(6)[None]})
     amplifier = Amplifier()
     assert amplifier.begin(studied) == ""
-    G, U, W = (x.double() for x in matrices(gated(studied.block_sites()["self/1"])))
+    G, U, W = (x.double() for x in matrices(gated(studied.block_sites()[Site("self", 1)])))
     row = next(row for row in amplifier.top() if row["layer"] == 1)
     theta = torch.linalg.eigvalsh(dense(G, U, W, row["channel"]))
     assert abs(row["λ₁"]) == pytest.approx(float(theta.abs().max()), rel=1e-3)
     json.dumps(amplifier.result().record(), allow_nan=False)
     with torch.no_grad():
         mlp.up_proj.weight[0, 0] = torch.inf
-    assert "self/1 are too large, or no numbers" in Amplifier().begin(studied)
+    assert "self/1 are too large, or not finite" in Amplifier().begin(studied)
 
 
 def test_two_orders_of_channels_are_never_mixed():

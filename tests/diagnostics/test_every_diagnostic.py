@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.captures import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Head, Site
 from eigenlens.diagnostics import (
     DIAGNOSTICS,
     CallView,
@@ -70,7 +70,7 @@ def test_means_and_intervals_are_those_of_students_t():
             number = next(
                 n
                 for n in found.numbers
-                if n.place == ("encoder", layer, head) and n.name == "share"
+                if n.at == Head("encoder", layer, head) and n.name == "share"
             )
             low, high = stats.t.interval(0.95, 8, share[:, head].mean(), stats.sem(share[:, head]))
             np.testing.assert_allclose(
@@ -80,7 +80,9 @@ def test_means_and_intervals_are_those_of_students_t():
             )
             over = share[:, head][share[:, head] > 0.5]
             kept = [
-                n for n in found.numbers if n.place == ("encoder", layer, head) and n.name == "much"
+                n
+                for n in found.numbers
+                if n.at == Head("encoder", layer, head) and n.name == "much"
             ]
             # what has no value is left out, and there is no NaN
             assert len(kept) == bool(len(over))
@@ -160,7 +162,7 @@ def test_what_changed_between_two_models():
     (row,) = changes(one, two)
     assert row["left"] == pytest.approx(0.3) and row["right"] == pytest.approx(0.2)
     assert row["change"] == pytest.approx(0.3)  # the mean of |−.4| and |.2|
-    assert (row["most"], row["most_left"], row["most_right"]) == ("self/0.0", 0.5, 0.1)
+    assert (row["most"], row["most_left"], row["most_right"]) == ("L0H0", 0.5, 0.1)
     assert "rate of sinks (sinks) from 0.3 to 0.2" in changes_sentence([row], "one", "two")
     assert "no diagnostic's mean moves" in changes_sentence(changes(one, one), "one", "one")
     other = Findings([finding({(0, 0): 0.5})])
@@ -174,7 +176,7 @@ def test_an_unknown_name_is_told():
         found["spikes"]
     with pytest.raises(EigenlensError, match="no number of sinks 'size'; there are rate"):
         found["sinks"].values("size")
-    with pytest.raises(EigenlensError, match=r"no rate of sinks 'self/3\.1'; there are self/0\.0"):
+    with pytest.raises(EigenlensError, match="no rate of sinks 'L3H1'; there are L0H0"):
         found["sinks"].value("rate", "self", 3, 1)
 
 
@@ -210,8 +212,8 @@ def test_roles_are_counted_by_the_thresholds():
         ]
     )
     said = roles(found)
-    assert set(said) == {("self", 0, 0), ("self", 0, 1), ("self", 1, 0)}
-    assert "31%" in said["self", 0, 0][0] and len(said["self", 1, 0]) == 3
+    assert set(said) == {Head("self", 0, 0), Head("self", 0, 1), Head("self", 1, 0)}
+    assert "31%" in said[Head("self", 0, 0)][0] and len(said[Head("self", 1, 0)]) == 3
     assert (
         roles_sentence(found)
         == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"

@@ -11,11 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError, load
-from eigenlens.captures import AttentionCall, Site
+from eigenlens.captures import AttentionCall, Head, Site
 from eigenlens.diagnostics import DIAGNOSTICS, CallView, Induction
 from eigenlens.diagnostics.induction import scores
 from eigenlens.diagnostics.induction_probe import layout_of, probe_batch, uniform_scores
-from tiny import of_catalogue, small_bert, small_llama, tiny_bert
+from tiny import of_catalogue, small_bert, small_llama
 
 NAMES = ("stripe", "prefix", "duplicate", "previous")
 
@@ -180,13 +180,13 @@ def test_smollm2_has_clear_induction_and_tokens_that_come_once_have_none(models)
     prefix = found.values("prefix")
     best = max(prefix, key=prefix.get)
     assert prefix[best] > 0.6 and len(diagnostic.above(found, "prefix")) >= 5
-    assert f"{best[0]}/{best[1]}.{best[2]}" in found.sentence and "do induction" in found.sentence
+    assert f"(L{best.layer}H{best.head} " in found.sentence and "do induction" in found.sentence
     assert max(without.values("prefix").values()) < 3 * uniform_scores(50, 2)["prefix"]
     assert "a control" in without.sentence and "none of 270 heads" in without.sentence
     table = found.tables["Heads above a threshold"]
-    assert {(r["stack"], r["layer"], r["head"]) for r in table if "prefix" in r["above"]} == set(
-        diagnostic.above(found, "prefix")
-    )
+    assert {
+        Head(r["stack"], r["layer"], r["head"]) for r in table if "prefix" in r["above"]
+    } == set(diagnostic.above(found, "prefix"))
     (ids,) = (batch["input_ids"] for batch in control.batches(model))
     assert all(len(set(row.tolist())) == ids.shape[1] for row in ids)
     json.dumps(found.record(), allow_nan=False)
@@ -219,7 +219,7 @@ def test_an_encoder_that_sees_both_ways_is_scored_by_what_lies_before():
                 )
     assert (
         finding.sentence.startswith("None of 72 heads does induction")
-        and "encoder/0.2" in finding.sentence
+        and "L0H2" in finding.sentence
     )
 
 
@@ -276,8 +276,8 @@ def test_special_ids_and_rows_nobody_trained_are_never_drawn():
     assert not torch.equal(batch["input_ids"][0], batch["input_ids"][1])
 
 
-def test_the_block_shrinks_to_what_the_model_reads(tmp_path):
-    model = load(tiny_bert(tmp_path / "bert"))  # 64 tokens, 2 of them special
+def test_the_block_shrinks_to_what_the_model_reads(bert):
+    model = load(bert)  # 64 tokens, 2 of them special
     layout = layout_of(model, 50, 2)
     assert layout.block == 31 and probe_batch(layout, 1, 0)["input_ids"].shape == (1, 64)
     diagnostic = Induction(inputs=1)

@@ -211,9 +211,7 @@ def test_where_no_key_is_explained_away_none_is_named():
     one = torch.zeros(1, 1, 4, 4)
     assert found(call_of(one)).sentence.endswith("in the only head.")
     one[..., 0] = 50.0
-    assert found(call_of(one)).sentence.startswith(
-        "In the only head, layer 0, head 0, 75.0% of the keys"
-    )
+    assert found(call_of(one)).sentence.startswith("In the only head, L0H0, 75.0% of the keys")
 
 
 def test_a_threshold_out_of_range_is_refused():

@@ -10,6 +10,7 @@ import transformers as tf
 from diagnostics.passes import diagnosed, subject_of
 from diagnostics.split import assert_parts_make_the_whole
 from eigenlens.anatomy.head_weights import HeadWeights
+from eigenlens.captures import Head
 from eigenlens.diagnostics import DIAGNOSTICS, StudiedModel
 from eigenlens.diagnostics.qk import QueryKey
 from tiny import of_catalogue, small_bert, small_llama
@@ -149,7 +150,7 @@ def test_the_eigenvalues_of_two_heads_are_listed_and_drawn():
     for which, extreme in (("most concentrated", max), ("least concentrated", min)):
         some = [row for row in rows if row["which"] == which]
         place = some[0]["stack"], some[0]["layer"], some[0]["head"]
-        assert len(some) == 32 and values[place] == extreme(values.values())
+        assert len(some) == 32 and values[Head(*place)] == extreme(values.values())
         assert sum(row["real"] for row in some) == pytest.approx(finding.value("trace", *place))
         assert sum(row["imaginary"] for row in some) == pytest.approx(0, abs=1e-9)
     assert DIAGNOSTICS["qk"] is QueryKey and "imaginary" in json.dumps(finding.plot().to_dict())
@@ -199,6 +200,6 @@ def test_one_head_is_named_once():
     assert finding.sentence.startswith(
         "The eigenvalues of the only head's query-key matrix have a mean "
     )
-    assert finding.sentence.count("layer 0, head 0") == 1 and "of 1 head" not in finding.sentence
+    assert finding.sentence.count("L0H0") == 1 and "of 1 head" not in finding.sentence
     assert ("not above 0" in finding.sentence) == (finding.value("mean", "encoder", 0, 0) <= 0)
     assert qk.tables(finding, {})

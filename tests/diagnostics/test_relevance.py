@@ -193,9 +193,7 @@ def test_the_evenness_of_a_layer_is_the_entropy_of_its_medians():
         assert row["evenness"] == pytest.approx(-(p * np.log(p)).sum() / math.log(12))
         assert (row["least"], row["most"], row["heads"]) == (min(each), max(each), 12)
     least = min(rows, key=lambda row: row["evenness"])
-    assert (
-        f"layer {least['layer']} of encoder (evenness {least['evenness']:.2f}" in finding.sentence
-    )
+    assert f"in L{least['layer']} (evenness {least['evenness']:.2f}" in finding.sentence
 
 
 def test_a_family_that_is_not_known_is_told():

@@ -30,8 +30,8 @@ def test_relevance_balanced_keys_and_bounds_do_not_depend_on_the_batch(padded):
         found.append(diagnosed_in_batches(model, batches, names))
     for name in names:
         one, other = (each[name].result() for each in found)
-        assert [(n.place, n.name, n.number) for n in one.numbers] == [
-            (n.place, n.name, n.number) for n in other.numbers
+        assert [(n.at, n.name, n.number) for n in one.numbers] == [
+            (n.at, n.name, n.number) for n in other.numbers
         ]
         assert [n.mean for n in one.numbers] == pytest.approx(
             [n.mean for n in other.numbers], rel=1e-4, abs=1e-6

@@ -11,7 +11,7 @@ import torch
 
 from diagnostics.passes import diagnosed, show, subject_of
 from diagnostics.split import assert_parts_make_the_whole
-from eigenlens.captures import capture_layers
+from eigenlens.captures import Site, capture_layers
 from eigenlens.diagnostics import CallView, LayerView
 from eigenlens.diagnostics.smoothing import Smoothing
 from tiny import of_catalogue, small_bert, small_llama
@@ -74,7 +74,7 @@ def test_the_numbers_are_those_of_hidden_states_and_eager_attentions(name):
             ).mean()
         for number, value in wanted.items():
             assert finding.value(number, stack, layer) == pytest.approx(value, rel=1e-4), number
-    assert len(finding.values("maps")) == last and (stack, 0, None) not in finding.values("maps")
+    assert len(finding.values("maps")) == last and Site(stack, 0) not in finding.values("maps")
     assert bool(finding.values("v")) == (name == "minilm")
     assert ("no bound: it is for blocks known to be post-norm" in finding.sentence) == (
         name != "minilm"
@@ -240,7 +240,7 @@ def test_stacks_are_apart():
     ids = torch.randint(5, 999, (2, 7))
     finding = found_in(model, {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
     assert set(finding.stacks) == {"encoder", "decoder"} and len(finding.values("similarity")) == 16
-    assert ("decoder", 0, None) not in finding.values("maps") and len(finding.values("maps")) == 14
+    assert Site("decoder", 0) not in finding.values("maps") and len(finding.values("maps")) == 14
     assert (
         "in decoder" in finding.sentence
         and "no bound: it is for blocks known to be post-norm" in finding.sentence

@@ -8,6 +8,7 @@ import torch
 
 from diagnostics.passes import diagnosed
 from eigenlens import EigenlensError
+from eigenlens.captures import Site
 from eigenlens.diagnostics import LayerView
 from eigenlens.diagnostics.spikes import Spikes
 from eigenlens.papers.inputs import batches_of
@@ -16,7 +17,7 @@ from tiny import of_catalogue, small_llama
 
 def layer(inputs, outputs, valid=None, ids=None, site="self/0", vocabulary=None):
     valid = torch.ones(outputs.shape[:2], dtype=torch.bool) if valid is None else valid
-    return LayerView(site, inputs, outputs, valid, ids, None, vocabulary)
+    return LayerView(Site.parse(site), inputs, outputs, valid, ids, None, vocabulary)
 
 
 def test_a_planted_spike_is_found_with_its_channel_and_token():

@@ -4,6 +4,7 @@ import functools
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 
 from eigenlens.captures import capture
@@ -53,6 +54,7 @@ def held_out(stats, held, **settings):
     return torch.cat(errors)
 
 
+@pytest.mark.slow
 def test_real_heads_lose_what_was_measured_and_chosen_keys_beat_random_ones():
     """MiniLM at n = 128: the median of 12 heads on other texts was .70, .62, .50 and .32 with 8,
     16, 32 and 64 keys.

@@ -21,12 +21,12 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens import EigenlensError, Explanation
-from eigenlens.cli.terminal import print_explanation
+from eigenlens.cli.terminal import show
 from eigenlens.explanations.methods import METHODS
 from eigenlens.explanations.verdict import votes
 from eigenlens.models import catalogue
 from explanations.handmade import handmade
-from tiny import of_catalogue, tiny_llama
+from tiny import of_catalogue
 
 TEXT = "The capital of France is a large city on the river Seine."
 
@@ -48,8 +48,8 @@ def found(mini):
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    return el.load(tiny_llama(tmp_path_factory.mktemp("llama")))
+def llama(llama):
+    return el.load(llama)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_score_is_the_cosine_of_two_embeddings(mini, found):
     assert found.special == [i in (101, 102) for i in ids]
     assert found.methods == list(METHODS)
     assert all(len(scores) == len(ids) for scores in found.scores.values())
-    assert found.facts["model"]["fingerprint"] == mini.facts["fingerprint"]
+    assert found.facts.model.fingerprint == mini.facts["fingerprint"]
 
 
 def test_tokens_are_really_taken_away(mini, found):
@@ -116,7 +116,7 @@ def test_several_texts_give_the_same_as_each_alone(mini, found):
     alone = el.explain(mini, short, against="An animal")
     for one, other in zip(both, (found, alone)):
         assert one.tokens == other.tokens
-        assert one.facts["target"] == other.facts["target"]
+        assert one.stored["target"] == other.stored["target"]
         for name in found.methods:
             if name not in {"random", "TensorLens norm"}:  # which draw random numbers
                 largest = max(map(abs, other.scores[name]))
@@ -133,7 +133,7 @@ def test_of_a_language_model_the_next_token(llama):
     with torch.no_grad():
         p = llama.module(input_ids=ids).logits[0, -1].log_softmax(-1)
     assert found.score == pytest.approx(float(p.max()), abs=1e-4)
-    assert llama.tokenizer.decode([int(p.argmax())]) in found.facts["target"]["label"]
+    assert llama.tokenizer.decode([int(p.argmax())]) in found.stored["target"]["label"]
     assert found.read_at == len(found.tokens) - 1
     chosen = el.explain(
         llama, "the house of the", target="dog", deletion=False, methods=["attention"]
@@ -292,7 +292,7 @@ def test_one_text_for_all_or_one_for_each(mini):
     listed = el.explain(mini, many, against=["An animal"], **few)
     plain = el.explain(mini, many, against="An animal", **few)
     assert [one.score for one in listed] == [one.score for one in plain]
-    assert listed[16].facts["against"] == "An animal"
+    assert listed[16].stored["against"] == "An animal"
     for others, said in ((["a"] * 18, "17 texts and 18 to compare with"), ([], "17 texts and 0")):
         with pytest.raises(EigenlensError, match=said):
             el.explain(mini, many, against=others, **few)
@@ -358,10 +358,10 @@ def test_more_memory_than_allowed_is_refused_with_the_figure(llama):
 
 def test_labels_and_notes_send_nothing_to_a_terminal(capsys):
     found = handmade()
-    found.facts["target"]["label"] = "class \x1b]0;pwned\x07good"
-    found.facts["model"]["name"] = "mi\u202eni"
-    found.facts["notes"] = ["without \x1b[2J tokens"]
-    print_explanation(found)
+    found.stored["target"]["label"] = "class \x1b]0;pwned\x07good"
+    found.stored["model"]["name"] = "mi\u202eni"
+    found.stored["notes"] = ["without \x1b[2J tokens"]
+    show(found)
     out = capsys.readouterr().out
     assert not {"\x1b", "\x07", "\u202e"} & set(out)
     assert (

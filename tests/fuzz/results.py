@@ -11,7 +11,7 @@ from random import Random
 import torch
 
 import eigenlens as el
-from eigenlens.cli.terminal import print_collapse, print_plan, print_study
+from eigenlens.cli.terminal import show
 from eigenlens.collapses import Collapse
 from eigenlens.errors import EigenlensError
 from eigenlens.explanations import Explanation
@@ -85,7 +85,7 @@ def read_study(place: Path, rng: Random) -> None:
         lambda: study.overlap(rank=2, analysis="matrices").rows(),
         lambda: (study.row_sums("fit"), study.row_sums("held")),
         lambda: (study.moments("fit"), study.moments("held")),
-        lambda: print_study(study),
+        lambda: show(study),
         lambda: (study.name, study.length, repr(study)),
         lambda: study.overlap(rank=2, level="layer", centring="row-centred").sentence,
         lambda: compare(study, world() / "full").record(),
@@ -122,10 +122,10 @@ def plan(rng: Random, folder: Path) -> None:
     opened = el.Plan.open(place)
     with silence():
         _plain(opened.record())
-        print_plan(opened)
+        show(opened)
         opened.rows(), repr(opened), opened.work, opened.total_variation
         if opened.examples is not None:
-            for i in range(len(opened.examples.places)):
+            for i in range(len(opened.examples.heads)):
                 opened.examples.best(i, 0.25), opened.examples.label(i), opened.examples.rows(0, i)
             opened.examples._repr_html_()
         if rng.random() < 0.05:
@@ -170,7 +170,7 @@ def collapse(rng: Random, folder: Path) -> None:
     found = Collapse.open(place)
     with silence():
         _plain(found.record())
-        print_collapse(found)
+        show(found)
         found.rows(), found.rows("cosine"), found.heads, found.depth_bounds, repr(found)
         if rng.random() < 0.04:
             found._repr_html_()

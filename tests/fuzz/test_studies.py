@@ -4,8 +4,6 @@ everything.
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -75,7 +73,7 @@ def test_lists_nested_without_end_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["show"], ["report"], ["compare"]])
-def test_the_real_command_ends_with_two_and_one_line(command, tmp_path):
+def test_the_real_command_ends_with_two_and_one_line(command, warm, tmp_path):
     folder = tmp_path / "study"
     shutil.copytree(world() / "full", folder)
     (folder / "rows.safetensors").write_bytes(
@@ -84,13 +82,7 @@ def test_the_real_command_ends_with_two_and_one_line(command, tmp_path):
     more = {"compare": [world() / "causal"], "report": ["-o", tmp_path / "page.html"]}.get(
         command[0], []
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "eigenlens.cli", *command, folder, *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = warm(*command, folder, *more, cwd=tmp_path)
     *progress, last = done.stderr.splitlines()
     assert (done.returncode, last[:11]) == (2, "eigenlens: "), done.stderr
     assert all(" of " in line for line in progress), done.stderr

@@ -50,6 +50,7 @@ def test_the_optimum_is_certified_and_its_heads_have_its_objective(solved):
     assert float(objective) == pytest.approx(found.objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_training_with_enough_heads_lands_on_the_optimum_from_every_start(solved):
     problem, found = solved
     for seed in range(3):

@@ -171,7 +171,7 @@ def test_the_result_is_what_the_models_do(done):
         f"{sum(loss for loss, _ in losses.values()) / 2:.4g}" in done.sentence
         and "2 seeds" in done.sentence
     )
-    assert done.facts["weights"] == sum(p.numel() for p in done.model().parameters())
+    assert done.stored["weights"] == sum(p.numel() for p in done.model().parameters())
     assert done.plot().to_dict()["mark"]["type"] == "line"
     assert "<svg" in done._repr_html_()
     json.dumps(done.record(), allow_nan=False)
@@ -266,7 +266,7 @@ def test_a_run_that_diverges_says_so(tmp_path):
     assert done.ends()[0]["loss"] is None or done.ends()[0]["loss"] > 2
     broken = TrainingRun(
         {
-            **done.facts,
+            **done.stored,
             "seeds": [{"seed": 0, "curve": [{"step": 20, "loss": None, "accuracy": None}]}],
         },
         done.folder,
@@ -351,15 +351,8 @@ def test_the_command_prints_an_example_that_it_can_read(tmp_path):
     assert "model" in tomllib.loads(printed.stdout)
 
 
-def test_errors_of_the_command_are_one_sentence(tmp_path):
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, "-m", "eigenlens.cli", "train", tmp_path / "no.toml"],
-        capture_output=True,
-        text=True,
-    )
+def test_errors_of_the_command_are_one_sentence(warm, tmp_path):
+    done = warm("train", tmp_path / "no.toml")
     assert (
         done.returncode == 2
         and done.stderr.count("\n") == 1

@@ -133,6 +133,7 @@ def test_a_failing_tool_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         fetch(Source("npm", "demo", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain_pip")
 def test_a_wheel_comes_through_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wheel = tmp_path / "demo_pkg-1.2-py3-none-any.whl"

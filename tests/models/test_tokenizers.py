@@ -10,34 +10,21 @@ from transformers import (
     AlbertModel,
     BertConfig,
     BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from eigenlens import EigenlensError, explain, load, study
 from eigenlens.models import catalogue
 from eigenlens.models.tokenizers import tokenizer_of
-from tiny import tiny_bert
+from tiny import SMALL, small_gpt2, small_t5, tiny_bert
 
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "vocab_size": 40,
-}
 BARE = {
     "bert": lambda: BertModel(BertConfig(**SMALL)),
     "albert": lambda: AlbertModel(AlbertConfig(**SMALL, embedding_size=16)),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2)),
-    "t5": lambda: T5ForConditionalGeneration(
-        T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    ),
+    "gpt2": small_gpt2,
+    "t5": small_t5,
 }
 
 
@@ -55,7 +42,7 @@ def test_text_for_a_folder_without_a_vocabulary_says_which_files_are_missing(fam
     ids = torch.randint(0, 40, (9, 8))
     if family != "t5":
         assert (
-            study(tmp_path / "bare", ids, max_inputs=9, max_length=8, only=["rows"]).facts["inputs"]
+            study(tmp_path / "bare", ids, max_inputs=9, max_length=8, only=["rows"]).facts.inputs
             == 9
         )
 

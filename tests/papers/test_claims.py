@@ -9,8 +9,9 @@ import pytest
 from eigenlens.errors import EigenlensError
 from eigenlens.papers.claims import Claim, Reproduction, judged
 from eigenlens.papers.eigen_analysis.claims import claims_of
-from eigenlens.papers.eigen_analysis.training_table import summary, t_interval
+from eigenlens.papers.eigen_analysis.training_table import summary
 from eigenlens.run.parts import Parts
+from eigenlens.stats.intervals import t_interval
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,11 @@ def test_what_is_kept_is_counted_seed_by_seed():
     row = next(r for r in summary(*runs(2.25)) if r["mechanism"] == "interpolated")
     assert row["kept"] == pytest.approx(0.75) and row["kept_low"] == pytest.approx(0.75)
     assert row["attention_cost"] == pytest.approx(0.25) and row["seeds"] == 2
-    low, high = t_interval([1.0, 2.0, 3.0])
-    assert (low, high) == pytest.approx((2 - 4.303 * 3**-0.5, 2 + 4.303 * 3**-0.5), rel=1e-3)
-    assert t_interval([1.0]) == (None, None)
+    mean, low, high = t_interval([1.0, 2.0, 3.0])
+    assert (mean, low, high) == pytest.approx(
+        (2, 2 - 4.303 * 3**-0.5, 2 + 4.303 * 3**-0.5), rel=1e-3
+    )
+    assert t_interval([1.0]) == (1.0, None, None)
 
 
 def test_a_reproduction_is_the_same_after_json():

@@ -122,6 +122,7 @@ def test_an_unknown_mechanism_or_paper_is_named(lab):
         find_paper("magic")
 
 
+@pytest.mark.slow
 def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_path):
     out = tmp_path / "paper"
     done = PAPERS["eigen-analysis"](True, out)

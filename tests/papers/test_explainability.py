@@ -42,8 +42,9 @@ from eigenlens.papers.explainability.probe import (
     share_right,
 )
 from eigenlens.papers.explainability.stories import SURE, own_stories
-from eigenlens.papers.explainability.tables import area_rows, mean_interval, pair_rows
+from eigenlens.papers.explainability.tables import area_rows, pair_rows
 from eigenlens.run.progress import silent
+from eigenlens.stats.intervals import bootstrap_interval
 from tiny import of_catalogue
 
 
@@ -242,7 +243,7 @@ def test_stories_end_where_the_model_is_sure():
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error():
     x = np.random.default_rng(1).normal(3, 2, 200)
-    mean, low, high = mean_interval(x.tolist())
+    mean, low, high = bootstrap_interval(x.tolist())
     error = x.std() / math.sqrt(len(x))
     assert mean == pytest.approx(x.mean())
     assert low == pytest.approx(mean - 1.96 * error, abs=0.1 * error)

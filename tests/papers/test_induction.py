@@ -160,5 +160,5 @@ def test_a_head_that_is_left_out_writes_nothing():
     for score in whole.words:
         assert without.values(score) == pytest.approx(by_weights.values(score), abs=1e-6)
     assert without.values("prefix") != pytest.approx(whole.values("prefix"), abs=1e-9)
-    first = {place: value for place, value in whole.values("prefix").items() if place[1] == 0}
+    first = {place: value for place, value in whole.values("prefix").items() if place.layer == 0}
     assert {place: without.values("prefix")[place] for place in first} == pytest.approx(first)

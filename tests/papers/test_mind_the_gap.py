@@ -230,6 +230,7 @@ def test_what_is_left_of_patterns_is_what_is_not_uniform(quick):
     )
 
 
+@pytest.mark.slow
 def test_random_starts_differ_and_the_same_seed_is_the_same():
     sizes = ("minilm", "python-docs", 16, 3, 2, 0)
     one, other = encoder_rows(*sizes), encoder_rows(*sizes)

@@ -12,8 +12,8 @@ import eigenlens as el
 from eigenlens import lab, papers
 from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.localisation import Localisation
-from eigenlens.papers.diagnostic_pass import Diagnosed
-from eigenlens.papers.inputs import batches_of
+from eigenlens.papers.diagnostic_pass import DiagnosticPass
+from eigenlens.papers.inputs import make_batches
 from eigenlens.papers.multiformer.relevance import catalogue_map
 from eigenlens.papers.over_smoothing.blocks import block_steps
 from eigenlens.papers.paper import Paper
@@ -22,12 +22,6 @@ from eigenlens.run.engine import choose, use_engine
 from eigenlens.run.files import locked
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
-from tiny import tiny_bert
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_bert(tmp_path_factory.mktemp("papers-engine") / "bert")
 
 
 def test_passes_of_diagnostics_on_a_cluster_are_those_of_this_process(cluster, bert):
@@ -55,8 +49,8 @@ def test_every_block_of_every_input_comes_back_in_order(cluster, bert):
 
 def test_a_diagnostic_sees_every_call_of_every_input(bert):
     model = el.load(bert)
-    batches = batches_of(model, "python-docs", 16, 6, 0, 4)
-    found = Diagnosed(model, "localisation", batches).seen()
+    batches = make_batches(model, "python-docs", 16, 6, 0, 4)
+    found = DiagnosticPass(model, "localisation", batches).run()
     expected = Localisation()
     with torch.no_grad(), el.capture(model.backbone, lambda call: expected.update(CallView(call))):
         for batch in batches:

@@ -10,7 +10,7 @@ import torch
 
 from eigenlens import capture
 from eigenlens.papers import qk_eigenspectrum as qk
-from eigenlens.papers.inputs import batches_of
+from eigenlens.papers.inputs import make_batches
 from eigenlens.papers.qk_eigenspectrum.claims import claims_of
 from eigenlens.papers.qk_eigenspectrum.toy import (
     autoregressive,
@@ -72,7 +72,7 @@ def test_a_heads_numbers_are_those_of_its_dense_matrix(done):
 def test_where_a_head_looks_is_what_its_eager_attention_says(done):
     rows = {(row["layer"], row["head"]): row for row in done[0].tables["heads"]}
     model = of_catalogue("minilm")
-    batches = batches_of(model, qk.QUICK.text, qk.QUICK.length, qk.QUICK.inputs, 0, 4)
+    batches = make_batches(model, qk.QUICK.text, qk.QUICK.length, qk.QUICK.inputs, 0, 4)
     ids = torch.cat([batch["input_ids"] for batch in batches])
     eager = type(model.backbone)(
         copy.deepcopy(model.backbone.config), add_pooling_layer=False

@@ -14,7 +14,7 @@ from eigenlens.lab import Transformer
 from eigenlens.models.load import load
 from eigenlens.papers import PAPERS
 from eigenlens.papers.claims import Reproduction
-from eigenlens.papers.diagnostic_pass import subject_of
+from eigenlens.papers.diagnostic_pass import find_sites
 from eigenlens.papers.pictures import draw
 from eigenlens.papers.sinks.claims import _binomial, claims_of
 from eigenlens.papers.sinks.exact import pattern_checks, planted
@@ -114,7 +114,7 @@ def test_a_window_with_and_without_the_first_keys():
 def test_tokens_with_massive_activations_are_those_of_the_hidden_states():
     model = load(small_llama(), device=None)
     ids = torch.randint(0, 50, (3, 6))
-    studied = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    studied = find_sites(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     spikes, medians = Spikes(size=0.05, ratio=3.0), torch.tensor([0.02, 0.02])
     kept = []
     hooks = [

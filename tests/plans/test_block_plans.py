@@ -9,17 +9,12 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention.blocks import block_attention
-from tiny import some_text, tiny_bert, tiny_llama
+from tiny import some_text
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("long")
-
-
-@pytest.fixture(scope="module")
-def llama(place):
-    return tiny_llama(place / "llama")
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +103,12 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
     rows = {row["measure"]: row for row in found.rows()}
     assert 0 < rows["relative error of the attention output"]["planned"] < 1
     assert rows["perplexity"]["plain"] > 1 and rows["perplexity"]["change"] is not None
-    assert found.facts["length"] == 768 and len(found.heads) == 8
+    assert found.facts.length == 768 and len(found.heads) == 8
     found.plot().to_dict()
     blocks.plot().to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1024, 1100])
 def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, blocks, llama, length):
     """With the identity for values the output is the pattern: the pairs worked on are those that
@@ -171,12 +167,11 @@ def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
     assert out.shape[1] == 603
 
 
-def test_what_cannot_be_planned_is_refused(place, study):
+def test_what_cannot_be_planned_is_refused(place, study, bert):
     with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
         el.plan(study, budget=0.5, blocks=True, max_length=512)
     with pytest.raises(el.EigenlensError, match="must lie above 0"):
         el.plan(study, budget=0.0, blocks=True)
-    bert = tiny_bert(place / "bert")
     encoder = el.study(
         bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows", "moments"]
     )

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from eigenlens.attention import BlockSettings
-from eigenlens.captures import AttentionCall, capture
-from eigenlens.captures.call import Site
+from eigenlens.captures import AttentionCall, Site, capture
 from eigenlens.errors import EigenlensError
 from eigenlens.plans.blocks import BlockPlan, Curves, allocate, fit, loss_gradients, measure
 from tiny import small_llama

@@ -226,7 +226,7 @@ def test_an_evaluation_has_the_numbers_of_two_passes(place, tmp_path):
     assert row["planned"] == pytest.approx(losses["planned"], rel=1e-4)
     heads = torch.tensor([head["total_variation"] for head in found.heads])
     torch.testing.assert_close(heads, torch.cat(moved), atol=1e-5, rtol=1e-4)
-    assert found.facts["plan"]["target"] == {"attention": "window", "window": 4, "sinks": 4}
+    assert found.stored["plan"]["target"] == {"attention": "window", "window": 4, "sinks": 4}
     assert found.sentence.startswith(
         "With window attention and no training the perplexity goes from"
     )

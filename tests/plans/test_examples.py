@@ -5,7 +5,7 @@ belong to.
 import json
 import shutil
 import wave
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from transformers import (
 )
 
 import eigenlens as el
+from eigenlens.captures import Head
 from eigenlens.data.inputs import Inputs, Request, prepare
 from eigenlens.data.split import FIT
 from eigenlens.data.token_text import token_texts
@@ -62,11 +63,11 @@ def held_out_ids(plan, model, scratch):
     """The ids of every held-out input the plan may have seen, with its document, and those of the
     fit inputs.
     """
-    stored = plan.facts["study"]["request"]
+    stored = plan.stored["study"]["request"]
     scratch.mkdir()
     inputs = prepare(model, Request(**{**stored, "data": tuple(stored["data"])}), scratch)
     rows = [
-        np.flatnonzero(np.isin(inputs.buckets, plan.facts["groups"])),
+        np.flatnonzero(np.isin(inputs.buckets, plan.stored["groups"])),
         np.flatnonzero(inputs.buckets == FIT),
     ]
     return [(inputs.make(np.array([row])), inputs.documents[row]) for row in rows[0]], [
@@ -104,7 +105,7 @@ def check_patterns(plan, model, batches, attentions):
         own = attentions(batch)  # stack → layers of (1, H, T, T)
         with torch.no_grad(), el.capture(model.backbone) as calls:
             model.backbone(**batch)
-        for p, (stack, layer, head) in enumerate(examples.places):
+        for p, (stack, layer, head) in enumerate(map(astuple, examples.heads)):
             torch.testing.assert_close(
                 examples.true[i, p].float(),
                 own[stack][layer][0, head, :n, :n],
@@ -192,7 +193,7 @@ def test_every_candidate_s_patterns_lose_what_its_figure_says(bert):
     ) / (2 * I * n)
     np.testing.assert_allclose(examples.total_variation, lost.numpy(), atol=1e-3)
     for p, choice in enumerate(sorted(bert[2].choices, key=lambda choice: choice.total_variation)):
-        assert examples.places[p] == (choice.stack, choice.layer, choice.head)
+        assert examples.heads[p] == Head(choice.stack, choice.layer, choice.head)
         chosen = examples.chosen[p]
         assert choice.estimator == ("exact" if chosen is None else examples.candidates[chosen][0])
         if chosen is not None:
@@ -208,11 +209,9 @@ def test_heads_are_spread_from_the_best_to_the_worst(place):
     )
     plan = el.plan(study, budget=0.3, model=model, max_inputs=4, estimators=["joint", "adaptive"])
     left = sorted(choice.total_variation for choice in plan.choices)
-    of = {
-        (choice.stack, choice.layer, choice.head): choice.total_variation for choice in plan.choices
-    }
-    lost = [of[place] for place in plan.examples.places]
-    assert len(set(plan.examples.places)) == 6 and plan.examples.true.shape[2:] == (48, 48)
+    of = {choice.at: choice.total_variation for choice in plan.choices}
+    lost = [of[head] for head in plan.examples.heads]
+    assert len(set(plan.examples.heads)) == 6 and plan.examples.true.shape[2:] == (48, 48)
     for i, value in enumerate(lost):
         assert left[int(71 * i / 5)] <= value <= left[-(-71 * i // 5)]
     rows = plan.examples.true.float().sum(-1)
@@ -221,14 +220,14 @@ def test_heads_are_spread_from_the_best_to_the_worst(place):
 
 def test_the_best_within_a_budget_is_found_by_looking_at_all(bert):
     examples = bert[2].examples
-    for place in range(len(examples.places)):
+    for head in range(len(examples.heads)):
         for budget in (0.0, 0.03, 0.1, 0.25, 0.4, 1.0):
             within = [
-                (examples.total_variation[place, c], c)
+                (examples.total_variation[head, c], c)
                 for c in range(len(examples.candidates))
-                if examples.work[place, c] <= budget + 1e-9
+                if examples.work[head, c] <= budget + 1e-9
             ]
-            assert examples.best(place, budget) == (min(within)[1] if within else None)
+            assert examples.best(head, budget) == (min(within)[1] if within else None)
     index = examples.at(0, "joint", 0.25)
     assert examples.candidates[index] == ("joint", 0.25)
     assert examples.at(0, "joint", 0.26) is None and examples.candidates[
@@ -254,7 +253,7 @@ def test_wrong_indices_are_refused(bert):
     examples = bert[2].examples
     for wrong, says in (
         ({"input": 3}, "no input 3"),
-        ({"place": -1}, "no place -1"),
+        ({"head": -1}, "no head -1"),
         ({"candidate": 999}, "no candidate 999"),
     ):
         with pytest.raises(el.EigenlensError, match=says):
@@ -277,7 +276,7 @@ def test_causal_models_with_grouped_queries(place, tmp_path):
     assert examples.at(0, "cur", 0.25) is None and examples.best(0, 1.0) not in unable
     with pytest.raises(el.EigenlensError, match=r"cur at .* cannot serve this head"):
         examples.rows(candidate=unable[0])
-    stack = examples.places[0][0]
+    stack = examples.heads[0].stack
     found = matched(plan, model, tmp_path / "spool", stack=stack)
     check_patterns(plan, model, [batch for batch, _ in found], eager_of(el.load(folder), (stack,)))
 
@@ -323,7 +322,7 @@ def test_both_stacks_of_an_encoder_decoder_have_their_tokens(place, tmp_path):
         model, place / "text.txt", max_length=16, max_inputs=40, rank=4, only=["rows", "moments"]
     )
     plan = el.plan(study, budget=0.4, model=model, max_inputs=5)
-    assert {stack for stack, _, _ in plan.examples.places} == {"encoder", "decoder"}
+    assert {head.stack for head in plan.examples.heads} == {"encoder", "decoder"}
     first = matched(plan, model, tmp_path / "a")
     second = matched(plan, model, tmp_path / "b", "decoder_input_ids", "decoder")
     assert [b["input_ids"].tolist() for b, _ in first] == [
@@ -408,7 +407,7 @@ def test_sound_is_named_by_its_frames(tmp_path):
         assert tokens["decoder"][0] == "3" and all(
             0 <= int(word) < 99 for word in tokens["decoder"]
         )
-    assert {stack for stack, _, _ in examples.places} == {"encoder", "decoder"}
+    assert {head.stack for head in examples.heads} == {"encoder", "decoder"}
 
 
 def test_without_a_tokenizer_tokens_are_ids():
@@ -464,9 +463,9 @@ def test_what_tokens_are_called(batch, stack, length, expected):
 
 
 def same(a, b):
-    assert (a.tokens, a.places, a.candidates, a.chosen) == (
+    assert (a.tokens, a.heads, a.candidates, a.chosen) == (
         b.tokens,
-        b.places,
+        b.heads,
         b.candidates,
         b.chosen,
     )

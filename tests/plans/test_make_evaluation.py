@@ -11,7 +11,7 @@ import eigenlens as el
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.models.load import load
 from eigenlens.plans.tasks import Perplexity
-from tiny import some_text, tiny_bert
+from tiny import some_text
 
 
 @pytest.fixture(scope="module")
@@ -20,18 +20,15 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def encoder(place):
-    """A random BERT, its study and its plan."""
-    bert = tiny_bert(place / "bert")
-    text = some_text(place / "text.txt", documents=30)
-    study = el.study(bert, text, place / "study", max_length=24, max_inputs=120, rank=8)
-    return bert, text, el.plan(study, budget=0.3, max_inputs=12, output_dir=place / "plan")
+def encoder(planned):
+    """A random BERT, a text, and a plan."""
+    return planned.bert, planned.text, planned.plan
 
 
-def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path):
+def test_the_embedding_measures_are_those_of_two_passes(encoder, planned, place, tmp_path):
     bert, _, plan = encoder
     other = some_text(place / "other.txt", documents=5)
-    found = el.evaluate(bert, other, plan=place / "plan", max_inputs=10)
+    found = el.evaluate(bert, other, plan=planned.folder / "plan", max_inputs=10)
     model = el.load(bert)
     inputs = prepare(model, Request((str(other),), 24, 10, 0.5, 0, False), tmp_path)
     batches = [batch for group in inputs.groups for _, batch in inputs.batches(group, 100)]
@@ -51,7 +48,7 @@ def test_the_embedding_measures_are_those_of_two_passes(encoder, place, tmp_path
             others, key=lambda j: float(b[i] @ a[j])
         )
     assert found.value("retrieval agreement (nearest other input)") == pytest.approx(agree / len(a))
-    assert found.facts["inputs"] == len(ids)
+    assert found.facts.inputs == len(ids)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -76,7 +73,7 @@ def test_one_to_three_inputs_of_other_data_or_another_length_are_the_first_of_th
         plain = model.module(ids).last_hidden_state.mean(1)
         with plan.applied(model):
             planned = model.module(ids).last_hidden_state.mean(1)
-    assert found.facts["inputs"] == number and found.facts["length"] == length
+    assert found.facts.inputs == number and found.facts.length == length
     cosine = F.cosine_similarity(plain, planned)
     assert found.value("cosine of the embeddings") == pytest.approx(float(cosine.mean()), abs=1e-5)
     assert found.value("least cosine") == pytest.approx(float(cosine.min()), abs=1e-5)
@@ -86,8 +83,8 @@ def test_a_text_of_two_inputs_is_evaluated_on_two_and_one_of_none_is_refused(enc
     bert, _, plan = encoder
     (tmp_path / "short.txt").write_text("word " * 50)
     (tmp_path / "shorter.txt").write_text("word " * 20)
-    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, max_inputs=3).facts["inputs"] == 2
-    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan).facts["inputs"] == 2
+    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, max_inputs=3).facts.inputs == 2
+    assert el.evaluate(bert, tmp_path / "short.txt", plan=plan).facts.inputs == 2
     with pytest.raises(el.EigenlensError, match="too short for one input of length 24"):
         el.evaluate(bert, tmp_path / "shorter.txt", plan=plan)
 
@@ -95,8 +92,8 @@ def test_a_text_of_two_inputs_is_evaluated_on_two_and_one_of_none_is_refused(enc
 def test_on_the_data_of_the_study_it_uses_documents_nothing_has_seen(encoder):
     bert, text, plan = encoder
     found = el.evaluate(bert, text, plan=plan)
-    request = plan.facts["study"]["request"]
-    assert found.facts["inputs"] < request["inputs"] * request["held_out"]
+    request = plan.stored["study"]["request"]
+    assert found.facts.inputs < request["inputs"] * request["held_out"]
     assert len(found.heads) == 4 and {
         "total_variation",
         "kl",
@@ -178,7 +175,7 @@ def test_padded_inputs_are_evaluated_without_their_padding(encoder):
 
 def test_a_shorter_length_is_served_and_a_longer_one_refused(encoder):
     bert, text, plan = encoder
-    assert el.evaluate(bert, text, plan=plan, max_length=12, max_inputs=6).facts["length"] == 12
+    assert el.evaluate(bert, text, plan=plan, max_length=12, max_inputs=6).facts.length == 12
     with pytest.raises(el.EigenlensError, match="up to 24 tokens and 40 are asked for"):
         el.evaluate(bert, text, plan=plan, max_length=40)
 
@@ -205,7 +202,7 @@ def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
         "summary",
     ]
     assert again.name == "bert on text.txt"
-    assert again.facts["plan"]["work"] == sum(choice.work for choice in encoder[2].choices) / 4
+    assert again.stored["plan"]["work"] == sum(choice.work for choice in encoder[2].choices) / 4
 
 
 @pytest.mark.parametrize(
@@ -244,7 +241,7 @@ def _edit(folder, change):
 
 
 def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_result(
-    encoder, kept, place, tmp_path
+    encoder, planned, kept, place, tmp_path
 ):
     bert, _, plan = encoder
     folder = kept.save(tmp_path / "copy")
@@ -254,8 +251,8 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
     ):
         el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder)
     el.evaluate(bert, plan=plan, max_inputs=2, output_dir=folder, overwrite=True)
-    assert el.Evaluation.open(folder).facts["inputs"] == 2
-    for other, what in ((place / "plan", "a plan"), (place / "study", "a study")):
+    assert el.Evaluation.open(folder).facts.inputs == 2
+    for other, what in ((planned.folder / "plan", "a plan"), (planned.folder / "study", "a study")):
         with pytest.raises(
             el.EigenlensError,
             match=f"is the folder of {what}; name another folder for the evaluation",
@@ -264,7 +261,7 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
     with pytest.raises(
         el.EigenlensError, match="is the folder of an evaluation; name another folder for the plan"
     ):
-        el.plan(place / "study", budget=0.5, output_dir=folder, overwrite=True)
+        el.plan(planned.folder / "study", budget=0.5, output_dir=folder, overwrite=True)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(el.EigenlensError, match="is a file"):
         el.evaluate(bert, plan=plan, max_inputs=2, output_dir=tmp_path / "file", overwrite=True)

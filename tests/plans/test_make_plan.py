@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import eigenlens as el
-from eigenlens.cli.terminal import print_plan
+from eigenlens.cli.terminal import show
 from eigenlens.estimators.candidates import ESTIMATORS
 from eigenlens.plans.held_out import held_out_of
 from tiny import some_text, tiny_bert
@@ -19,11 +19,6 @@ from tiny import some_text, tiny_bert
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("plan")
-
-
-@pytest.fixture(scope="module")
-def bert(place):
-    return tiny_bert(place / "bert")
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +40,20 @@ def ids(length=24):
 def test_the_budget_is_kept_and_every_head_has_its_reason(quarter):
     assert quarter.work <= 0.25 + 1e-9
     assert len(quarter.choices) == 4 and all(choice.why for choice in quarter.choices)
-    assert {row["estimator"] for row in quarter.facts["curve"]} == set(ESTIMATORS)
+    assert {row["estimator"] for row in quarter.curve} == set(ESTIMATORS)
     for name in set(ESTIMATORS) - {"mean", "exact", "adaptive"}:
         assert {0.05, 0.1, 0.25, 0.5} <= {
-            row["budget"] for row in quarter.facts["curve"] if row["estimator"] == name
+            row["budget"] for row in quarter.curve if row["estimator"] == name
         }
 
 
 def test_a_plan_of_a_partial_study_says_so(study, quarter, capsys, monkeypatch, tmp_path):
-    assert quarter.facts["notes"] == []
+    assert quarter.notes == ()
     failed = {"shard": 3, "inputs": 4, "documents": ["a.txt"], "error": "layers are not finite"}
-    monkeypatch.setitem(study.facts, "partial", [failed])
+    monkeypatch.setitem(study.stored, "partial", [failed])
     made = el.plan(study, budget=0.5, max_inputs=4, output_dir=tmp_path / "plan")
-    print_plan(made)
-    assert el.Plan.open(tmp_path / "plan").facts["notes"] == made.facts["notes"]
+    show(made)
+    assert el.Plan.open(tmp_path / "plan").notes == made.notes
     told = (
         "Note: the study is partial: 1 shard with 4 inputs failed, the first of them (documents"
         " a.txt) with: layers are not finite."
@@ -233,7 +228,7 @@ def test_a_study_without_matrices_goes_without_their_estimator(place, bert):
         bert, place / "text.txt", max_length=24, max_inputs=40, only=["rows", "moments"]
     )
     plan = el.plan(some, budget=0.5, max_inputs=4)
-    assert "matrices-lmmse" not in {row["estimator"] for row in plan.facts["curve"]}
+    assert "matrices-lmmse" not in {row["estimator"] for row in plan.curve}
 
 
 def test_changed_data_is_noticed(place, bert):

@@ -5,7 +5,6 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention import BlockSettings, block_attention
-from tiny import some_text, tiny_bert, tiny_llama
 
 
 @pytest.fixture(scope="module")
@@ -14,15 +13,8 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def llama(place):
-    return tiny_llama(place / "llama")
-
-
-@pytest.fixture(scope="module")
-def study(place, llama):
-    return el.study(
-        llama, some_text(place / "text.txt"), place / "study", max_length=32, max_inputs=40, rank=8
-    )
+def study(place, llama, text):
+    return el.study(llama, text, place / "study", max_length=32, max_inputs=40, rank=8)
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +119,9 @@ def test_a_plan_is_not_written_into_a_study(study):
 
 
 def test_an_evaluation_says_when_its_inputs_are_not_new(place, plan, llama):
-    assert el.evaluate(llama, plan=plan, max_inputs=2).facts["notes"] == []
+    assert el.evaluate(llama, plan=plan, max_inputs=2).notes == ()
     again = el.evaluate(llama, place / "text.txt", plan=plan, max_inputs=6, max_length=24)
-    assert "the study was made from this text" in again.facts["notes"][0]
+    assert "the study was made from this text" in again.notes[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -158,8 +150,7 @@ def test_a_vanished_place_is_a_sentence(study):
         )
 
 
-def test_a_bert_s_plan_may_use_every_estimator(place):
-    bert = tiny_bert(place / "bert")
-    made = el.study(bert, place / "text.txt", max_length=24, max_inputs=40, rank=8)
+def test_a_bert_s_plan_may_use_every_estimator(bert, text):
+    made = el.study(bert, text, max_length=24, max_inputs=40, rank=8)
     found = el.plan(made, budget=0.5, max_inputs=2)
-    assert {"cur", "matrices-lmmse"} <= {row["estimator"] for row in found.facts["curve"]}
+    assert {"cur", "matrices-lmmse"} <= {row["estimator"] for row in found.curve}

@@ -14,7 +14,7 @@ from eigenlens.plans import comparison as passes
 from eigenlens.plans import held_out
 from eigenlens.plans.evaluation import SECONDS
 from eigenlens.plans.tasks import Classes, Embeddings, Perplexity
-from tiny import small_llama, some_text, tiny_bert, tiny_llama
+from tiny import small_llama, some_text
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +23,9 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def world(place):
+def world(planned):
     """A random BERT, a text, and a plan."""
-    bert, text = tiny_bert(place / "bert"), some_text(place / "text.txt", documents=30)
-    study = el.study(bert, text, place / "study", max_length=24, max_inputs=120, rank=8)
-    return bert, text, el.plan(study, budget=0.3, max_inputs=12, output_dir=place / "plan")
-
-
-@pytest.fixture(scope="module")
-def llama(place):
-    return tiny_llama(place / "llama")
+    return planned.bert, planned.text, planned.plan
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +161,7 @@ def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
             el.EigenlensError,
             match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder/0",
         ):
-            moved = el.Plan(plan.facts, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
+            moved = el.Plan(plan.stored, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
             el.evaluate(bert, text, plan=moved, engine=engine)
 
 
@@ -189,14 +182,23 @@ def test_a_shard_that_fails_ends_the_evaluation_or_is_missing(world, monkeypatch
     ):
         el.evaluate(bert, text, **asked, engine=el.Local())
     found = el.evaluate(bert, text, **asked, engine=el.Local("partial"))
-    (note,) = found.facts["notes"]
+    (note,) = found.notes
     assert note.startswith("what was found of patterns is partial: 1 shard with ")
-    assert 24 - 8 <= found.facts["inputs"] < 24
+    assert 24 - 8 <= found.facts.inputs < 24
 
 
-def test_the_command_joins_a_cluster(world, cluster, place, run):
+def test_the_command_joins_a_cluster(world, planned, cluster, run):
     bert, text, _ = world
-    asked = ("evaluate", bert, text, "--plan", place / "plan", "--max-inputs", 12, "--json")
+    asked = (
+        "evaluate",
+        bert,
+        text,
+        "--plan",
+        planned.folder / "plan",
+        "--max-inputs",
+        12,
+        "--json",
+    )
     there = run(*asked, "--engine", "dask", "--scheduler", cluster._client.scheduler.address)
     here = run(*asked)
     assert there.code == here.code == 0, there.err

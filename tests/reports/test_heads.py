@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eigenlens.spectra.bases import Place
+from eigenlens.spectra.bases import Scope
 from reports.browser import column
 
 HEADS = [(0, 0), (2, 7), (5, 11)]
@@ -139,7 +139,7 @@ def test_the_eigenvectors_are_the_study_s(opened):
     shown, study, layer, head, _ = opened
     rows = shown.figure("heads0-vectors")
     # (S, S), one eigenvector a column
-    vectors = study.row_basis(Place("head", "encoder", layer)).vectors[head].numpy()
+    vectors = study.row_basis(Scope("head", "encoder", layer)).vectors[head].numpy()
     assert {row["component"] for row in rows} == {"1", "2", "3", "4"}
     for k in range(4):
         found = np.array(column(rows, "value", component=str(k + 1)))

@@ -44,10 +44,10 @@ def hostile(tiny, tmp_path_factory):
     tokens = tuple({stack: tuple(TOKENS) for stack in known} for known in examples.tokens)
     study, plan = el.Study.open(tiny.folder / "study"), el.Plan.open(tiny.folder / "plan")
     plan.examples = replace(examples, tokens=tokens)
-    study.facts = json.loads(json.dumps(study.facts))
-    study.facts["model"]["name"] = NAME
-    study.facts["data"]["name"] = f"{NAME}.txt"
-    study.facts["notes"] = [IMAGE]
+    study.stored = json.loads(json.dumps(study.stored))
+    study.stored["model"]["name"] = NAME
+    study.stored["data"]["name"] = f"{NAME}.txt"
+    study.stored["notes"] = [IMAGE]
     return el.report(study, plan, output=folder / "page.html", title=f"{IMAGE}\u202e{SCRIPT}")
 
 

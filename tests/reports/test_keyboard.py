@@ -57,14 +57,14 @@ def test_arrows_move_along_the_map_and_enter_opens(shown):
     assert shown.focused("dataset.head") == "2"
     press(shown, "End")
     assert shown.focused("dataset.head") == "3"
-    assert shown.text("#heads0-name") == "encoder 0.0"
+    assert shown.text("#heads0-name") == "L0H0"
     before = shown.page.locator("#heads0 [data-sentence]").inner_text()
     press(shown, "Enter")
-    assert shown.text("#heads0-name") == "encoder 1.1"
+    assert shown.text("#heads0-name") == "L1H1"
     assert shown.focused("dataset.head") == "3"
     assert shown.focused("ariaPressed") == "true"
     press(shown, "ArrowUp", "Home", "Space")
-    assert shown.text("#heads0-name") == "encoder 0.0"
+    assert shown.text("#heads0-name") == "L0H0"
     assert shown.page.locator("#heads0 [data-sentence]").inner_text() == before
 
 

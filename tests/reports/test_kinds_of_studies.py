@@ -71,7 +71,7 @@ def test_one_statistic_alone(show, tmp_path, bert, ids, only, figures):
     }
     assert present == figures
     shown.page.locator("[data-head]").nth(3).click()
-    assert shown.text("#heads0-name") == "encoder 1.1"
+    assert shown.text("#heads0-name") == "L1H1"
     assert shown.complaints == []
     if "mean" in figures:
         found = np.array(column(shown.figure("heads0-mean"), "value"))
@@ -191,8 +191,8 @@ def test_studies_of_different_lengths_are_not_compared(show, tmp_path, bert, ids
     )
     shown.page.locator('#heads1 [data-head="2"]').click()
     assert [shown.text("#heads0-name"), shown.text("#heads1-name")] == [
-        "encoder 0.0",
-        "encoder 1.0",
+        "L0H0",
+        "L1H0",
     ]
 
 

@@ -132,7 +132,7 @@ def test_every_line_of_the_summary_names_its_model(shown):
 
 def test_the_panel_of_an_opened_head_names_its_model(shown):
     shown.page.locator("#heads0 [data-head]").last.click()
-    assert shown.text("#heads0-name") == f"encoder 1.1 · {OURS}"
+    assert shown.text("#heads0-name") == f"L1H1 · {OURS}"
 
 
 def test_every_saved_file_names_its_model(shown):
@@ -173,7 +173,7 @@ def test_two_models_of_one_name_are_told_apart_by_their_weights(world, text, tmp
         tiny_bert(tmp_path / OURS, seed=2), text, max_inputs=4, paths=0, bounds=0, max_length=16
     )
     names = Names.of(gather([world["study"], again]))
-    digits = [result.facts["model"]["fingerprint"][:6] for result in (world["study"], again)]
+    digits = [result.facts.model.fingerprint[:6] for result in (world["study"], again)]
     assert [names.model(world["study"]), names.model(again)] == [
         f"{OURS} ({each})" for each in digits
     ]
@@ -198,7 +198,7 @@ def many(tmp_path_factory, world):
 def test_thirteen_files_are_a_number_in_a_title_and_a_list_beside_it(show, many, world, tmp_path):
     study, names = many
     assert study.name == f"{OURS} on 13 files"
-    assert study.facts["data"]["name"] == names
+    assert study.facts.data.name == names
     shutil.copytree(study.folder, tmp_path / "study")
     shown = show(el.report(tmp_path / "study", world["collapse"], output=tmp_path / "page.html"))
     heading = shown.page.locator("#heads0 > h3")

@@ -35,13 +35,13 @@ def test_the_order_changes_and_the_values_stay(mini_shown, mini, which, level):
     assert len(before) == len(after) == expected.matrix.size
     found = matrix(after)
     assert matrix(before) == found
-    for i, left in enumerate(expected.rows_):
-        for j, right in enumerate(expected.columns):
+    for i, left in enumerate(expected.row_labels):
+        for j, right in enumerate(expected.column_labels):
             assert found[left, right] == pytest.approx(expected.matrix[i, j], abs=1e-4)
-    assert order(before, "left", "row") == order(before, "right", "column") == list(expected.rows_)
+    assert order(before, "left", "row") == order(before, "right", "column") == expected.row_labels
     clustered = order(after, "left", "row")
     assert clustered == order(after, "right", "column")
-    assert which == "layers" or clustered != list(expected.rows_)
+    assert which == "layers" or clustered != expected.row_labels
 
 
 def test_ordering_by_cluster_puts_like_heads_beside_each_other(mini_shown, mini):
@@ -49,7 +49,7 @@ def test_ordering_by_cluster_puts_like_heads_beside_each_other(mini_shown, mini)
     mini_shown.page.select_option("#overlap0 [data-which]", label="heads")
     mini_shown.page.select_option("#overlap0 [data-order]", "cluster")
     overlap = mini.study.overlap(rank=16, level="head")
-    where = {name: i for i, name in enumerate(overlap.rows_)}
+    where = {name: i for i, name in enumerate(overlap.row_labels)}
     clustered = [where[name] for name in order(mini_shown.figure("overlap0-heads"), "left", "row")]
 
     def beside(places):
@@ -100,8 +100,8 @@ def test_between_two_studies_it_is_the_comparison(show, tiny, text, tmp_path):
         shown.page.select_option("#between [data-which]", value="0" if which == "layers" else "1")
         found = matrix(shown.figure(f"between-{which}-0"))
         assert len(found) == pair.forward.matrix.size
-        for i, left in enumerate(pair.forward.rows_):
-            for j, right in enumerate(pair.forward.columns):
+        for i, left in enumerate(pair.forward.row_labels):
+            for j, right in enumerate(pair.forward.column_labels):
                 assert found[left, right] == pytest.approx(pair.forward.matrix[i, j], abs=1e-4)
     assert shown.page.locator("#heads0").count() == shown.page.locator("#heads1").count() == 1
     assert shown.complaints == []

@@ -22,7 +22,7 @@ def test_it_loads_without_a_complaint_and_asks_for_nothing(mini_shown, mini):
 def test_it_needs_no_network(show, tiny):
     shown = show(tiny.page, offline=True)
     assert shown.complaints == []
-    assert shown.page.locator("#heads0-name").inner_text() == "encoder 0.0"
+    assert shown.page.locator("#heads0-name").inner_text() == "L0H0"
     assert shown.page.locator("[data-figure=heads0-spectrum] svg").count() == 1
 
 

@@ -20,7 +20,7 @@ def slider(mini_shown, mini):
             """([place, position, input, mode, window]) => {
               const root = document.querySelector("[data-patterns=plan0]");
               const at = (name) => root.querySelector(`[data-${name}]`);
-              at("place").value = place; at("input").value = input; at("slider").value = position;
+              at("head-choice").value = place; at("input").value = input; at("slider").value = position;
               at("mode").selectedIndex = mode;
               at("window").selectedIndex = window < 0 ? at("window").options.length - 1 : window;
               at("slider").dispatchEvent(new Event("input", { bubbles: true }));
@@ -48,9 +48,9 @@ def said_of_all(mini_shown):
           const at = (name) => root.querySelector(`[data-${name}]`);
           at("window").selectedIndex = 0;
           const all = [];
-          for (const mode of at("mode").options) for (const place of at("place").options) {
+          for (const mode of at("mode").options) for (const place of at("head-choice").options) {
             for (let position = 0; position <= at("slider").max; position += 1) {
-              at("mode").value = mode.value; at("place").value = place.value; at("slider").value = position;
+              at("mode").value = mode.value; at("head-choice").value = place.value; at("slider").value = position;
               at("slider").dispatchEvent(new Event("input", { bubbles: true }));
               all.push([mode.value, Number(place.value), position, at("said").textContent]);
             }
@@ -76,12 +76,11 @@ def test_it_names_the_best_candidate_within_the_budget(mini, said_of_all, budget
     for mode, place, position, said in said_of_all:
         if mode != said_of_all[0][0]:
             continue
-        budget, (stack, layer, head) = budgets[position], examples.places[place]
-        assert f"{stack} {layer}.{head}" in said
+        budget, at = budgets[position], examples.heads[place]
+        named = f"L{at.layer}H{at.head}"
+        assert named in said
         if budget == 1:
-            assert (
-                said == f"{stack} {layer}.{head} with exact scores: all of the work, nothing lost."
-            )
+            assert said == f"{named} with exact scores: all of the work, nothing lost."
             continue
         affordable = [
             (examples.total_variation[place, c], c)
@@ -95,13 +94,13 @@ def test_it_names_the_best_candidate_within_the_budget(mini, said_of_all, budget
             assert "nothing is this cheap" in said
             continue
         name, nominal = examples.candidates[best]
-        at = "" if nominal is None else f" at {percent(nominal)}"
+        nominally = "" if nominal is None else f" at {percent(nominal)}"
         found = re.fullmatch(
             r"(.*): (\S+) % of the work of exact scores, total variation (\S+) over held-out"
             r" inputs\.",
             said,
         )
-        assert found[1] == f"{stack} {layer}.{head} by {name}{at}"
+        assert found[1] == f"{named} by {name}{nominally}"
         assert float(found[2]) == pytest.approx(100 * examples.work[place, best], rel=6e-3)
         lost = examples.total_variation[place, best]
         assert float(found[3]) == pytest.approx(lost, rel=6e-3 if lost > 1e-3 else 6e-2)
@@ -123,7 +122,7 @@ def test_the_patterns_are_those_of_the_examples(mini_shown, mini, slider, budget
         np.testing.assert_allclose(square(rows, "difference"), difference, atol=2.1e-5)
         words = [row["key token"] for row in rows[: len(true)]]
         assert [word.partition(" ")[0] for word in words] == [str(i) for i in range(len(true))]
-        raw = examples.tokens[input][examples.places[place][0]][: len(true)]
+        raw = examples.tokens[input][examples.heads[place].stack][: len(true)]
         assert [w.partition(" ")[2] for w, r in zip(words, raw) if r.isalnum()] == [
             r for r in raw if r.isalnum()
         ]
@@ -183,14 +182,14 @@ def test_a_window_shows_its_tokens_only(mini_shown, mini, slider, budgets):
 
 def test_as_the_plan_has_it(mini, said_of_all):
     """The estimator that the plan gave the head, wherever the slider stands."""
-    choices = {(c.stack, c.layer, c.head): c for c in mini.plan.choices}
+    choices = {c.at: c for c in mini.plan.choices}
     said = [(place, text) for mode, place, _, text in said_of_all if mode == "as the plan has it"]
     assert said
     for place, text in said:
-        stack, layer, head = mini.plan.examples.places[place]
-        chosen = choices[stack, layer, head].estimator
+        head = mini.plan.examples.heads[place]
+        chosen = choices[head].estimator
         assert text.startswith(
-            f"{stack} {layer}.{head} " + ("with exact" if chosen == "exact" else f"by {chosen}")
+            f"L{head.layer}H{head.head} " + ("with exact" if chosen == "exact" else f"by {chosen}")
         )
 
 
@@ -204,11 +203,11 @@ def test_every_estimator_can_be_shown_in_every_head_at_every_budget(
     modes = list(dict.fromkeys(mode for mode, *_ in said_of_all))
     assert modes[1] == "as the plan has it"
     assert set(modes[2:]) == {name for name, _ in examples.candidates}
-    assert len(said_of_all) == len(modes) * len(examples.places) * len(budgets)
+    assert len(said_of_all) == len(modes) * len(examples.heads) * len(budgets)
     for name, place, position, text in said_of_all:
         if name in modes[:2]:
             continue
-        stack, layer, head = examples.places[place]
+        named = f"L{examples.heads[place].layer}H{examples.heads[place].head}"
         served = [
             nominal or 0.0
             for c, (other, nominal) in enumerate(examples.candidates)
@@ -218,8 +217,8 @@ def test_every_estimator_can_be_shown_in_every_head_at_every_budget(
         ]
         if served:
             at = f" at {percent(max(served))}" if max(served) else ""
-            assert text.startswith(f"{stack} {layer}.{head} by {name}{at}: ")
+            assert text.startswith(f"{named} by {name}{at}: ")
         else:
-            assert text == f"{name}: nothing is this cheap for {stack} {layer}.{head}."
+            assert text == f"{name}: nothing is this cheap for {named}."
     mini_shown.settle()
     assert mini_shown.complaints == []

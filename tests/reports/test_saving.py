@@ -37,7 +37,7 @@ def tables(mini):
         "collapse0-single": mini.collapse.single_paths,
         "collapse0-bounds": mini.collapse.bounds,
         "collapse0-composed": mini.collapse.depth_bounds,
-        "plan0-curve": mini.plan.facts["curve"],
+        "plan0-curve": mini.plan.curve,
     }
 
 

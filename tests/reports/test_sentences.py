@@ -54,14 +54,14 @@ HEADS = [
 def test_layers():
     """Medians of the heads are 6 and 20; the gaps are 1, 3, 1 and 10, their median 2."""
     found = layers_sentence(HEADS)
-    assert "encoder 0 is the layer of lowest dimension (6)" in found
-    assert "encoder 1 that of highest (20)" in found
+    assert "L0 is the layer of lowest dimension (6)" in found
+    assert "L1 that of highest (20)" in found
     assert "take 2 dimensions more than the sample says" in found
 
 
 def test_a_layer_beyond_what_was_kept():
     found = layers_sentence([*HEADS[:2], head(1, 0, None, 9), head(1, 1, None, 20)])
-    assert "encoder 1 that of highest (beyond what was kept)" in found
+    assert "L1 that of highest (beyond what was kept)" in found
 
 
 def test_a_study_without_spectra():
@@ -94,9 +94,7 @@ def test_heads():
 
 def plan_of(*curve, **target):
     names = ("estimator", "budget", "total_variation", "work")
-    return SimpleNamespace(
-        facts={"curve": [dict(zip(names, row)) for row in curve], "target": target}, work=0.3
-    )
+    return SimpleNamespace(curve=[dict(zip(names, row)) for row in curve], target=target, work=0.3)
 
 
 def test_budgets():
@@ -152,7 +150,7 @@ def test_paths():
         }
         for hops, share, paths in [(0, 0.5, 0.1), (1, 0.2, 0.3), (1, 0.1, 0.1), (2, 0.2, 0.5)]
     ]
-    found = paths_sentence(SimpleNamespace(facts={"by": "attention"}, paths=rows))
+    found = paths_sentence(SimpleNamespace(by="attention", paths=rows))
     assert "by number of attention hops: 50 % over 0, 30 % over 1, 20 % over 2." in found
     assert "Paths of 2 hops are 50 % of all paths and add 20 %." in found
 

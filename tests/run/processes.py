@@ -83,6 +83,13 @@ class Cluster:
         self.kill(self.scheduler)
 
 
+def give_up_soon(client):
+    """A client that looks for a lost scheduler for a second, not for the patience of these tests:
+    one that was killed never comes back.
+    """
+    client._timeout = 1
+
+
 def resident(pid):
     """Bytes of a process in memory."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -25,7 +25,7 @@ from run.jobs import (
     some_shards,
 )
 from run.made import Unread
-from run.processes import PATIENCE, Cluster, resident, until
+from run.processes import PATIENCE, Cluster, give_up_soon, resident, until
 
 TREE = "(((((((0 1) 2) 3) 4) 5) 6) 7)"
 
@@ -291,6 +291,7 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
 ):
     job = Noted(folder=str(tmp_path))
     with Dask(scheduler=joined.address) as elsewhere:
+        give_up_soon(elsewhere._client)
         (tmp_path / "wait").touch()
 
         def replace():

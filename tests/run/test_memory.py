@@ -111,6 +111,7 @@ def test_a_gpu_says_itself_what_is_left(monkeypatch):
     assert memory.free("cuda:1") == 123
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_that_was_given_back_stays_in_the_peak_and_not_in_the_resident():
     code = (

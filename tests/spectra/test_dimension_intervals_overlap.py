@@ -6,6 +6,7 @@ import torch
 from scipy.linalg import subspace_angles
 
 from eigenlens import EigenlensError
+from eigenlens.captures import Site
 from eigenlens.spectra.dimension import dimension_at, effective_rank, participation_ratio
 from eigenlens.spectra.intervals import explained_with_interval
 from eigenlens.spectra.overlap import Eigenspaces, overlap_matrix, principal_angles
@@ -58,10 +59,8 @@ def test_the_interval_covers_the_truth():
 
 
 def spaces(*bases, covariances=None, eigenvalues=None):
-    names = tuple(f"a/{i}" for i in range(len(bases)))
-    return Eigenspaces(
-        names, names, torch.stack(bases), covariances, eigenvalues, bases[0].shape[0]
-    )
+    layers = tuple(Site("a", i) for i in range(len(bases)))
+    return Eigenspaces(layers, torch.stack(bases), covariances, eigenvalues, bases[0].shape[0])
 
 
 def orthonormal(n, r, seed):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from eigenlens.captures import Head, Site
 from eigenlens.display import html_view
 from eigenlens.spectra import Overlap, Spectra, Spectrum
 
@@ -27,10 +28,7 @@ def spectrum(head, held_out, analysis="rows", dimensions=16):
 
 
 def overlap(matrix, names, left="a", right="a"):
-    layers = tuple(name.split(".")[0] for name in names)
-    return Overlap(
-        left, right, tuple(names), tuple(names), layers, layers, 2, 0.125, np.array(matrix), None
-    )
+    return Overlap(left, right, tuple(names), tuple(names), 2, 0.125, np.array(matrix), None)
 
 
 def test_dimensions_of_the_median_head():
@@ -44,7 +42,7 @@ def test_dimensions_of_the_median_head():
     assert (
         said
         == "The score rows of the median head need 3 of 16 dimensions for 90 % of their held-out"
-        " variance; the least is 1 (encoder 0.0), the most 4 (encoder 0.2). 1 of 3 heads gets by"
+        " variance; the least is 1 (L0H0), the most 4 (L0H2). 1 of 3 heads gets by"
         " with an eighth of the dimensions or less."
     )
 
@@ -62,12 +60,12 @@ def test_matrices_speak_where_there_are_no_rows_and_spectra_may_end_too_early():
     assert (
         Spectra(more, "pattern").sentence
         == "The pattern matrices of the median head need 2 of 64 dimensions for 90 % of their"
-        " held-out variance; the least is 2 (encoder 0.0), the most 2 (encoder 0.1). 2 of 2"
+        " held-out variance; the least is 2 (L0H0), the most 2 (L0H1). 2 of 2"
         " heads get by with the 2 that were kept."
     )
     alone = Spectra((spectrum(0, [0.1, 0.95]),)).sentence
     assert (
-        alone == "The score rows of encoder 0.0 need 2 of 16 dimensions for 90 % of their held-out"
+        alone == "The score rows of L0H0 need 2 of 16 dimensions for 90 % of their held-out"
         " variance."
     )
     assert Spectra(()).sentence == ""
@@ -88,21 +86,21 @@ def test_spaces_are_compared_with_the_others_only():
     two.
     """
     matrix = [[1, 0.6, 0.2, 0.3], [0.6, 1, 0.1, 0.2], [0.2, 0.1, 1, 0.4], [0.3, 0.2, 0.4, 1]]
-    found = overlap(matrix, ["x/0.0", "x/0.1", "x/1.0", "x/1.1"])
+    found = overlap(matrix, [Head("x", layer, head) for layer in (0, 1) for head in (0, 1)])
     mean = (0.6 + 0.2 + 0.3 + 0.1 + 0.2 + 0.4) / 6
     assert (
         found.sentence == f"Two heads share {mean:.2f} of their leading 2 directions on average,"
         f" {mean / 0.125:.1f} times chance (0.125): 0.50 inside a layer, 0.20 between layers."
-        " The most alike are x/0.0 and x/0.1 (0.60); x/1.0 is the least like the others (0.23)."
+        " The most alike are L0H0 and L0H1 (0.60); L1H0 is the least like the others (0.23)."
     )
 
 
 def test_two_models_are_compared_head_by_head():
-    found = overlap([[0.9, 0.1], [0.2, 0.4]], ["x/0", "x/1"], right="b")
+    found = overlap([[0.9, 0.1], [0.2, 0.4]], [Site("x", 0), Site("x", 1)], right="b")
     assert found.sentence.startswith(
         "The layers of a and of b share 0.40 of their leading 2 directions"
     )
-    assert "The most alike are x/0 and x/0 (0.90)." in found.sentence
+    assert "The most alike are L0 and L0 (0.90)." in found.sentence
 
 
 def test_one_space_has_nothing_to_be_compared_with():

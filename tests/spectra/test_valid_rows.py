@@ -13,7 +13,6 @@ from eigenlens.spectra.valid_rows import ValidRows, uneven, valid_rows, with_val
 from eigenlens.stats import RowMoments
 from eigenlens.studies.stored import read_spectra, spectra_tensors
 from stats.calls import call, dense_rows
-from tiny import some_text, tiny_bert, tiny_llama
 
 MASKED = ["causal", "causal grouped", "window", "padded", "causal padded", "biased"]
 
@@ -158,13 +157,12 @@ def test_negative_eigenvalues_are_clipped_and_counted():
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory):
+def studies(tmp_path_factory, llama, bert, long_text):
     place = tmp_path_factory.mktemp("valid-rows")
-    text = some_text(place / "text.txt", documents=20)
     options = {"max_length": 16, "max_inputs": 24, "only": ["rows"]}
     return {
-        "causal": el.study(tiny_llama(place / "llama"), text, place / "causal", **options),
-        "full": el.study(tiny_bert(place / "bert"), text, place / "full", **options),
+        "causal": el.study(llama, long_text, place / "causal", **options),
+        "full": el.study(bert, long_text, place / "full", **options),
     }
 
 
@@ -217,7 +215,7 @@ def test_studies_of_older_versions_have_the_figure_over_all_rows_alone(studies):
     older = {name: x for name, x in tensors.items() if "|valid_" not in name}
     assert len(older) < len(tensors)
     again = read_spectra(older, study.sites)
-    assert [s.name for s in again] == [s.name for s in study.spectra] and all(
+    assert [s.at for s in again] == [s.at for s in study.spectra] and all(
         s.valid_rows is None for s in again
     )
 

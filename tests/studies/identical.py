@@ -22,7 +22,7 @@ def assert_identical(one, two):
     assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
     assert_same_tensors(one, two)
     facts = [
-        {k: v for k, v in Study.open(f).facts.items() if k not in ("seconds", "created")}
+        {k: v for k, v in Study.open(f).stored.items() if k not in ("seconds", "created")}
         for f in (one, two)
     ]
     assert facts[0] == facts[1]

@@ -82,7 +82,7 @@ def case(
     before = status("RssAnon")
     sizes = {"max_length": length, "max_inputs": inputs, "batch_size": batch, "shard_size": shard}
     made = study(model, data, only=only, padding=words, **sizes, **options)
-    assert made.facts["options"]["matrices_by"] == matrix
+    assert made.stored["options"]["matrices_by"] == matrix
     formula = memory.needed - memory.parts["program"]  # which the first one has loaded
     return {
         "formula": formula,

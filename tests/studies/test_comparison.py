@@ -9,7 +9,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from eigenlens import EigenlensError, compare, study
-from eigenlens.spectra.bases import Place
+from eigenlens.captures import Head, Site
+from eigenlens.spectra.bases import Scope
 from eigenlens.studies.comparison import labels_of
 from eigenlens.studies.result import Study
 
@@ -37,11 +38,13 @@ def test_layers_stand_in_the_order_the_model_runs_them(ids, tmp_path):
     """Also the tenth behind the second, from a study that was written and opened again."""
     study(bert(12), ids, tmp_path / "s", only=["rows"], **SIZE)
     again = Study.open(tmp_path / "s")
-    assert again.eigenspaces(level="layer", rank=2).names == tuple(
-        f"encoder/{i}" for i in range(12)
+    assert again.eigenspaces(level="layer", rank=2).at == tuple(
+        Site("encoder", i) for i in range(12)
     )
-    assert again.overlap(rank=2).rows_ == tuple(f"encoder/{i}.0" for i in range(12))
-    mine = again.row_basis(Place("head", "encoder", 10)).vectors[0, :, :2]
+    assert again.eigenspaces(level="stack", rank=2).at == ("encoder",)
+    assert again.overlap(rank=2).rows_ == tuple(Head("encoder", i, 0) for i in range(12))
+    assert again.overlap(rank=2).row_labels == [f"L{i}H0" for i in range(12)]
+    mine = again.row_basis(Scope("head", "encoder", 10)).vectors[0, :, :2]
     assert torch.equal(again.eigenspaces(level="head", rank=2).vectors[10], mine)
 
 

@@ -9,6 +9,7 @@ from studies.modules_in_hand import IDS, SMALL, Encoder
 from tiny import small_bert
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapped", "in place", "a part", "own module"])
 def test_a_compiled_module_is_studied_as_the_one_it_was_made_of(how):
     def plain():
@@ -26,7 +27,7 @@ def test_a_compiled_module_is_studied_as_the_one_it_was_made_of(how):
         model(IDS[:2])  # compiled by now
     options = {**SMALL, "only": ("rows", "depth")}
     found, expected = el.study(model, IDS, **options), el.study(plain(), IDS, **options)
-    assert found.facts["model"]["fingerprint"] == expected.facts["model"]["fingerprint"]
+    assert found.facts.model.fingerprint == expected.facts.model.fingerprint
     for a, b in zip(found.spectra, expected.spectra, strict=True):
         np.testing.assert_allclose(a.eigenvalues, b.eigenvalues, rtol=1e-5, atol=1e-9)
     with torch.no_grad(), el.capture(model) as calls:

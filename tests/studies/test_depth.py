@@ -12,11 +12,11 @@ import transformers as tf
 from torch import nn
 
 from eigenlens import EigenlensError, Study, study
-from eigenlens.cli.terminal import print_study
+from eigenlens.cli.terminal import show
 from eigenlens.data.inputs import Request
 from eigenlens.stats.depth import ATTENTION_METRICS, TOKEN_METRICS
 from eigenlens.studies.options import Options
-from eigenlens.studies.tables import depth_rows, sentence
+from eigenlens.studies.tables import depth_rows
 from stats.by_hand import attention_by_hand, by_hand
 from tiny import some_text, tiny_bert
 
@@ -192,7 +192,7 @@ class Flat(nn.Module):
 def test_a_model_without_blocks_is_studied_without_depth(ids):
     torch.manual_seed(0)
     found = study(Flat(), ids, max_length=8, max_inputs=24)
-    assert any("metrics along depth were left out" in note for note in found.facts["notes"])
+    assert any("metrics along depth were left out" in note for note in found.notes)
     assert len(found.spectra)
     assert not found.has("depth")
     with pytest.raises(EigenlensError, match="was made without depth"):
@@ -209,7 +209,7 @@ def test_special_tokens_are_left_out_as_sinks(tmp_path):
         max_inputs=20,
         only=["depth"],
     )
-    assert found.facts["options"]["depth_by"] == {"sinks": [1, 1], "every": 1}
+    assert found.stored["options"]["depth_by"] == {"sinks": [1, 1], "every": 1}
     assert {n.number for n in found.depth.numbers} == {20}  # few inputs are all measured
 
 
@@ -243,7 +243,7 @@ def test_what_is_stored_shown_and_drawn(made, capsys):
         names = [f"depth_output_stable_rank{end}" for end in ("", "_low", "_high")]
         assert [layer[name] for name in names] == [point["mean"], point["low"], point["high"]]
         assert "depth_attention_entropy_without_sinks" in layer
-    print_study(again)
+    show(again)
     printed = capsys.readouterr().out
     assert "Tokens and patterns along depth, mean of 24 inputs" in printed
     for row, point in zip(depth_rows(again), again.depth.curve("residual"), strict=True):
@@ -257,9 +257,9 @@ def test_what_is_stored_shown_and_drawn(made, capsys):
 
 def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
     found = study(bert(), ids, max_length=8, max_inputs=24, only=["depth"])
-    print_study(found)
+    show(found)
     assert "along depth" in capsys.readouterr().out
-    assert sentence(found) == ""
+    assert found.sentence == found.depth.sentence != ""
     assert [layer["layer"] for layer in found.record()["layers"]] == [0, 1, 2]
     heads = found.record()["heads"]
     assert (
@@ -291,4 +291,4 @@ def test_a_study_in_double_precision(tmp_path):
     )
     for one, other in zip(single.spectra, double.spectra):
         assert one.eigenvalues[0] == pytest.approx(other.eigenvalues[0], rel=1e-3)
-    assert double.facts["options"]["float64"] and not single.facts["options"]["float64"]
+    assert double.stored["options"]["float64"] and not single.stored["options"]["float64"]

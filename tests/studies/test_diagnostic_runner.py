@@ -9,10 +9,10 @@ import torch
 
 from eigenlens import EigenlensError, Study, compare, load, study
 from eigenlens.captures import capture
-from eigenlens.cli.terminal import print_study
+from eigenlens.cli.terminal import show
 from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
 from eigenlens.studies.plots import draw
-from tiny import of_catalogue, some_text, tiny_bert, tiny_llama
+from tiny import of_catalogue, tiny_llama
 
 SMALL = {"max_length": 16, "max_inputs": 24, "batch_size": 5, "rank": 4}
 
@@ -23,13 +23,13 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def data(place):
-    return some_text(place / "a.txt")
+def data(text):
+    return text
 
 
 @pytest.fixture(scope="module")
-def llama(place):
-    return load(tiny_llama(place / "llama"))
+def llama(llama):
+    return load(llama)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_they_see_every_nth_input_of_all(place, llama, data, made):
     with torch.no_grad(), capture(llama.backbone, see):
         llama.backbone(input_ids=ids[::3])
     for a, b in zip(alone.result().numbers, sinks.numbers, strict=True):
-        assert (a.place, a.name, a.number) == (b.place, b.name, b.number)
+        assert (a.at, a.name, a.number) == (b.at, b.name, b.number)
         assert a.mean == pytest.approx(b.mean, abs=1e-6)
 
 
@@ -139,8 +139,8 @@ def test_how_inputs_are_cut_into_batches_does_not_matter(llama, data):
     ]
     for name in DIAGNOSTICS:
         for one, other in zip(found[0][name].numbers, found[1][name].numbers, strict=True):
-            assert (one.place, one.name, one.number) == (
-                other.place,
+            assert (one.at, one.name, one.number) == (
+                other.at,
                 other.name,
                 other.number,
             ), name
@@ -213,11 +213,11 @@ def test_few_token_ids_make_no_induction_heads():
             assert "too few for a block" in found.note
 
 
-def test_what_does_not_apply_says_why_and_the_study_goes_on(place, data, capsys):
-    made = study(load(tiny_bert(place / "bert")), data, **SMALL, only=["diagnostics"])
+def test_what_does_not_apply_says_why_and_the_study_goes_on(bert, data, capsys):
+    made = study(load(bert), data, **SMALL, only=["diagnostics"])
     assert "gate" in made.diagnostics["amplifier"].note
     finite(made.record())
-    print_study(made)
+    show(made)
     printed = capsys.readouterr().out
     assert "Not applicable: Quadratic amplifiers" in printed and "Diagnostics" in printed
 
@@ -341,6 +341,7 @@ def test_every_model_of_the_catalogue(name, tmp_path):
         model,
         sound,
         max_inputs=3,
+        depth_every=3,
         diagnostics_every=3,
         only=["diagnostics", "depth"],
         **({} if name == "dinov2-small" else given),

@@ -4,8 +4,6 @@ sentence that says why not.
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from eigenlens.run.cluster import Dask
 from eigenlens.run.engine import Local
 from eigenlens.run.folding import Fold
 from eigenlens.run.shards import PartialFold
-from run.processes import PATIENCE, Cluster, until
+from run.processes import Cluster, give_up_soon, until
 from studies.identical import assert_identical, assert_same_tensors
 from tiny import some_text, tiny_bert, tiny_llama
 
@@ -113,7 +111,7 @@ def test_a_cluster_of_any_size_gives_the_bits_of_this_process(
     make, undisturbed, of_size, tmp_path, workers, case
 ):
     found = make(case, tmp_path / "s", engine=of_size(workers))
-    assert found.facts["options"]["matrices_by"] == ("sketch" if case == "sketch" else "gram")
+    assert found.stored["options"]["matrices_by"] == ("sketch" if case == "sketch" else "gram")
     assert_identical(undisturbed(case), tmp_path / "s")
 
 
@@ -159,6 +157,7 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
 
     def counted(self, shard, *rest, real=Fold._shard):
         begun.append(shard.number)
+        give_up_soon(self.client)
         return real(self, shard, *rest)
 
     monkeypatch.setattr(Fold, "_shard", counted)
@@ -376,13 +375,11 @@ def test_shards_that_always_fail_are_left_out_and_named(
     study(place / "sound", rows, tmp_path / "rest", **BROKEN, engine=rest)
     assert_same_tensors(tmp_path / "rest", tmp_path / "s")
     named = sorted(
-        (lost["shard"], lost["inputs"], lost["documents"]) for lost in found.facts["partial"]
+        (lost["shard"], lost["inputs"], lost["documents"]) for lost in found.stored["partial"]
     )
     assert named == sorted(rest.left_out)
-    assert all("are not finite" in lost["error"] for lost in found.facts["partial"])
-    assert any(
-        "the study is partial" in note and "are not finite" in note for note in found.facts["notes"]
-    )
+    assert all("are not finite" in lost["error"] for lost in found.stored["partial"])
+    assert any("the study is partial" in note and "are not finite" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("bucket", "what"), [(0, "fit"), (1, "held-out")])
@@ -438,7 +435,7 @@ def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
         assert "are not finite" in ended.err
     assert run(*command, "--resume", "--on-failure", "partial").code == 0
     found = Study.open(tmp_path / "s")
-    assert len(found.facts["partial"]) == 1
+    assert len(found.stored["partial"]) == 1
     again = study(
         model, rows, tmp_path / "again", **{**BROKEN, "depth_every": None}, engine=Local("partial")
     )
@@ -471,22 +468,14 @@ def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_second_command_in_the_folder_is_refused(
-    place, make, undisturbed, of_size, tmp_path, engine
+    place, make, undisturbed, of_size, warm, tmp_path, engine
 ):
     refused = []
 
     def progress(_what, done, _total):
         if done and not refused:
-            command = [sys.executable, "-c", "from eigenlens import cli; cli.main()"]
-            command += ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
-            refused.append(
-                subprocess.run(
-                    [*map(str, command), "--resume"],
-                    capture_output=True,
-                    text=True,
-                    timeout=PATIENCE,
-                )
-            )
+            command = ["study", place / "bert", place / "a.txt", "-o", tmp_path / "s"]
+            refused.append(warm(*command, "--resume"))
 
     make(
         "gram",

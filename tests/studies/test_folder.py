@@ -243,7 +243,7 @@ def test_an_interrupted_study_of_another_version_is_refused_by_its_version(
     )
     assert {p: p.read_bytes() for p in interrupted.rglob("*") if p.is_file()} == before
     study(model, data, interrupted, **SMALL, overwrite=True)
-    assert Study.open(interrupted).facts["versions"]["eigenlens"] == __version__
+    assert Study.open(interrupted).stored["versions"]["eigenlens"] == __version__
 
 
 def test_a_request_that_is_no_record_is_damaged(model, data, interrupted):

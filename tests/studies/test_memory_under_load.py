@@ -86,7 +86,7 @@ STUDY = """
 model, found = load(given["model"]), []
 for data in given["data"]:
     made = study(model, data, max_length=32, max_inputs=60, only=["rows", "moments"])
-    found.append([made.facts["inputs"], peak()])
+    found.append([made.facts.inputs, peak()])
 print(json.dumps(found))
 """
 

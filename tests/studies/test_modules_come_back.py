@@ -23,7 +23,7 @@ from studies.modules_in_hand import (
     training_bert,
     training_llama,
 )
-from tiny import small_llama, tiny_llama
+from tiny import small_llama
 
 
 def a_plan(model):
@@ -51,12 +51,11 @@ def test_whatever_is_done_with_a_module_it_comes_back_as_it_was(name):
     assert state_of(model) == before
 
 
-def test_an_explained_module_comes_back_as_it_was(tmp_path):
-    folder = tiny_llama(tmp_path / "m")
-    model = AutoModelForCausalLM.from_pretrained(folder).train()
+def test_an_explained_module_comes_back_as_it_was(llama):
+    model = AutoModelForCausalLM.from_pretrained(llama).train()
     model.lm_head.requires_grad_(False)
     before = state_of(model)
-    el.explain(model, "to be or not to be", tokenizer=AutoTokenizer.from_pretrained(folder))
+    el.explain(model, "to be or not to be", tokenizer=AutoTokenizer.from_pretrained(llama))
     assert state_of(model) == before
     assert all(p.grad is None for p in model.parameters())
 

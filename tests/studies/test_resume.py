@@ -64,7 +64,7 @@ def undisturbed(place, model, data):
         name: study(model, data, place / name, **o)
         for name, o in (("gram", EXACT), ("sketch", SKETCH))
     }
-    assert {name: s.facts["options"]["matrices_by"] for name, s in made.items()} == {
+    assert {name: s.stored["options"]["matrices_by"] for name, s in made.items()} == {
         "gram": "gram",
         "sketch": "sketch",
     }
@@ -92,6 +92,7 @@ def die(place, data, folder, options, moments):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "options"), [("gram", EXACT), ("sketch", SKETCH)])
 def test_killed_at_random_moments_it_ends_with_the_identical_numbers(
     place, data, undisturbed, tmp_path, form, options
@@ -106,6 +107,7 @@ def test_killed_at_random_moments_it_ends_with_the_identical_numbers(
         assert_identical(undisturbed[form].folder, finished)
 
 
+@pytest.mark.slow
 def test_killed_before_any_change_of_the_folder_it_goes_on(
     place, model, data, undisturbed, tmp_path
 ):
@@ -157,6 +159,7 @@ def test_a_half_written_study_is_no_study(model, data, undisturbed, tmp_path, of
     assert_identical(undisturbed["gram"].folder, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [EXACT, SKETCH], ids=["gram", "sketch"])
 def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
     """By their names 10 and 11 would stand before 2, and the sums of the stack would round
@@ -172,6 +175,7 @@ def test_twelve_layers_go_on_in_their_order(tmp_path, often, options):
     model = BertModel(
         BertConfig(vocab_size=100, initializer_range=0.5, **sizes), add_pooling_layer=False
     )
+    options = {**options, "diagnostics_every": 6}
     ids = tmp_path / "ids.npy"
     np.save(ids, torch.randint(100, (options["max_inputs"], 8)).numpy())
     whole = study(model, ids, tmp_path / "whole", **options)
@@ -200,7 +204,7 @@ def test_a_study_is_overwritten_only_by_force(model, data, undisturbed, tmp_path
         study(model, data, folder, **{**EXACT, "max_length": 999}, overwrite=True)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     study(model, data, folder, **{**EXACT, "seed": 1}, only=["rows"], overwrite=True)
-    assert Study.open(folder).facts["options"]["request"]["seed"] == 1
+    assert Study.open(folder).stored["options"]["request"]["seed"] == 1
     assert {p.name for p in folder.iterdir()} == {
         "study.json",
         "spectra.safetensors",

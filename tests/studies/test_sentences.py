@@ -6,6 +6,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from eigenlens import compare, study
+from eigenlens.captures import Head
 from eigenlens.spectra.overlap import Overlap
 from eigenlens.stats import DepthNumber
 from eigenlens.studies.comparison import Comparison, Pair
@@ -53,7 +54,7 @@ def test_each_stack_has_its_sentence():
 
 
 def test_a_comparison_speaks_of_the_heads_at_the_largest_rank():
-    names, layers = ("x/0.0", "x/0.1"), ("x/0", "x/0")
+    names = (Head("x", 0, 0), Head("x", 0, 1))
 
     def pair(level, rank, scale):
         there = Overlap(
@@ -61,16 +62,12 @@ def test_a_comparison_speaks_of_the_heads_at_the_largest_rank():
             "b",
             names,
             names,
-            layers,
-            layers,
             rank,
             0.1,
             scale * np.array([[0.8, 0.1], [0.3, 0.4]]),
             np.full((2, 2), 0.75),
         )
-        back = Overlap(
-            "b", "a", names, names, layers, layers, rank, 0.1, there.matrix.T, np.full((2, 2), 0.5)
-        )
+        back = Overlap("b", "a", names, names, rank, 0.1, there.matrix.T, np.full((2, 2), 0.5))
         return Pair(level, rank, there, back, None)
 
     found = Comparison(

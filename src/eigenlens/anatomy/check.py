@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from .blocks import Block, BlockCall
 
 UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
@@ -23,9 +23,9 @@ def checked(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 
         try:
             found = block.run(x, dict(given))
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
-            first = str(error).strip().split("\n")[0]
             raise EigenlensError(
-                f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails ({first})"
+                f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails"
+                f" ({first_line(error)})"
             ) from error
         same_output(block, own, found, limit)
 

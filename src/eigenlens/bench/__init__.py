@@ -2,7 +2,7 @@
 for every head.
 """
 
-from .choice import Chosen, Head, assign, choose
+from .choice import Chosen, HeadChoice, assign, choose
 from .entrants import load_file
 from .result import Bench
 from .run import SCALES, check_needs, run_bench
@@ -11,7 +11,7 @@ __all__ = [
     "SCALES",
     "Bench",
     "Chosen",
-    "Head",
+    "HeadChoice",
     "assign",
     "check_needs",
     "choose",

@@ -30,7 +30,7 @@ SEED = 1 << 20
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadChoice:
     """What one head gets: its relevance, the error and the cost (multiply-adds of an input) of its
     mechanism.
     """
@@ -51,13 +51,13 @@ class Chosen:
     >>> replace(model.config, mechanism=chosen.mechanism, mechanism_settings=chosen.settings)
     """
 
-    heads: tuple[Head, ...]
+    heads: tuple[HeadChoice, ...]
     settings: Mapping[str, Mapping[str, Any]]
     full_cost: int
 
     @property
     def mechanism(self) -> tuple[tuple[tuple[str, int], ...], ...]:
-        """One list of (name, heads) a layer: neighbours with the same mechanism share it."""
+        """One list of (name, heads) per layer: neighbours with the same mechanism share it."""
         layers: dict[int, list[tuple[str, int]]] = {}
         for head in self.heads:
             row = layers.setdefault(head.layer, [])
@@ -114,7 +114,7 @@ def choose(
     )
     names = list(made)
     heads = tuple(
-        Head(
+        HeadChoice(
             i // H,
             i % H,
             names[c],
@@ -222,4 +222,4 @@ def uniform(name: str, layers: int, heads: int) -> tuple[tuple[tuple[str, int], 
     return tuple(((find(name).name, heads),) for _ in range(layers))
 
 
-__all__ = ["FULL", "Chosen", "Head", "assign", "choose", "measured", "uniform"]
+__all__ = ["FULL", "Chosen", "HeadChoice", "assign", "choose", "measured", "uniform"]

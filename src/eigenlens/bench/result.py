@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..display import html_view
 from ..errors import EigenlensError
-from ..run.files import read_json
-from ..shell import command
+from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result_folder import read_result, report_damage
 
 FORMAT = 1
+LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
+"""Columns that are in the record and would crowd a printed table."""
 
 
 @dataclass(frozen=True, repr=False)
-class Bench:
+class Bench(ResultViews):
     """One bench: `tables` of rows by name, the main one first, and one plain `sentence` on them.
 
     `shown` are the tables to print, title and name of each.
@@ -79,28 +81,29 @@ class Bench:
     @classmethod
     def open(cls, folder: str | Path) -> Bench:
         """Open a bench; a damaged or foreign folder is refused with the reason."""
-        path = Path(folder) / "bench.json"
-        if not path.is_file():
-            how = command("bench", "-o", Path(folder).parent)
-            raise EigenlensError(
-                f"{folder} is no finished bench: it holds no bench.json; make one with: {how}"
-            )
-        record = read_json(path)
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise EigenlensError(
-                f"the bench in {folder} is of another format than {FORMAT}; make it anew"
-            )
-        try:
+        record = read_result(folder, "bench", FORMAT, ("bench", "-o", Path(folder).parent))
+        with report_damage(folder, "bench"):
+            if not record["tables"]:
+                raise ValueError("it has no tables")
             found = cls.from_record(record)
             found.rows(), found.charts(), found.sentence.strip()
-        except (KeyError, TypeError, AttributeError, StopIteration, ValueError) as error:
-            raise EigenlensError(
-                f"the bench in {folder} is damaged: {error!r} in bench.json; make it anew"
-            ) from error
         return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `bench.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "bench.json", self.record())
+        return folder
+
+    def printed(self) -> list[TitledTable]:
+        """The tables that a terminal prints, without the columns that would crowd them."""
+        return [
+            TitledTable(title, without_columns(self.rows(name), LEFT_OUT))
+            for title, name in self.shown
+            if self.rows(name)
+        ]
 
     def __repr__(self) -> str:
         return f"<bench of {self.name}: {self.sentence}>"
-
-    def _repr_html_(self) -> str:
-        return html_view(self.title, self.sentence, self.plot(), self.rows())

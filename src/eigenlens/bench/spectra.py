@@ -32,7 +32,7 @@ MEASURES = {
     "first_singular_value": "first singular value",
     "first_key": "weight on the first key",
     "largest_column": "weight on the heaviest key",
-    "entropy": "entropy of a row, of its largest",
+    "entropy": "entropy of attention rows, as a share of the largest possible",
 }
 """Of every head; a table has the median of the heads."""
 

@@ -1,14 +1,17 @@
 """Capture: every attention call of a model, and the blocks that make them."""
 
-from .call import AttentionCall, Site
+from .call import AttentionCall
+from .labels import Labels, labelled
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
-from .sites import SiteInfo, attention_kinds
+from .sites import Head, Site, SiteInfo, attention_kinds, location, location_of
 
 __all__ = [
     "AttentionCall",
     "AttentionNotSeen",
+    "Head",
+    "Labels",
     "Layer",
     "MaskShape",
     "MaskShapes",
@@ -19,5 +22,8 @@ __all__ = [
     "block_paths",
     "capture",
     "capture_layers",
+    "labelled",
+    "location",
+    "location_of",
     "replace_attention",
 ]

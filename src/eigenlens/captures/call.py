@@ -13,28 +13,7 @@ from torch import Tensor
 from ..attention.masks import added_numbers, adds_numbers
 from ..attention.precision import wide
 from .masks import MaskShape, MaskShapes, allowed_pairs, causal_pairs, find_shape
-
-
-@dataclass(frozen=True, order=True)
-class Site:
-    """Where in the model a call happens: `stack` groups the layers that belong together, `layer`
-    counts within it.
-
-    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
-    `self`.
-    """
-
-    stack: str
-    layer: int
-
-    def __str__(self) -> str:
-        return f"{self.stack}/{self.layer}"
-
-    @classmethod
-    def parse(cls, text: str) -> Site:
-        """The inverse of `str`: `encoder/3`."""
-        stack, _, layer = text.rpartition("/")
-        return cls(stack, int(layer))
+from .sites import Site
 
 
 @dataclass(eq=False)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import module_of
-from .call import AttentionCall, Site
+from .call import AttentionCall
 from .own_thread import OwnThread
 from .session import capture
-from .sites import SiteNames
+from .sites import Site, SiteNames
 
 Kind = Literal["self", "cross"]
 

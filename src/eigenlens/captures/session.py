@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ..errors import EigenlensError
 from .borrowed import in_one_thread, module_of, uncompiled
-from .call import AttentionCall, Site
+from .call import AttentionCall
 from .masks import MaskShape, MaskShapes
 from .own_thread import OwnThread
-from .sites import SiteNames
+from .sites import Site, SiteNames
 
 
 class AttentionNotSeen(EigenlensError):

@@ -1,4 +1,4 @@
-"""Names for attention calls: which stack of layers, which layer in it."""
+"""Where in a model something is: a layer (`Site`) or a head, and what both are called."""
 
 from __future__ import annotations
 
@@ -11,12 +11,86 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
-from .call import Site
-
 if TYPE_CHECKING:
     from .call import AttentionCall
 
 _CROSS = re.compile(r"cross|encoder_attn|encdecattention|multihead_attn", re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """The attention of one layer: `stack` groups the layers that belong together, `layer` counts
+    within it.
+
+    A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
+    `self`. `str` is the key in files, `label` is what a person reads.
+
+    >>> str(Site("encoder", 3)), Site("encoder", 3).label
+    ('encoder/3', 'L3')
+    """
+
+    stack: str
+    layer: int
+
+    def __str__(self) -> str:
+        return f"{self.stack}/{self.layer}"
+
+    @property
+    def label(self) -> str:
+        """Such as `L3`; with the stack in front by `Labels`."""
+        return f"L{self.layer}"
+
+    @classmethod
+    def parse(cls, key: str) -> Site:
+        """The inverse of `str`: `encoder/3`."""
+        stack, _, layer = key.rpartition("/")
+        return cls(stack, int(layer))
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One head of one layer.
+
+    >>> Head("encoder", 3, 4).label, str(Head("encoder", 3, 4).site)
+    ('L3H4', 'encoder/3')
+    """
+
+    stack: str
+    layer: int
+    head: int
+
+    @property
+    def site(self) -> Site:
+        return Site(self.stack, self.layer)
+
+    @property
+    def label(self) -> str:
+        """Such as `L3H4`; with the stack in front by `Labels`."""
+        return f"L{self.layer}H{self.head}"
+
+
+def location(stack: str, layer: int, head: int | None = None) -> Head | Site:
+    """The head, or the layer where there is no head.
+
+    >>> location("encoder", 3, 4), location("encoder", 3)
+    (Head(stack='encoder', layer=3, head=4), Site(stack='encoder', layer=3))
+    """
+    return Site(stack, layer) if head is None else Head(stack, layer, head)
+
+
+def location_of(row: Mapping[str, Any]) -> Head | Site:
+    """The location of a record with `stack` and `layer`, and `head` if it is about a head."""
+    return location(row["stack"], row["layer"], row.get("head"))
+
+
+def field_of(name: str) -> tuple[Site, str]:
+    """Site and field of the name of a tensor in a state.
+
+    >>> field_of("encoder/3/values")
+    (Site(stack='encoder', layer=3), 'values')
+    """
+    site, _, field = name.rpartition("/")
+    return Site.parse(site), field
 
 
 class SiteNames:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from .call import AttentionCall, Site
+from .call import AttentionCall
 from .masks import causal_pairs
 from .rotary import RotaryRecorder
 from .session import AttentionNotSeen, Session
+from .sites import Site
 
 NAME = "eigenlens-capture"
 

@@ -23,10 +23,10 @@ from .options import (
     folder_option,
 )
 from .places import place_for
-from .terminal import print_table
+from .terminal import show
 
 if TYPE_CHECKING:
-    from ..bench import Bench
+    pass
 
 
 @app.command(cls=Command, epilog=example("eigenlens bench speed --lengths 512,2048"))
@@ -118,31 +118,10 @@ def bench(
         drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
-            print_bench(found)
+            show(found)
             print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))
-
-
-def print_bench(found: Bench) -> None:
-    """The tables that a bench shows, its notes and its sentence."""
-    print(found.title)
-    for title, name in found.shown:
-        if found.rows(name):
-            print_table(
-                title,
-                [
-                    {key: value for key, value in row.items() if key not in LEFT_OUT}
-                    for row in found.rows(name)
-                ],
-            )
-    for note in found.notes:
-        print(f"Note: {note}.")
-    print(found.sentence)
-
-
-LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
-"""Columns that are in the record and would crowd a printed table."""
 
 
 def _numbers(text: str | None) -> list[int] | None:

@@ -23,7 +23,7 @@ from .options import (
     folder_option,
 )
 from .places import place_for
-from .terminal import print_explanation
+from .terminal import show
 
 
 class TextLast(Command):
@@ -139,7 +139,7 @@ def explain(
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))
         return
-    print_explanation(made)
+    show(made)
     print(f"\nEverything is in {output_dir}; look at the page: {page}")
 
 

@@ -32,7 +32,7 @@ from .options import (
     folder_option,
 )
 from .places import place_for
-from .terminal import print_claims, print_collapse
+from .terminal import show
 
 
 @app.command(cls=Command, epilog=example("eigenlens collapse minilm book.txt --float64"))
@@ -122,7 +122,7 @@ def collapse(
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
-    print_collapse(made)
+    show(made)
     print(
         f"\nEverything is in {output_dir}, {len(drawn)} pictures are in {output_dir / 'pictures'}."
     )
@@ -185,7 +185,7 @@ def reproduce(
             drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})
             if not as_json:
-                print_claims(done)
-                print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.")
+                show(done)
+                print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))

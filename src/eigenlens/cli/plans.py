@@ -30,7 +30,7 @@ from .options import (
     folder_option,
 )
 from .places import latest, place_for
-from .terminal import print_plan, print_table
+from .terminal import show
 
 
 @app.command(
@@ -117,7 +117,6 @@ def plan(
     chosen on held-out inputs; with --blocks every key-value head gets a threshold for block-
     adaptive attention on long inputs.
     """
-    from ..models.load import place_of
     from ..plans import plan as make
     from ..run.charts import save_charts
     from ..run.progress import bar
@@ -144,8 +143,8 @@ def plan(
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
-    print_plan(made)
-    how = command("evaluate", place_of(made.facts["model"]), "--plan", output_dir)
+    show(made)
+    how = command("evaluate", made.facts.model.load_from, "--plan", output_dir)
     print(f"\nThe plan is in {output_dir}; measure it with: {how}")
 
 
@@ -247,11 +246,7 @@ def evaluate(
     if as_json:
         print(json.dumps(found.record()))
         return
-    facts = found.facts
-    for note in facts["notes"]:
-        print(f"Note: {note}.")
-    print_table(f"{found.name}: {facts['inputs']} inputs of {facts['length']}", found.rows())
-    print(found.sentence)
+    show(found)
     if output_dir is not None:
         print(f"\nThe evaluation is in {output_dir}")
 

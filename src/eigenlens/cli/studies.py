@@ -11,6 +11,7 @@ import typer
 from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
+from . import terminal
 from .app import app, engine_of
 from .options import (
     DATA,
@@ -35,7 +36,7 @@ from .options import (
     folder_option,
 )
 from .places import place_for
-from .terminal import print_study, print_table
+from .terminal import print_table
 
 MaxInputs = Annotated[
     int,
@@ -60,7 +61,7 @@ def demo(
     from ..collapses import collapse as ablate
     from ..plans import evaluate as measure
     from ..plans import plan as make
-    from ..plans.tables import curve_rows, sentence
+    from ..plans.tables import curve_rows
     from ..reports import report as write
     from ..run.charts import save_charts
     from ..run.progress import bar
@@ -108,12 +109,12 @@ def demo(
         }
         print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
         return
-    print_study(made)
+    terminal.show(made)
     print_table(
         "Scores from a part of the work: every estimator at every budget, mean of the heads",
         curve_rows(planned),
     )
-    print(sentence(planned) + "\n")
+    print(planned.sentence + "\n")
     print_table(
         "The model with that plan, on documents that neither study nor plan has seen", found.rows()
     )
@@ -323,7 +324,7 @@ def study(
     if as_json:
         print(json.dumps(made.record()))
     else:
-        print_study(made)
+        terminal.show(made)
         print(f"\nThe study is in {made.folder}; see it again with: {command('show', made.folder)}")
 
 
@@ -348,7 +349,7 @@ def show(
     if as_json:
         print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
         return
-    print_study(opened)
+    terminal.show(opened)
     if drawn:
         print(f"\n{len(drawn)} pictures are in {pictures}.")
 
@@ -389,18 +390,7 @@ def compare(
     if as_json:
         print(json.dumps(found.record()))
     else:
-        if found.pairs:
-            print_table(f"Row eigenspaces, {centring}", found.rows())
-        changed = [
-            {key: value for key, value in row.items() if key != "words"} for row in found.changes()
-        ]
-        if changed:
-            print_table(
-                "Diagnostics: the first study (left) and each other (right), means of all heads or"
-                " layers",
-                changed,
-            )
-        print(found.sentence)
+        terminal.show(found)
 
 
 def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:

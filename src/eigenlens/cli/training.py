@@ -13,7 +13,7 @@ from .app import app
 from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
 from .options import example as shown
 from .places import place_for
-from .terminal import print_table
+from .terminal import show
 
 
 @app.command(
@@ -78,8 +78,7 @@ def train(
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
         return
-    print_table(f"{asked.task}: held-out loss at the end", done.ends())
-    print(done.sentence)
+    show(done)
     print(
         f"\nThe run is in {output_dir}; in Python: from eigenlens import lab;"
         f" lab.open({str(output_dir)!r}).model()"

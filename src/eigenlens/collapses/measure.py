@@ -20,10 +20,10 @@ from ..passes.model_ref import ModelRef
 from ..passes.shards import all_of, make_shards, singles, there
 from ..run.engine import Engine
 from ..run.progress import Progress
-from ..run.run_all import AllShards, folded
+from ..run.run_all import MergedShards, run_all
 from ..run.shards import Job, Shard
 from ..stats import DepthMetrics
-from ..stats.depth import mean_interval
+from ..stats.intervals import t_interval
 from .bounds_model import bound_rows
 from .passes import BoundPass, CurvePass, PathPass, StackBounds, StackPaths
 from .paths import By
@@ -47,15 +47,15 @@ class CollapseRun:
     engine: Engine
     progress: Progress
 
-    def _folded(self, what: str, job: Job[S], shards: list[Shard]) -> AllShards[S]:
+    def _run(self, what: str, job: Job[S], shards: list[Shard]) -> MergedShards[S]:
         total = sum(shard.size for shard in shards)
-        return folded(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        return run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
 
     def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
         """Every metric along depth with some parts off; None leaves the model alone."""
         size = max(1, TOKENS // self.inputs.length)
         job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
-        whole = self._folded(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
+        whole = self._run(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
         numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
         return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
 
@@ -69,7 +69,7 @@ class CollapseRun:
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
         job = PathPass(self.model_ref, self.engine.threads, by)
-        whole = self._folded("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        whole = self._run("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackPaths]] = {}
         for one in (stack for stacks_ in whole.state for stack in stacks_):
             stacks.setdefault(one.stack, []).append(one)
@@ -78,7 +78,7 @@ class CollapseRun:
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
         job = BoundPass(self.model_ref, self.engine.threads)
-        whole = self._folded("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        whole = self._run("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackBounds]] = {}
         for one in whole.state:
             stacks.setdefault(one.stack, []).append(one)
@@ -122,7 +122,7 @@ def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
 def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
     rows = []
     for hops, residuals in enumerate(zip(*runs), 1):
-        mean, low, high = interval(list(residuals))
+        mean, low, high = t_interval(list(residuals))
         rows.append(
             {"stack": stack, "attention_hops": hops, "residual": mean, "low": low, "high": high}
         )
@@ -135,7 +135,7 @@ def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for same in zip(*runs):
         row = dict(same[0])
         for key in ("share", "size", "residual"):
-            row[key], row[f"{key}_low"], row[f"{key}_high"] = interval(
+            row[key], row[f"{key}_low"], row[f"{key}_high"] = t_interval(
                 [float(one[key]) for one in same]
             )
         rows.append(row)
@@ -155,8 +155,3 @@ def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
         for layer, heads in enumerate(marginals)
         for head, by_length in enumerate(heads)
     ]
-
-
-def interval(values: list[float]) -> tuple[float, float | None, float | None]:
-    """The mean and its 95 % interval over inputs; of one value there is none."""
-    return mean_interval(len(values), sum(values), sum(value * value for value in values))

@@ -112,7 +112,7 @@ def path_shares(run: Collapse) -> Any:
     panels = []
     for stack in stacks:
         mine = [row for row in rows if row["stack"] == stack]
-        panel = _hop_map(mine) if run.facts["by"] == "both" else _hop_bars(mine, run.facts["by"])
+        panel = _hop_map(mine) if run.by == "both" else _hop_bars(mine, run.by)
         panels.append(panel.properties(title=stack if len(stacks) > 1 else ""))
     return alt.hconcat(*panels).properties(title=f"{run.name}: the output by path length")
 
@@ -158,11 +158,7 @@ def _hop_bars(rows: list[dict[str, Any]], by: str) -> Any:
 
 def path_residuals(run: Collapse) -> Any:
     """How far from one vector the terms of each length are, and the patterns along single paths."""
-    terms = (
-        [row for row in run.paths if row["part"] == "paths"]
-        if run.facts["by"] == "attention"
-        else []
-    )
+    terms = [row for row in run.paths if row["part"] == "paths"] if run.by == "attention" else []
     rows = [
         {
             "stack": row["stack"],
@@ -214,8 +210,7 @@ def bound_map(run: Collapse) -> Any:
         rows = [
             {
                 "number": name,
-                "layer": f"{row['stack']} {row['layer']}",
-                "head": row["head"],
+                **{part: row[part] for part in ("stack", "layer", "head")},
                 "value": row[key],
                 "label": "" if row[key] is None else f"{row[key]:.2g}",
             }

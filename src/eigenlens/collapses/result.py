@@ -7,11 +7,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from ..display import few_names, numbered
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named
+from ..passes.facts import Facts
+from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
 from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
@@ -54,7 +57,7 @@ BOUND = {
     "residual_in": MAYBE,
     "residual_out": MAYBE,
 }
-FORM: dict[str, Any] = {
+SCHEMA: dict[str, Any] = {
     "facts": {
         "model": {"name": str, "fingerprint": str},
         "data": {"name": str},
@@ -91,7 +94,7 @@ FORM: dict[str, Any] = {
 """What `collapse.json` holds."""
 
 
-class Collapse:
+class Collapse(ResultViews):
     """Curves of a model and its ablations, its output by path length, and the bounds of its heads.
 
     >>> run = Collapse.open("minilm-collapse")
@@ -101,7 +104,8 @@ class Collapse:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.facts: dict[str, Any] = content["facts"]
+        self.stored: dict[str, Any] = content["facts"]
+        """What it says of its model, its data and its options, as JSON keeps it."""
         self._content = content
 
     @classmethod
@@ -117,16 +121,16 @@ class Collapse:
             for name in ("paths", "bounds"):
                 if (
                     isinstance(content.get(name), dict)
-                    and not FORM[name].keys() <= content[name].keys()
+                    and not SCHEMA[name].keys() <= content[name].keys()
                 ):
                     raise ValueError(f"its {name} are not whole")
             if missing := [
                 key
-                for key in FORM["facts"]
+                for key in SCHEMA["facts"]
                 if not key.endswith("?") and key not in content["facts"]
             ]:
                 raise ValueError(f"its facts lack {', '.join(missing)}")
-            check_form(content, FORM, "it")
+            check_schema(content, SCHEMA, "it")
             found = cls(content)
             found._check()
         return found
@@ -134,7 +138,7 @@ class Collapse:
     def _check(self) -> None:
         """Raises what the first use of a run that is not whole would raise."""
         _ = self.sentence, self.rows(tokens="without sinks")  # every curve that is told of is there
-        by = "mlp_hops" if self.facts["by"] == "mlp" else "attention_hops"
+        by = "mlp_hops" if self.by == "mlp" else "attention_hops"
         if self.paths and (
             self.error is None
             or any(row[by] is None for row in self.paths if row["part"] == "paths")
@@ -147,7 +151,7 @@ class Collapse:
     def floor(self) -> float:
         """Relative residuals below are rounding: 8ε of the precision the model ran in."""
         return rounding_floor(
-            self.facts.get("precision", "float64" if self.facts.get("float64") else "float32")
+            self.stored.get("precision", "float64" if self.stored.get("float64") else "float32")
         )
 
     def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -231,7 +235,33 @@ class Collapse:
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
+        return self.facts.name
+
+    @property
+    def title(self) -> str:
+        """Model and data, and how many inputs were measured in which precision."""
+        precision = ", float64" if self.float64 else ""
+        return f"{self.name}: {self.facts.inputs} inputs of {self.facts.length} tokens{precision}"
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made."""
+        return Facts.from_record(self.stored)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, and why."""
+        return self.facts.notes
+
+    @property
+    def by(self) -> Literal["attention", "mlp", "both"]:
+        """The hops that count in the length of a path."""
+        return self.stored["by"]
+
+    @property
+    def float64(self) -> bool:
+        """Whether the model ran in double precision."""
+        return self.stored["float64"]
 
     @property
     def sentence(self) -> str:
@@ -269,6 +299,24 @@ class Collapse:
             "sentence": self.sentence,
         }
 
+    def save(self, folder: str | Path) -> Path:
+        """Write `collapse.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "collapse.json", self.record())
+        return folder
+
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """One row per depth, residuals that rounding hides in words."""
+        return self.in_words(self.rows())
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: curves, paths and bounds."""
+        from .tables import collapse_tables
+
+        return collapse_tables(self)
+
     def plot(self) -> Any:
         """The residual of every variant along depth, on a logarithmic axis (an altair chart)."""
         from .plots import residual_curves
@@ -277,11 +325,6 @@ class Collapse:
 
     def __repr__(self) -> str:
         more = [name for name, held in (("paths", self.paths), ("bounds", self.bounds)) if held]
-        inputs = numbered(self.facts["inputs"], "input")
+        inputs = numbered(self.facts.inputs or 0, "input")
         holds = "; ".join([", ".join(self.curves), *more])
-        return f"<collapse run of {self.name}: {inputs} of {self.facts['length']} tokens; {holds}>"
-
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-
-        return html_view(self.name, self.sentence, self.plot(), self.in_words(self.rows()))
+        return f"<collapse run of {self.name}: {inputs} of {self.facts.length} tokens; {holds}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,13 +23,13 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several, unknown
 from ..passes.data_names import Data, data_names
+from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
-from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
-from ..run.run_all import Refused, lost
+from ..run.run_all import Refused, describe_failures
 from ..stats.rounding import precision_of
 from .ablation import VARIANTS
 from .measure import CollapseRun
@@ -153,7 +152,7 @@ def collapse(
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         names = data_names(data, loaded, scratch)
         request = Request(names, max_length, max_inputs, 0.2, seed, padding)
         ready = prepare(loaded, request, scratch)
@@ -187,16 +186,14 @@ def collapse(
         found = _measured(bench, parts, chosen, paths, bounds, by, notes)
         facts = {
             **settings,
-            "model": {"name": loaded.name, "kind": loaded.kind, **loaded.facts},
+            **made_now(loaded),
             "data": ready.facts,
             "notes": notes,
-            "versions": versions(),
             "precision": precision_of(loaded.module),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         result = Collapse({"facts": facts, **found})
         if output_dir is not None:
-            parts.write("collapse", result.record())
+            result.save(folder)
     return result
 
 
@@ -214,7 +211,7 @@ def _measured(
     def part(name: str, measure: Callable[[], Any]) -> Any:
         made = parts.part(name.replace(" ", "-"), measure)
         if made["failed"]:
-            notes.append(lost(f"what was found of {name}", made["failed"]))
+            notes.append(describe_failures(f"what was found of {name}", made["failed"]))
         return made["found"]
 
     def optional(name: str, measure: Callable[[], Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,15 @@ class Request:
     held_out: float = 0.2
     seed: int = 0
     pad: bool = False
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Request:
+        """From the JSON of a result."""
+        return cls(**{**record, "data": tuple(record["data"])})
+
+    def record(self) -> dict[str, Any]:
+        """As the JSON of a result keeps it."""
+        return {**vars(self), "data": list(self.data)}
 
 
 def prepare(

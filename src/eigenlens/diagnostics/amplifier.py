@@ -16,9 +16,10 @@ from ..anatomy.blocks import Block, Branch, Mlp
 from ..anatomy.frozen_parts import read_norm
 from ..anatomy.head_weights import linear_map
 from ..attention.precision import wide
+from ..captures import Site, location_of
 from ..errors import EigenlensError
 from .constants import Constants
-from .finding import Finding, Number, place_name
+from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 MOST = 1e6
@@ -90,7 +91,7 @@ class Amplifier(Constants):
             return str(error)
         return ""
 
-    def _look(self, site: str, G: Tensor, U: Tensor, W: Tensor) -> None:
+    def _look(self, site: Site, G: Tensor, U: Tensor, W: Tensor) -> None:
         """One MLP: gate and up (M, C), down (C, M)."""
         norms = channel_norms(G, U, W)  # (C,)
         if not bool(norms.isfinite().all()):  # products of float32 beyond its range
@@ -98,7 +99,7 @@ class Amplifier(Constants):
             norms = channel_norms(G, U, W)
         if not bool(norms.isfinite().all()):
             raise EigenlensError(
-                f"the weights of the MLP of {site} are too large, or no numbers: its products are"
+                f"the weights of the MLP of {site} are too large, or not finite: their products are"
                 " not finite"
             )
         top = norms.topk(min(self.settings.channels, len(norms))).indices
@@ -149,18 +150,16 @@ class Amplifier(Constants):
         gain, dominance, concentration = (
             finding.values(name) for name in ("gain", "dominance", "concentration")
         )
-        most = max(gain, key=lambda place: gain[place])
+        most = max(gain, key=lambda at: gain[at])
         if not gain[most] > 0:
             return (
                 "No MLP amplifies anything: every channel's products of gate, up and down weights"
                 " are 0."
             )
-        channel = next(
-            row["channel"] for row in self.top() if (row["stack"], row["layer"]) == most[:2]
-        )
+        channel = next(row["channel"] for row in self.top() if location_of(row) == most)
         kind = "one direction alone" if dominance[most] > 10 else "several directions"
         return (
-            f"The strongest amplifier is the MLP of {place_name(most)}: channel {channel} grows"
+            f"The strongest amplifier is the MLP of {finding.labels(most)}: channel {channel} grows"
             f" with the square of {kind} (|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times"
             f" |λ₂|), and the largest channel there is {concentration[most]:.3g} times the median"
             " one."

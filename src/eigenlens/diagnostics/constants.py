@@ -7,7 +7,8 @@ from typing import Self
 from torch import Tensor
 
 from ..captures import Site
-from .diagnostic import Diagnostic
+from ..captures.sites import field_of
+from .diagnostic import Diagnostic, field_by_site
 
 
 class Constants(Diagnostic):
@@ -20,11 +21,11 @@ class Constants(Diagnostic):
 
     sees = "weights"
 
-    def known(self, site: str) -> bool:
+    def known(self, site: Site) -> bool:
         """Whether there is anything of a site, as there is where a study goes on."""
-        return any(name.rpartition("/")[0] == site for name in self.peaks)
+        return any(field_of(name)[0] == site for name in self.peaks)
 
-    def keep(self, site: str, **fields: Tensor) -> None:
+    def keep(self, site: Site, **fields: Tensor) -> None:
         """Keep the fields of a site, unless the site is known."""
         if not self.known(site):
             self.peaks |= {
@@ -34,16 +35,12 @@ class Constants(Diagnostic):
 
     def of(self, field: str) -> list[tuple[Site, Tensor]]:
         """A field of all sites, in their order."""
-        named = ((name.rpartition("/"), x) for name, x in self.peaks.items())
-        return sorted(
-            ((Site.parse(site), x) for (site, _, end), x in named if end == field),
-            key=lambda pair: pair[0],
-        )
+        return field_by_site(self.peaks, field)
 
     def merge(self, other: Self) -> None:
-        sites: dict[str, dict[str, Tensor]] = {}
+        sites: dict[Site, dict[str, Tensor]] = {}
         for name, x in other.peaks.items():
-            site, _, field = name.rpartition("/")
+            site, field = field_of(name)
             sites.setdefault(site, {})[field] = x
         for site, fields in sites.items():
             self.keep(site, **fields)

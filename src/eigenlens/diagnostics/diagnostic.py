@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ..attention.precision import wide
 from ..captures import AttentionCall, Layer, Site
+from ..captures.sites import field_of
 from ..errors import EigenlensError
 from ..hints import check_values
-from ..stats.depth import mean_interval
+from ..stats.intervals import t_interval_of_sums
 from ..stats.statistic import State, same_shape
 from .finding import Finding, Number
 from .studied_model import StudiedModel
@@ -46,8 +47,8 @@ class CallView:
         return _places(self.sampled, self.call.q)
 
     @property
-    def site(self) -> str:
-        return str(self.call.site)
+    def site(self) -> Site:
+        return self.call.site
 
     @cached_property
     def pattern(self) -> Tensor:
@@ -89,7 +90,7 @@ class LayerView:
     where it was seen.
     """
 
-    site: str
+    site: Site
     inputs: Tensor
     outputs: Tensor
     valid: Tensor  # (B, T) bool: False marks padding
@@ -119,7 +120,7 @@ class LayerView:
         there = (
             torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
         )
-        return cls(str(layer.site), X, Y, there, ids, seen, vocabulary, sampled)
+        return cls(layer.site, X, Y, there, ids, seen, vocabulary, sampled)
 
 
 def _places(sampled: Sequence[int] | None, x: Tensor) -> Tensor:
@@ -128,6 +129,12 @@ def _places(sampled: Sequence[int] | None, x: Tensor) -> Tensor:
         if sampled is None
         else torch.tensor(sampled, dtype=torch.long, device=x.device)
     )
+
+
+def field_by_site(tensors: Mapping[str, Tensor], field: str) -> list[tuple[Site, Tensor]]:
+    """One field of all sites, in their order, from tensors named `site/field`."""
+    own = {name: x for name, x in tensors.items() if name.endswith(f"/{field}")}
+    return sorted(((field_of(name)[0], x) for name, x in own.items()), key=lambda pair: pair[0])
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ class Diagnostic(ABC):
         if values is not None:
             self.count(seen.site, values)
 
-    def count(self, site: str, values: Tensor) -> None:
+    def count(self, site: Site, values: Tensor) -> None:
         """Add values (B, numbers, H) of some inputs."""
         values = values.double()
         there = values.isfinite()
@@ -272,26 +279,21 @@ class Diagnostic(ABC):
         return finding.with_sentence(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
-        """Every number of every place, in the order of the layers; by default the means of what
-        `measure` gave.
+        """Every number of every head or layer, in the order of the layers; by default the means
+        of what `measure` gave.
         """
-        sites = sorted(
-            (Site.parse(name.rpartition("/")[0]), x)
-            for name, x in self.sums.items()
-            if name.endswith("/values")
-        )
-        for site, sums in sites:
+        for site, sums in field_by_site(self.sums, "values"):
             for name, heads in zip(self.numbers, sums.tolist()):
                 for head, (n, first, second) in enumerate(heads):
                     if n:
-                        mean, low, high = mean_interval(n, first, second)
+                        mean, low, high = t_interval_of_sums(n, first, second)
                         where = (site.stack, site.layer, head if self.level == "head" else None)
                         yield Number(*where, name, mean, low, high, int(n))
 
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """More than numbers of places, by title: which tokens, which channels."""
+        """More than numbers of heads or layers, by title: which tokens, which channels."""
         return {}
 
     def token_ids(self) -> list[int]:

@@ -6,28 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from ..captures import Head, Labels, Site, labelled, location
 from ..display import html_view
 from ..errors import EigenlensError
 from ..names import unknown
-
-Place = tuple[str, int, int | None]
-"""Stack, layer and head; the head is None of what belongs to a layer."""
-
-
-def place_name(place: Place) -> str:
-    """A place in words: `layer 3, head 5 of encoder`."""
-    stack, layer, head = place
-    return (
-        f"layer {layer}"
-        + ("" if head is None else f", head {head}")
-        + ("" if stack == "self" else f" of {stack}")
-    )
-
-
-def place_label(place: Place) -> str:
-    """A place in short, as sites are written: `encoder/3.5`, a layer `encoder/3`."""
-    stack, layer, head = place
-    return f"{stack}/{layer}" + ("" if head is None else f".{head}")
 
 
 @dataclass(frozen=True)
@@ -46,8 +28,8 @@ class Number:
     number: int = 1
 
     @property
-    def place(self) -> Place:
-        return self.stack, self.layer, self.head
+    def at(self) -> Head | Site:
+        return location(self.stack, self.layer, self.head)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,38 +61,43 @@ class Finding:
     def stacks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
-    def values(self, name: str, stack: str | None = None) -> dict[Place, float]:
-        """One number of all places."""
+    @property
+    def labels(self) -> Labels:
+        """What its heads and layers are called: `L3H5`, of several stacks `encoder L3H5`."""
+        return Labels(self.stacks)
+
+    def values(self, name: str, stack: str | None = None) -> dict[Head | Site, float]:
+        """One number of all heads, or of all layers."""
         if name not in self.words:
             raise unknown(f"number of {self.name}", name, self.words)
-        return {
-            n.place: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)
-        }
+        return {n.at: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
+
+    def of_heads(self, name: str) -> dict[Head, float]:
+        """`values` of a diagnostic of heads."""
+        return {at: value for at, value in self.values(name).items() if isinstance(at, Head)}
 
     def value(self, name: str, stack: str, layer: int, head: int | None = None) -> float:
-        """One number of one place."""
-        found = self.values(name)
-        if (stack, layer, head) not in found:
-            raise unknown(
-                f"{name} of {self.name}", place_label((stack, layer, head)), map(place_label, found)
-            )
-        return found[stack, layer, head]
+        """One number of one head or layer."""
+        found, at, labels = self.values(name), location(stack, layer, head), self.labels
+        if at not in found:
+            raise unknown(f"{name} of {self.name}", labels(at), map(labels, found))
+        return found[at]
 
-    def by_place(self) -> dict[Place, dict[str, float | None]]:
-        """The numbers of each place under `sinks_rate`, `sinks_rate_low`, …."""
-        found: dict[Place, dict[str, float | None]] = {}
+    def by_location(self) -> dict[Head | Site, dict[str, float | None]]:
+        """The numbers of each head or layer under `sinks_rate`, `sinks_rate_low`, …."""
+        found: dict[Head | Site, dict[str, float | None]] = {}
         for n in self.numbers:
-            record = found.setdefault(n.place, {})
+            record = found.setdefault(n.at, {})
             record[f"{self.name}_{n.name}"] = n.mean
             if n.low is not None:
                 record |= {f"{self.name}_{n.name}_low": n.low, f"{self.name}_{n.name}_high": n.high}
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a place: stack, layer, head, and every number with its interval: `rate`,
-        `rate_low`, `rate_high`.
+        """One record per head or layer: stack, layer, head, and every number with its interval:
+        `rate`, `rate_low`, `rate_high`.
 
-        A number without an interval in any place, such as one of weights, has no such columns.
+        A number that never has an interval, such as one of weights, has no such columns.
         """
         bounded = {n.name for n in self.numbers if n.low is not None}
         columns = [
@@ -118,29 +105,29 @@ class Finding:
             for name in self.words
             for key in ((name, f"{name}_low", f"{name}_high") if name in bounded else (name,))
         ]
-        rows: dict[Place, dict[str, Any]] = {}
+        rows: dict[Head | Site, dict[str, Any]] = {}
         for n in self.numbers:
             start = {"stack": n.stack, "layer": n.layer} | (
                 {} if n.head is None else {"head": n.head}
             )
-            row = rows.setdefault(n.place, {**start, **dict.fromkeys(columns)})
+            row = rows.setdefault(n.at, {**start, **dict.fromkeys(columns)})
             row[n.name] = n.mean
             if n.name in bounded:
                 row |= {f"{n.name}_low": n.low, f"{n.name}_high": n.high}
         return list(rows.values())
 
     def layers(self) -> list[dict[str, Any]]:
-        """One record a layer: of heads the mean over the heads."""
-        sums: dict[tuple[str, int], dict[str, list[float]]] = {}
+        """One record per layer: of heads the mean over the heads."""
+        sums: dict[Site, dict[str, list[float]]] = {}
         for n in self.numbers:
-            sums.setdefault((n.stack, n.layer), {}).setdefault(n.name, []).append(n.mean)
+            sums.setdefault(Site(n.stack, n.layer), {}).setdefault(n.name, []).append(n.mean)
         rows = []
-        for (stack, layer), found in sums.items():
+        for site, found in sums.items():
             means = {
                 name: sum(found[name]) / len(found[name]) if name in found else None
                 for name in self.words
             }
-            rows.append({"stack": stack, "layer": layer, **means})
+            rows.append({"stack": site.stack, "layer": site.layer, **means})
         return rows
 
     def record(self) -> dict[str, Any]:
@@ -171,4 +158,6 @@ class Finding:
 
     def _repr_html_(self) -> str:
         message = self.sentence or self.note or "Nothing was measured."
-        return html_view(self.title, message, self.plot() if self.applies else None, self.rows())
+        return html_view(
+            self.title, message, self.plot() if self.applies else None, labelled(self.rows())
+        )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..captures import Head, Site, labelled, location_of
 from ..display import html_view
 from ..names import unknown
-from .finding import Finding, Place, place_label
+from .finding import Finding
 
 
 class Findings(Mapping[str, Finding]):
     """The findings of all diagnostics of a study, by name.
 
     >>> study.diagnostics["sinks"].sentence
-    >>> study.diagnostics.heads()["encoder", 3, 5]["sinks_rate"]
+    >>> study.diagnostics.heads()[Head("encoder", 3, 5)]["sinks_rate"]
     """
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -41,21 +42,20 @@ class Findings(Mapping[str, Finding]):
         """Those that apply."""
         return [finding for finding in self.values() if finding.applies]
 
-    def heads(self) -> dict[Place, dict[str, float | None]]:
+    def heads(self) -> dict[Head, dict[str, float | None]]:
         """The numbers of each head under `sinks_rate`, `sinks_rate_low`, …."""
-        return self._places("head")
+        return {at: numbers for at, numbers in self._numbers() if isinstance(at, Head)}
 
-    def layers(self) -> dict[Place, dict[str, float | None]]:
+    def layers(self) -> dict[Site, dict[str, float | None]]:
         """The numbers of each layer."""
-        return self._places("layer")
+        return {at: numbers for at, numbers in self._numbers() if isinstance(at, Site)}
 
-    def _places(self, level: str) -> dict[Place, dict[str, float | None]]:
-        places: dict[Place, dict[str, float | None]] = {}
+    def _numbers(self) -> Iterable[tuple[Head | Site, dict[str, float | None]]]:
+        found: dict[Head | Site, dict[str, float | None]] = {}
         for finding in self.found:
-            if finding.level == level:
-                for place, numbers in finding.by_place().items():
-                    places.setdefault(place, {}).update(numbers)
-        return places
+            for at, numbers in finding.by_location().items():
+                found.setdefault(at, {}).update(numbers)
+        return found.items()
 
     def words(self, level: str = "head") -> dict[str, str]:
         """What each number of that level is: `sinks_rate` → `attention sinks: …`."""
@@ -80,16 +80,15 @@ class Findings(Mapping[str, Finding]):
         return [finding.sentence for finding in self.values() if finding.sentence] + message
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a layer: the first number of every diagnostic, of heads the mean."""
-        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        """One record per layer: the first number of every diagnostic, of heads the mean."""
+        rows: dict[Head | Site, dict[str, Any]] = {}
         titles = [finding.name for finding in self.found]
         for finding in self.found:
             first = next(iter(finding.words))
             for row in finding.layers():
-                place = row["stack"], row["layer"]
-                start = {"stack": place[0], "layer": place[1], **dict.fromkeys(titles)}
-                rows.setdefault(place, start)[finding.name] = row[first]
-        return [rows[place] for place in sorted(rows)]
+                start = {"stack": row["stack"], "layer": row["layer"], **dict.fromkeys(titles)}
+                rows.setdefault(location_of(row), start)[finding.name] = row[first]
+        return [row for _, row in sorted(rows.items(), key=lambda pair: pair[0])]
 
     def record(self) -> list[dict[str, Any]]:
         """As plain data, but for the numbers of heads and layers, which stand with these."""
@@ -103,16 +102,16 @@ class Findings(Mapping[str, Finding]):
 
     def _repr_html_(self) -> str:
         return html_view(
-            "What the heads and layers do", " ".join(self.sentences()), None, self.rows()
+            "What the heads and layers do", " ".join(self.sentences()), None, labelled(self.rows())
         )
 
 
 def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
-    """What changed between two models, or before and after a fine-tune: one record a number.
+    """What changed between two models, or before and after a fine-tune: one record per number.
 
-    Each has the mean over all places on both sides; where both have the same places also the mean
-    of |change|, and the place that changed most with its two values. `settings` are thresholds in
-    which the two differ, so that their numbers do not mean the same.
+    Each has the mean over all heads or layers on both sides; where both sides have the same ones
+    also the mean of |change|, and the one that changed most with its two values. `settings` are
+    thresholds in which the two differ, so that their numbers do not mean the same.
     """
     rows = []
     for name in left:
@@ -135,11 +134,11 @@ def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
             row |= dict.fromkeys(("change", "most", "most_left", "most_right", "settings"))
             row["settings"] = _other_settings(left[name], right[name])
             if one.keys() == other.keys():
-                moved = {place: abs(other[place] - value) for place, value in one.items()}
-                most = max(moved, key=lambda place: moved[place])
+                moved = {at: abs(other[at] - value) for at, value in one.items()}
+                most = max(moved, key=lambda at: moved[at])
                 row |= {
                     "change": _mean(moved),
-                    "most": place_label(most),
+                    "most": left[name].labels(most),
                     "most_left": one[most],
                     "most_right": other[most],
                 }
@@ -178,5 +177,5 @@ def _other_settings(left: Finding, right: Finding) -> str | None:
     )
 
 
-def _mean(values: Mapping[Place, float]) -> float:
+def _mean(values: Mapping[Head | Site, float]) -> float:
     return sum(values.values()) / len(values)

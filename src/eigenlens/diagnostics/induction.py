@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..captures import Head, Labels, location_of
 from ..display import numbered
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic
-from .finding import Finding, Place, place_label
+from .finding import Finding
 from .induction_probe import LEAST, Layout, layout_of, probe_batch
 from .studied_model import StudiedModel
 
@@ -141,15 +142,15 @@ class Induction(Diagnostic):
         )
 
     def sentence(self, finding: Finding) -> str:
-        prefix, previous = finding.values("prefix"), finding.values("previous")
+        prefix, previous = finding.of_heads("prefix"), finding.of_heads("previous")
         found, others = self.above(finding, "prefix"), self.above(finding, "previous")
-        best = max(prefix, key=lambda place: prefix[place])
-        heads = numbered(len(prefix), "head")
+        best = max(prefix, key=lambda at: prefix[at])
+        heads, labels = numbered(len(prefix), "head"), finding.labels
         if found:
             message = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
             message += (
                 "looking at what followed when the current token came before"
-                f" ({_listed(found, prefix)})"
+                f" ({_listed(found, prefix, labels)})"
             )
         else:
             message = (
@@ -157,7 +158,7 @@ class Induction(Diagnostic):
                 " at most "
             )
             message += (
-                f"{prefix[best]:.3f} of the attention ({place_label(best)}), where"
+                f"{prefix[best]:.3f} of the attention ({labels(best)}), where"
                 f" {self.settings.prefix:g} would count"
             )
         if not self.settings.repeated:
@@ -165,14 +166,13 @@ class Induction(Diagnostic):
         if not others:
             return f"{message}; no head looks mostly at the token before."
         look = "looks" if len(others) == 1 else "look"
-        return f"{message}; {len(others)} {look} at the token before ({_listed(others, previous)})."
+        listed = _listed(others, previous, labels)
+        return f"{message}; {len(others)} {look} at the token before ({listed})."
 
-    def above(self, finding: Finding, name: str) -> list[Place]:
+    def above(self, finding: Finding, name: str) -> list[Head]:
         """The heads that reach the threshold of a score, the largest first."""
-        values, least = finding.values(name), getattr(self.settings, name)
-        return sorted(
-            (place for place in values if values[place] >= least), key=lambda place: -values[place]
-        )
+        values, least = finding.of_heads(name), getattr(self.settings, name)
+        return sorted((at for at in values if values[at] >= least), key=lambda at: -values[at])
 
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
@@ -180,19 +180,14 @@ class Induction(Diagnostic):
         """The heads above a threshold, with what they are above."""
         kinds = {name: set(self.above(finding, name)) for name in SCORES}
         named = [
-            place
-            for place in finding.values("stripe")
-            if any(place in found for found in kinds.values())
+            at for at in finding.values("stripe") if any(at in found for found in kinds.values())
         ]
-        rows = {(row["stack"], row["layer"], row["head"]): row for row in finding.rows()}
-        above = {
-            place: ", ".join(name for name in SCORES if place in kinds[name]) for place in named
-        }
+        rows = {location_of(row): row for row in finding.rows()}
+        above = {at: ", ".join(name for name in SCORES if at in kinds[name]) for at in named}
         columns = ("stack", "layer", "head", *finding.words)
         return {
             "Heads above a threshold": [
-                {**{key: rows[place][key] for key in columns}, "above": above[place]}
-                for place in named
+                {**{key: rows[at][key] for key in columns}, "above": above[at]} for at in named
             ]
         }
 
@@ -235,6 +230,8 @@ def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
     return torch.stack([x.mean(-1, dtype=torch.float64) for x in (stripe, *masses, previous)], 1)
 
 
-def _listed(places: Sequence[Place], values: Mapping[Place, float], most: int = 3) -> str:
-    message = ", ".join(f"{place_label(place)} {values[place]:.2f}" for place in places[:most])
-    return message + (f" and {len(places) - most} more" if len(places) > most else "")
+def _listed(
+    heads: Sequence[Head], values: Mapping[Head, float], labels: Labels, most: int = 3
+) -> str:
+    message = ", ".join(f"{labels(at)} {values[at]:.2f}" for at in heads[:most])
+    return message + (f" and {len(heads) - most} more" if len(heads) > most else "")

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..attention.doubly_normalised import balanced
-from ..captures import AttentionCall, Site
+from ..captures import AttentionCall
 from ..errors import EigenlensError
-from .diagnostic import CallView, Diagnostic, LayerView
-from .finding import Finding, place_name
+from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
+from .finding import Finding
 
 BINS = (-30.0, 2.0, 128)
 """Of the histogram of log₁₀ of keys' weights: from, to, number; what lies outside is in the first
@@ -122,7 +122,7 @@ class Keys(Diagnostic):
         rows = []
         for stack in finding.stacks:
             least = torch.stack(
-                [-x for name, x in self.peaks.items() if _stack(name, "/least") == stack]
+                [-x for site, x in field_by_site(self.peaks, "least") if site.stack == stack]
             ).amin((0, 2))
             for at, normalised in enumerate(NORMALISED):
                 some = [
@@ -149,29 +149,27 @@ class Keys(Diagnostic):
 
     def sentence(self, finding: Finding) -> str:
         below = finding.values("below")
-        mean, most = sum(below.values()) / len(below), max(below, key=lambda place: below[place])
+        mean, most = sum(below.values()) / len(below), max(below, key=lambda at: below[at])
         less = f"less than {self.settings.tau:g} of an even share of attention"
         if not below[most] > 0:
             return f"No key gets {less}" + (
                 f" in any of {len(below)} heads." if len(below) > 1 else " in the only head."
             )
-        beside = self._beside(finding)
+        beside, where = self._beside(finding), finding.labels(most)
         if len(below) == 1:
-            return (
-                f"In the only head, {place_name(most)}, {mean:.1%} of the keys get {less}{beside}."
-            )
+            return f"In the only head, {where}, {mean:.1%} of the keys get {less}{beside}."
         return (
             f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in"
-            f" {place_name(most)}, with {below[most]:.0%}."
+            f" {where}, with {below[most]:.0%}."
         )
 
     def _beside(self, finding: Finding) -> str:
         """What the double normalisation would do to the same heads and inputs."""
-        balanced = finding.values("balanced_below")
+        balanced = finding.of_heads("balanced_below")
         if not balanced:
             return ""
         # (2,) each
-        sums = [self.sums[f"{Site(stack, layer)}/beside"][head] for stack, layer, head in balanced]
+        sums = [self.sums[f"{at.site}/beside"][at.head] for at in balanced]
         same = [float(shares / inputs) for inputs, shares in sums]
         heads = (
             ""
@@ -232,7 +230,3 @@ def _rectangular(allowed: Tensor) -> Tensor:
 def _least(weights: Tensor, real: Tensor) -> Tensor:
     """(B, H): the least weight of a key; ∞ where there is none."""
     return weights.masked_fill(~real, torch.inf).amin(2)
-
-
-def _stack(name: str, end: str) -> str | None:
-    return Site.parse(name.removesuffix(end)).stack if name.endswith(end) else None

@@ -24,10 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..captures import Site
 from ..errors import EigenlensError
-from .diagnostic import CallView, Diagnostic, LayerView
-from .finding import Finding, Number, place_name
+from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
+from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 FARTHEST = 2**31
@@ -257,13 +256,9 @@ class Localisation(Diagnostic):
 
     def found(self) -> Iterator[Number]:
         yield from super().found()
-        for site in sorted(
-            Site.parse(name.removesuffix("/profile"))
-            for name in self.sums
-            if name.endswith("/profile")
-        ):
+        for site, profile in field_by_site(self.sums, "profile"):
             inputs = self.sums[f"{site}/values"][0, :, 0].tolist()  # of each head
-            for head, (weight, uniform) in enumerate(self.sums[f"{site}/profile"].unbind(1)):
+            for head, (weight, uniform) in enumerate(profile.unbind(1)):
                 if weight.sum() > 0 and (most := float(_entropy(uniform))) > 0:
                     entropy = float(_entropy(weight)) / most
                     yield Number(
@@ -271,22 +266,22 @@ class Localisation(Diagnostic):
                     )
 
     def sentence(self, finding: Finding) -> str:
-        relative = finding.values("relative")
+        relative, labels = finding.values("relative"), finding.labels
         if not relative:
             return "No input has two tokens that a head could choose between."
-        near = min(relative, key=lambda place: relative[place])
-        far = max(relative, key=lambda place: relative[place])
+        near = min(relative, key=lambda at: relative[at])
+        far = max(relative, key=lambda at: relative[at])
         mean = sum(relative.values()) / len(relative)
         half = sum(value < 0.5 for value in relative.values())
         if len(relative) == 1:
             return (
-                f"The only head, {place_name(near)}, looks {mean:.0%} as far as uniform attention"
+                f"The only head, {labels(near)}, looks {mean:.0%} as far as uniform attention"
                 " would."
             )
         return (
             f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)}"
-            f" less than half as far; the nearest is {place_name(near)}, which looks"
-            f" {relative[near]:.0%} as far, the farthest {place_name(far)}, {relative[far]:.0%}."
+            f" less than half as far; the nearest is {labels(near)}, which looks"
+            f" {relative[near]:.0%} as far, the farthest {labels(far)}, {relative[far]:.0%}."
         )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from .finding import Finding
 
 
 def head_map(finding: Finding, name: str | None = None) -> Any:
-    """One number of every head, layers × heads, a panel a stack (an altair chart)."""
+    """One number of every head, layers × heads, one panel per stack (an altair chart)."""
     import altair as alt
 
     name = name or next(iter(finding.words))
+    labels, words = finding.labels, finding.words[name]
     rows = [
-        {"stack": stack, "layer": layer, "head": head, "value": value}
-        for (stack, layer, head), value in finding.values(name).items()
+        {**asdict(at), "called": labels(at), "value": value}
+        for at, value in finding.values(name).items()
     ]
     panels = []
     for stack in finding.stacks:
@@ -24,25 +26,27 @@ def head_map(finding: Finding, name: str | None = None) -> Any:
         )
         cells = base.mark_rect().encode(
             color=alt.Color("value:Q", title=None, scale=alt.Scale(range=["#bce4d8", "#20466e"])),
-            tooltip=["stack:N", "layer:O", "head:O", alt.Tooltip("value:Q", format=".4g")],
+            tooltip=[alt.Tooltip("called:N", title="head"), alt.Tooltip("value:Q", format=".4g")],
         )
-        title = stack if len(finding.stacks) > 1 else ""
+        title = labels.stack(stack) if len(finding.stacks) > 1 else ""
         panels.append(cells.properties(width=alt.Step(22), height=alt.Step(18), title=title))
-    return alt.hconcat(*panels, title=f"{finding.title}: {finding.words[name]}")
+    return alt.hconcat(*panels, title=f"{words[0].upper()}{words[1:]}")
 
 
 def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
-    """Numbers along the layers, a panel each, a line a stack (an altair chart)."""
+    """Numbers along the layers, one panel each, one line per stack (an altair chart)."""
     import altair as alt
 
     from ..spectra.plots import whole_axis
 
+    labels = finding.labels
     chosen = names or tuple(finding.words)
     rows = [
         {
             "number": finding.words[n.name],
-            "stack": n.stack,
+            "stack": labels.stack(n.stack),
             "layer": n.layer,
+            "called": labels(n.at),
             "mean": n.mean,
             "low": n.low,
             "high": n.high,
@@ -58,7 +62,11 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
     band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
     line = base.mark_line(point=True).encode(
         y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(labelExpr=large)),
-        tooltip=["number:N", "stack:N", "layer:Q", alt.Tooltip("mean:Q", format=".4g")],
+        tooltip=[
+            "number:N",
+            alt.Tooltip("called:N", title="layer"),
+            alt.Tooltip("mean:Q", format=".4g"),
+        ],
     )
     titles = [finding.words[name] for name in chosen]
     # of weights there are no intervals

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
@@ -17,10 +18,10 @@ from torch import nn
 
 from ..anatomy.truncation import projection_norm, quarter_turn
 from ..attention.qk import localisation_penalty, spectrum
-from ..captures import Site
+from ..captures import Head, Site, location_of
 from ..errors import EigenlensError
 from .constants import Constants
-from .finding import Finding, Number, Place, place_name
+from .finding import Finding, Number
 from .pictures import head_map
 from .studied_model import StudiedModel
 
@@ -58,7 +59,7 @@ class QueryKey(Constants):
     @torch.no_grad()
     def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in studied.sites:
+        for site in studied.entries:
             try:
                 if not self.known(site):
                     self._read(site, studied)
@@ -66,8 +67,8 @@ class QueryKey(Constants):
                 reasons.append(str(error))
         return "" if self.peaks else (reasons or ["no attention was seen"])[0]
 
-    def _read(self, site: str, studied: StudiedModel) -> None:
-        path = studied.sites[site].name
+    def _read(self, site: Site, studied: StudiedModel) -> None:
+        path = studied.entries[site].name
         module = studied.module.get_submodule(path)
         if norm := projection_norm(module):
             raise EigenlensError(
@@ -122,24 +123,16 @@ class QueryKey(Constants):
     ) -> dict[str, list[dict[str, Any]]]:
         eigenvalues = dict(self.of("eigenvalues"))
         rows = []
-        for which, place in _extremes(finding).items():
-            stack, layer, head = place
-            assert head is not None
-            for real, imaginary in eigenvalues[Site(stack, layer)][head].tolist():
-                rows.append(
-                    {
-                        "which": which,
-                        "stack": stack,
-                        "layer": layer,
-                        "head": head,
-                        "real": real,
-                        "imaginary": imaginary,
-                    }
-                )
+        for which, at in _extremes(finding).items():
+            rows += [
+                {"which": which, **asdict(at), "real": real, "imaginary": imaginary}
+                for real, imaginary in eigenvalues[at.site][at.head].tolist()
+            ]
         return {"Eigenvalues of the most and the least concentrated head": rows} if rows else {}
 
     def sentence(self, finding: Finding) -> str:
         means, of = finding.values("mean"), finding.values("concentration")
+        labels = finding.labels
         above = sum(value > 0 for value in means.values())
         message = (
             f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean"
@@ -154,15 +147,14 @@ class QueryKey(Constants):
             (most, least), spread = ends.values(), "of their deviation"
             if most == least:
                 message += (
-                    f"; beside their spread the mean of {place_name(most)} is {of[most]:.3g}"
-                    f" {spread}"
+                    f"; beside their spread the mean of {labels(most)} is {of[most]:.3g} {spread}"
                 )
             else:
                 message += (
-                    f"; the mean is largest beside their spread in {place_name(most)}, at"
+                    f"; the mean is largest beside their spread in {labels(most)}, at"
                     f" {of[most]:.3g} {spread}, and "
                 )
-                message += f"smallest in {place_name(least)}, at {of[least]:.2g}"
+                message += f"smallest in {labels(least)}, at {of[least]:.2g}"
         turned = any(bool(x.any()) for _, x in self.of("rotary"))
         where = " (of the weights before the rotary positions turn them)" if turned else ""
         return f"{message}{where}."
@@ -176,7 +168,7 @@ class QueryKey(Constants):
         panels = []
         for which in dict.fromkeys(row["which"] for row in rows):
             some = [row for row in rows if row["which"] == which]
-            where = place_name((some[0]["stack"], some[0]["layer"], some[0]["head"]))
+            where = finding.labels(location_of(some[0]))
             points = (
                 alt.Chart(alt.Data(values=some))
                 .mark_circle(size=28, opacity=0.7, color="#20466e")
@@ -191,7 +183,7 @@ class QueryKey(Constants):
             )
             panels.append(
                 points.properties(
-                    width=210, height=170, title=[f"Eigenvalues of the {which} head:", where]
+                    width=210, height=170, title=[f"Eigenvalues of the {which} head,", where]
                 )
             )
         return (
@@ -201,13 +193,11 @@ class QueryKey(Constants):
         )
 
 
-def _extremes(finding: Finding) -> dict[str, Place]:
+def _extremes(finding: Finding) -> dict[str, Head]:
     """The most and the least concentrated head."""
-    of = finding.values("concentration")
+    of = finding.of_heads("concentration")
     return (
-        {MOST: max(of, key=lambda place: of[place]), LEAST: min(of, key=lambda place: of[place])}
-        if of
-        else {}
+        {MOST: max(of, key=lambda at: of[at]), LEAST: min(of, key=lambda at: of[at])} if of else {}
     )
 
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ..attention.relevance import evenness, over_tokens, shares
-from ..captures import Site
+from ..captures import Site, location_of
 from ..errors import EigenlensError
-from ..stats.depth import mean_interval
-from .diagnostic import CallView, Diagnostic, LayerView
-from .finding import Finding, Number, place_name
+from ..stats.intervals import t_interval_of_sums
+from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
+from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 BINS = 1000
@@ -49,11 +49,11 @@ class Relevance(Diagnostic):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._outputs: dict[str, Tensor] = {}
+        self._outputs: dict[Site, Tensor] = {}
 
     def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in studied.sites:
+        for site in studied.entries:
             try:
                 self._outputs[site] = studied.weights(site).output  # (H, E, C)
             except EigenlensError as error:
@@ -90,12 +90,8 @@ class Relevance(Diagnostic):
         self.add(f"{seen.site}/histogram", counts.scatter_add_(1, at.T, there.double().T))
 
     def found(self) -> Iterator[Number]:
-        names = sorted(
-            name.removesuffix("/histogram") for name in self.sums if name.endswith("/histogram")
-        )
-        for site in sorted(Site.parse(name) for name in names):
-            medians = self._medians(str(site))
-            for head, median in enumerate(medians):
+        for site, histogram in field_by_site(self.sums, "histogram"):
+            for head, median in enumerate(_medians(histogram)):
                 if median is not None:
                     yield Number(
                         site.stack,
@@ -103,7 +99,7 @@ class Relevance(Diagnostic):
                         head,
                         "median",
                         median,
-                        number=self._number(str(site), head),
+                        number=self._number(site, head),
                     )
             for head, (n, first, second) in enumerate(self.sums[f"{site}/values"][0].tolist()):
                 if n:
@@ -112,39 +108,28 @@ class Relevance(Diagnostic):
                         site.layer,
                         head,
                         "mean",
-                        *mean_interval(n, first, second),
+                        *t_interval_of_sums(n, first, second),
                         int(n),
                     )
 
-    def _number(self, site: str, head: int) -> int:
+    def _number(self, site: Site, head: int) -> int:
         return int(self.sums[f"{site}/values"][0, head, 0])
-
-    def _medians(self, site: str) -> list[float | None]:
-        """The middle of the bin of the middle input; of an even number of inputs the mean of the
-        middle two.
-        """
-        found: list[float | None] = []
-        for counts in self.sums[f"{site}/histogram"].cumsum(1):  # (H, bins)
-            n = float(counts[-1])
-            middle = [int(torch.searchsorted(counts, rank)) for rank in ((n + 1) // 2, n // 2 + 1)]
-            found.append(sum((k + 0.5) / BINS for k in middle) / 2 if n else None)
-        return found
 
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
     ) -> dict[str, list[dict[str, Any]]]:
-        layers: dict[tuple[str, int], list[float]] = {}
-        for (stack, layer, _), value in finding.values("median").items():
-            layers.setdefault((stack, layer), []).append(value)
+        layers: dict[Site, list[float]] = {}
+        for at, value in finding.values("median").items():
+            layers.setdefault(Site(at.stack, at.layer), []).append(value)
         rows = []
-        for (stack, layer), each in layers.items():
+        for site, each in layers.items():
             even = (
                 float(evenness(torch.tensor(each, dtype=torch.float64))) if len(each) > 1 else None
             )
             rows.append(
                 {
-                    "stack": stack,
-                    "layer": layer,
+                    "stack": site.stack,
+                    "layer": site.layer,
                     "heads": len(each),
                     "evenness": even,
                     "least": min(each),
@@ -156,18 +141,30 @@ class Relevance(Diagnostic):
     def sentence(self, finding: Finding) -> str:
         (rows,) = self.tables(finding, {}).values()
         known = [row for row in rows if row["evenness"] is not None]
-        of = finding.values("median")
-        most = max(of, key=lambda place: of[place])
+        of, labels = finding.values("median"), finding.labels
+        most = max(of, key=lambda at: of[at])
         message = (
-            f"The head that counts most is {place_name(most)}, with {of[most]:.0%} of what its"
+            f"The head that counts most is {labels(most)}, with {of[most]:.0%} of what its"
             " layer gives"
         )
         if not known:
             return f"{message}."
         mean = sum(row["evenness"] for row in known) / len(known)
         least = min(known, key=lambda row: row["evenness"])
-        where = place_name((least["stack"], least["layer"], None))
+        where = labels(location_of(least))
         return (
             f"{message}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean"
             f" of all layers {mean:.2f})."
         )
+
+
+def _medians(histogram: Tensor) -> list[float | None]:
+    """Of each head of a histogram (H, bins), the middle of the bin of the middle input; of an even
+    number of inputs the mean of the middle two.
+    """
+    found: list[float | None] = []
+    for counts in histogram.cumsum(1):
+        n = float(counts[-1])
+        middle = [int(torch.searchsorted(counts, rank)) for rank in ((n + 1) // 2, n // 2 + 1)]
+        found.append(sum((k + 0.5) / BINS for k in middle) / 2 if n else None)
+    return found

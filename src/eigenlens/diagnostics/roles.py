@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..captures import Head, Site
 from ..display import numbered
-from .finding import Finding, Place
+from .finding import Finding
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Role:
     shown: str = ""
     least: float | None = None
 
-    def heads(self, found: Mapping[str, Finding]) -> dict[Place, float]:
+    def heads(self, found: Mapping[str, Finding]) -> dict[Head | Site, float]:
         """The heads that have it, with the number that is told."""
         if self.diagnostic not in found:
             return {}
@@ -32,9 +33,9 @@ class Role:
         least = self.least if self.least is not None else float(finding.settings[self.number])
         shown = finding.values(self.shown or self.number)
         return {
-            place: shown[place]
-            for place, value in finding.values(self.number).items()
-            if value >= least and place in shown
+            at: shown[at]
+            for at, value in finding.values(self.number).items()
+            if value >= least and at in shown
         }
 
 
@@ -69,12 +70,12 @@ ROLES = (
 """A sink head is one in which the first token is a sink of at least half of the inputs."""
 
 
-def roles(found: Mapping[str, Finding]) -> dict[Place, list[str]]:
+def roles(found: Mapping[str, Finding]) -> dict[Head | Site, list[str]]:
     """What each head with a role is, in sentences; a head may have several."""
-    message: dict[Place, list[str]] = {}
+    message: dict[Head | Site, list[str]] = {}
     for role in ROLES:
-        for place, value in role.heads(found).items():
-            message.setdefault(place, []).append(role.sentence.format(value=value))
+        for at, value in role.heads(found).items():
+            message.setdefault(at, []).append(role.sentence.format(value=value))
     return message
 
 
@@ -83,6 +84,6 @@ def roles_sentence(found: Mapping[str, Finding]) -> str:
     asked = [role for role in ROLES if role.diagnostic in found and found[role.diagnostic].applies]
     if not asked:
         return ""
-    most = max(len(found[role.diagnostic].by_place()) for role in asked)
+    most = max(len(found[role.diagnostic].by_location()) for role in asked)
     message = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
     return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {message}."

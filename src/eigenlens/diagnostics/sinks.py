@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..captures import Site
 from ..display import numbered
 from ..errors import EigenlensError
-from .diagnostic import CallView, Diagnostic, LayerView
-from .finding import Finding, place_name
+from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
+from .finding import Finding
 from .token_counts import TokenCounts
 
 
@@ -116,23 +115,19 @@ class Sinks(TokenCounts, Diagnostic):
         }
 
     def _places(self, stack: str) -> list[float]:
-        sums = [
-            x
-            for name, x in self.sums.items()
-            if name.endswith("/places") and Site.parse(name[:-7]).stack == stack
-        ]
+        sums = [x for site, x in field_by_site(self.sums, "places") if site.stack == stack]
         return torch.stack(sums).sum(0).tolist()
 
     def sentence(self, finding: Finding) -> str:
         rates, strengths = finding.values("rate"), finding.values("strength")
         rate, anywhere = (sum(v.values()) / len(v) for v in (rates, finding.values("anywhere")))
         heads = sum(value >= 0.5 for value in rates.values())
-        strongest = max(strengths, key=lambda place: strengths[place])
+        strongest = max(strengths, key=lambda at: strengths[at])
         return (
             f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
             f" takes more than {self.settings.epsilon:.0%} of the attention in at least half of the"
             f" inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); most in"
-            f" {place_name(strongest)}, with {strengths[strongest]:.0%}."
+            f" {finding.labels(strongest)}, with {strengths[strongest]:.0%}."
         )
 
 

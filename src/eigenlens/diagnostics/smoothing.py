@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..captures import Site
+from ..captures import Head, Site
 from ..errors import EigenlensError
 from ..stats.geometry import mean_cosine, residual
 from .diagnostic import Diagnostic, LayerView
@@ -70,8 +70,8 @@ class Smoothing(Diagnostic):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.blocks: dict[str, PostNorm] = {}
-        self.refused: dict[str, str] = {}  # why a block has no bound
+        self.blocks: dict[Site, PostNorm] = {}
+        self.refused: dict[Site, str] = {}  # why a block has no bound
         self._tape: Tape = {}
         # (B, T, T): of the block before, in the same pass
         self._map: tuple[Site, Tensor] | None = None
@@ -82,9 +82,9 @@ class Smoothing(Diagnostic):
             known = studied.block_sites()
         except EigenlensError as error:
             known, why = {}, str(error)
-            self.refused = dict.fromkeys(studied.sites, why)
+            self.refused = dict.fromkeys(studied.entries, why)
         for site, block in known.items():
-            entry = studied.sites[site]
+            entry = studied.entries[site]
             try:
                 self.blocks[site] = PostNorm(block, entry.heads, entry.kv_heads)
                 self.peak(f"{site}/post", torch.ones(1))
@@ -151,7 +151,7 @@ class Smoothing(Diagnostic):
 
     def _maps(self, seen: LayerView) -> Tensor:
         """The cosine (B,) with the map of the block before; nan of the first block."""
-        site, before = Site.parse(seen.site), self._map
+        site, before = seen.site, self._map
         nothing = torch.full(
             (len(seen.inputs),), torch.nan, dtype=torch.float64, device=seen.inputs.device
         )
@@ -200,28 +200,26 @@ class Smoothing(Diagnostic):
     ) -> dict[str, list[dict[str, Any]]]:
         rows = []
         v, sharp, bounded = (finding.values(name) for name in ("v", "sharp", "bounded"))
-        for place, ratio in finding.values("ratio").items():
-            message = self._without([str(Site(*place[:2]))])
-            if place in v:
+        for at, ratio in finding.values("ratio").items():
+            message = self._without([at])
+            if at in v:
                 message = (
-                    "says nothing, being above 1"
-                    if sharp[place] >= 1
-                    else "tokens must come together"
+                    "says nothing, being above 1" if sharp[at] >= 1 else "tokens must come together"
                 )
             rows.append(
                 {
-                    "stack": place[0],
-                    "layer": place[1],
+                    "stack": at.stack,
+                    "layer": at.layer,
                     "ratio": ratio,
-                    "v": v.get(place),
-                    "sharper": sharp.get(place),
-                    "kept": bounded.get(place),
+                    "v": v.get(at),
+                    "sharper": sharp.get(at),
+                    "kept": bounded.get(at),
                     "bound": message,
                 }
             )
         return {"What the bound says of each block": rows} if rows else {}
 
-    def _without(self, sites: Iterable[str]) -> str:
+    def _without(self, sites: Iterable[Head | Site]) -> str:
         """Why sites have no bound, in words."""
         post = [site for site in sites if f"{site}/post" in self.peaks]
         masked = any(
@@ -235,12 +233,12 @@ class Smoothing(Diagnostic):
         )
         parts = []
         for stack in finding.stacks:
-            layers = sorted(place[1] for place in behind if place[0] == stack)
-            if layers and (stack, layers[0], None) in before:
-                ends = before[stack, layers[0], None], behind[stack, layers[-1], None]
+            layers = sorted(at.layer for at in behind if at.stack == stack)
+            if layers and (first := Site(stack, layers[0])) in before:
+                ends = before[first], behind[Site(stack, layers[-1])]
                 parts.append(
                     f"from {ends[0]:.2f} to {ends[1]:.2f}"
-                    + ("" if len(finding.stacks) == 1 else f" in {stack}")
+                    + ("" if len(finding.stacks) == 1 else f" in {finding.labels.stack(stack)}")
                 )
         if not parts:
             return "No input has two tokens that could be compared."
@@ -249,9 +247,9 @@ class Smoothing(Diagnostic):
             f" {', '.join(parts)}"
         )
         if not v:
-            return f"{message}; {self._without(str(Site(*place[:2])) for place in behind)}."
+            return f"{message}; {self._without(behind)}."
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
-        says = sum(finding.values("sharp")[place] < 1 for place in v)
+        says = sum(finding.values("sharp")[at] < 1 for at in v)
         bound = (
             f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in"
             f" {says} of {len(v)} blocks"

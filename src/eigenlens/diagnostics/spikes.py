@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..captures import Site
+from ..captures import location_of
 from ..display import numbered
 from ..errors import EigenlensError
-from .diagnostic import CallView, Diagnostic, LayerView
-from .finding import Finding, place_name
+from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
+from .finding import Finding
 from .token_counts import TOP, TokenCounts
 
 
@@ -120,18 +120,13 @@ class Spikes(TokenCounts, Diagnostic):
             counts.index_put_(
                 (later, seen.ids.to(Y.device)[some][carries]), counts.new_ones(()), accumulate=True
             )
-            self.add(f"{Site.parse(seen.site).stack}/tokens", counts)
+            self.add(f"{seen.site.stack}/tokens", counts)
 
     def channels(self, stack: str) -> list[dict[str, Any]]:
         """Every channel that is the largest or massive in some input and layer, the most frequently
         massive first.
         """
-        sites = [
-            (Site.parse(name.removesuffix("/channels")), x)
-            for name, x in self.sums.items()
-            if name.endswith("/channels")
-        ]
-        own = [x for site, x in sites if site.stack == stack]
+        own = [x for site, x in field_by_site(self.sums, "channels") if site.stack == stack]
         rows = []
         for C in {x.shape[1] for x in own}:  # stages of a model may differ in width
             counts = torch.stack([x for x in own if x.shape[1] == C])  # (L, 2, C)
@@ -157,15 +152,15 @@ class Spikes(TokenCounts, Diagnostic):
         for stack in finding.stacks:
             behind, before = (finding.values(name, stack) for name in ("largest", "before"))
             top = max(*behind.values(), *before.values())
-            for place, value in behind.items():
-                moved = value - before[place]
+            for at, value in behind.items():
+                moved = value - before[at]
                 if abs(moved) >= self.settings.jump * top > 0:
                     rows.append(
                         {
                             "stack": stack,
-                            "layer": place[1],
+                            "layer": at.layer,
                             "steps": "up" if moved > 0 else "down",
-                            "from": before[place],
+                            "from": before[at],
                             "to": value,
                             "criterion": (
                                 f"moves by {self.settings.jump:g} of the largest, {top:.4g}"
@@ -177,14 +172,10 @@ class Spikes(TokenCounts, Diagnostic):
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
     ) -> dict[str, list[dict[str, Any]]]:
-        sites = sorted(
-            (Site.parse(name.removesuffix("/peak")), x.tolist())
-            for name, x in self.peaks.items()
-            if name.endswith("/peak")
-        )
         names = ("largest", "second", "third", "step")
         peaks = [
-            {"stack": site.stack, "layer": site.layer, **dict(zip(names, x))} for site, x in sites
+            {"stack": site.stack, "layer": site.layer, **dict(zip(names, x.tolist()))}
+            for site, x in field_by_site(self.peaks, "peak")
         ]
         words = self.token_rows(tokens)
         found = {
@@ -199,25 +190,25 @@ class Spikes(TokenCounts, Diagnostic):
 
     def sentence(self, finding: Finding) -> str:
         shares, largest, ratios = (finding.values(name) for name in ("massive", "largest", "ratio"))
-        spiking = [place for place, share in shares.items() if share > 0]
-        top = max(spiking or largest, key=lambda place: largest[place])
+        spiking = [at for at, share in shares.items() if share > 0]
+        top, labels = max(spiking or largest, key=lambda at: largest[at]), finding.labels
         ratio = f", {ratios[top]:,.0f} times the median" if top in ratios else ""
         if not spiking:
             return (
                 f"No activation is massive (above {self.settings.size:g} and"
                 f" {self.settings.ratio:g} times the median): the largest is"
-                f" {largest[top]:.3g}{ratio}, behind {place_name(top)}."
+                f" {largest[top]:.3g}{ratio}, behind {labels(top)}."
             )
         first = finding.values("first")
-        front = sum(first[place] for place in spiking) / len(spiking)
-        channel = self.channels(top[0])[0]["channel"]
-        steps = [row for row in self.steps(finding) if row["stack"] == top[0]]
+        front = sum(first[at] for at in spiking) / len(spiking)
+        channel = self.channels(top.stack)[0]["channel"]
+        steps = [row for row in self.steps(finding) if row["stack"] == top.stack]
         ways = {
-            way: [str(row["layer"]) for row in steps if row["steps"] == way]
+            way: [labels(location_of(row)) for row in steps if row["steps"] == way]
             for way in ("up", "down")
         }
         message = " and ".join(
-            f"{way} in layer {', '.join(layers)}" for way, layers in ways.items() if layers
+            f"{way} in {', '.join(layers)}" for way, layers in ways.items() if layers
         )
         moves = f"; they step {message}" if message else ""
         return (

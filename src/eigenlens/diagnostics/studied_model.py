@@ -11,7 +11,7 @@ from torch import nn
 from ..anatomy import Block, read_head_weights, read_stacks
 from ..anatomy.blocks import Attend, Stack
 from ..anatomy.head_weights import HeadWeights
-from ..captures import SiteInfo
+from ..captures import Site, SiteInfo
 from ..errors import EigenlensError
 from ..models.load import Model
 
@@ -25,6 +25,11 @@ class StudiedModel:
 
     model: Model
     sites: Mapping[str, SiteInfo]
+
+    @property
+    def entries(self) -> dict[Site, SiteInfo]:
+        """`sites`, by where they are."""
+        return {Site.parse(key): entry for key, entry in self.sites.items()}
 
     @property
     def module(self) -> nn.Module:
@@ -58,20 +63,20 @@ class StudiedModel:
         ]
         return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
 
-    def weights(self, site: str) -> HeadWeights:
+    def weights(self, site: Site) -> HeadWeights:
         """Projections of the site's attention by head; an `EigenlensError` where they are out of
         reach.
         """
-        entry = self.sites[site]
+        entry = self.entries[site]
         module = self.module.get_submodule(entry.name)
         if id(module) not in self._outputs:
             raise EigenlensError(f"{entry.name} attends, and where its output goes is not known")
         return read_head_weights(module, entry.heads, entry.kv_heads, self._outputs[id(module)])
 
-    def block_sites(self) -> dict[str, Block]:
+    def block_sites(self) -> dict[Site, Block]:
         """The block of every site of self-attention whose block is known."""
         found = {}
-        for site, entry in self.sites.items():
+        for site, entry in self.entries.items():
             if entry.kind == "self":
                 for block in self.blocks:
                     if entry.name.startswith(f"{block.path}."):

@@ -5,13 +5,10 @@ target without them.
 from __future__ import annotations
 
 import base64
-import datetime
 import io
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
 
@@ -28,9 +25,10 @@ from ..errors import EigenlensError
 from ..extras import needs
 from ..models.load import Model, load
 from ..names import several, unknown
+from ..passes.facts import made_now
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .deletion import Deletion, deletion_curves
 from .memory import check_memory, memory_of
 from .methods import METHODS, attribute
@@ -156,7 +154,7 @@ def explain(
     names = _known(methods)
     if not max_memory > 0:
         raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
-    folder = check_place(output_dir, overwrite, "explanation")
+    folder = check_output_dir(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []
@@ -271,7 +269,7 @@ def _explained(
     for i, text in enumerate(texts):
         real = _real(batch, i, length)
         facts = {
-            "model": {"name": model.name, "kind": model.kind, **model.facts},
+            **made_now(model, round(seconds, 3)),
             "data": text,
             "against": None if against is None else against[i],
             "length": int(real.sum()),
@@ -286,9 +284,6 @@ def _explained(
             "grid": None if grid is None else list(grid),
             "picture": _picture(model, batch, i),
             "notes": notes,
-            "seconds": round(seconds, 3),
-            "versions": _versions(),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         found.append(
             Explanation(
@@ -379,14 +374,3 @@ def _picture(model: Model, batch: Batch, row: int) -> str | None:
 
 
 NORMALISED = ("image_mean", "image_std")
-
-
-def _versions() -> dict[str, str]:
-    from .._version import __version__
-
-    return {
-        "eigenlens": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": metadata.version("transformers"),
-    }

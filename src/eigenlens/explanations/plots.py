@@ -109,7 +109,7 @@ def deletion_curves(found: Explanation) -> Any:
             x=alt.X(
                 "fraction:Q", title="share of the tokens taken away", axis=alt.Axis(format="%")
             ),
-            y=alt.Y("score:Q", title=found.facts["target"]["unit"], scale=alt.Scale(zero=False)),
+            y=alt.Y("score:Q", title=found.unit, scale=alt.Scale(zero=False)),
             color=alt.Color("method:N", scale=scale, legend=alt.Legend(labelLimit=220)),
             tooltip=[
                 "method:N",

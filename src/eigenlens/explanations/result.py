@@ -4,17 +4,17 @@ the model.
 
 from __future__ import annotations
 
-import json
-import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
 from ..names import unknown
+from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
+from .record import check_explanation
 from .verdict import in_words, sentence, strongest
 
 FORMAT = 1
@@ -22,33 +22,15 @@ LEVELS = 10
 """Steps of colour from nothing to the largest score of a method, in either direction."""
 SAME = 1e-6
 """Scores that differ by a smaller share are equal: they are rounding, and get no colour."""
-FACTS: dict[str, Any] = {
-    "model": dict,
-    "data": str,
-    "length": int,
-    "target": dict,
-    "score": int | float,
-    "notes": list,
-    "versions": dict,
-}
-"""What every explanation says of itself."""
-MORE: dict[str, Any] = {
-    "against": str | None,
-    "inputs": int | None,
-    "grid": list | None,
-    "picture": str | None,
-    "seconds": int | float | None,
-    "created": str | None,
-}
-"""What it may say."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Explanation:
+class Explanation(ResultViews):
     """The tokens of one input by every method, and what becomes of the target when they are taken
     away.
 
-    `tokens` are the T tokens as text, `special` says which of them belong to the model's frame
+    `stored` is what it says of its model, its input and the target, as JSON keeps it; `tokens` are
+    the T tokens as text, `special` says which of them belong to the model's frame
     ([CLS], a class token); `scores` has T numbers for every method; `deletion` one record for each
     method and order: fractions taken away, the target's score at each, and the area under that
     curve.
@@ -58,7 +40,7 @@ class Explanation:
     >>> print(found.sentence)
     """
 
-    facts: dict[str, Any]
+    stored: dict[str, Any]
     tokens: list[str]
     special: list[bool]
     scores: dict[str, list[float]]
@@ -69,25 +51,44 @@ class Explanation:
         """Model and target: `smollm2: next token ' Paris'`; control characters of either are
         spelled out.
         """
-        return in_words(f"{self.facts['model']['name']}: {self.facts['target']['label']}")
+        return in_words(f"{self.facts.model.name}: {self.stored['target']['label']}")
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made; the name of its data is the input itself."""
+        return Facts.from_record(self.stored, text=True)
 
     @property
     def notes(self) -> list[str]:
         """What was left out, and why; control characters are spelled out."""
-        return [in_words(note, 1000) for note in self.facts["notes"]]
+        return [in_words(note, 1000) for note in self.facts.notes]
 
     @property
     def score(self) -> float:
         """What the model gives the target: a log-probability, a cosine, a squared norm."""
-        return float(self.facts["score"])
+        return float(self.stored["score"])
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """Rows and columns of the patches of a picture, or one row of frames of sound; None of
         text.
         """
-        found = self.facts.get("grid")
+        found = self.stored.get("grid")
         return None if found is None else (found[0], found[1])
+
+    @property
+    def unit(self) -> str:
+        """What the score of the target is: `log-probability`, `cosine`, …"""
+        return self.stored["target"]["unit"]
+
+    @property
+    def picture(self) -> str | None:
+        """A small picture of the input as a `data:` address; None of text."""
+        return self.stored.get("picture")
 
     @property
     def methods(self) -> list[str]:
@@ -99,7 +100,7 @@ class Explanation:
         """The token at which the target is read: the last one of a language model, the one whose
         label is explained.
         """
-        found = self.facts["target"].get("position")
+        found = self.stored["target"].get("position")
         return None if found is None else int(found)
 
     @property
@@ -194,10 +195,27 @@ class Explanation:
             for fraction, score in zip(curve["fractions"], curve["scores"])
         ]
 
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: the areas under the deletion curves."""
+        below = (
+            "A good method has a low area when the most relevant go first (positive), and a high"
+            " one when the least relevant do (negative)."
+        )
+        title = "Tokens taken away: area under the target's score"
+        return [TitledTable(title, self.areas(), below)] if self.deletion else []
+
+    def view(self, width: int | None) -> list[Any]:
+        """A line of coloured tokens per method, or maps of patches; without colours the strongest
+        tokens of each method.
+        """
+        from .terminal import coloured, strongest_lines
+
+        return strongest_lines(self) if width is None else coloured(self, width)
+
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
         return {
-            **self.facts,
+            **self.stored,
             "sentence": self.sentence,
             "tokens": self.tokens,
             "special": self.special,
@@ -212,7 +230,7 @@ class Explanation:
             folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
-            "facts": self.facts,
+            "facts": self.stored,
             "tokens": self.tokens,
             "special": self.special,
         }
@@ -234,7 +252,7 @@ class Explanation:
                 content["scores"],
                 content["deletion"],
             )
-            _check(found)
+            check_explanation(found)
         return found
 
     def plot(self) -> Any:
@@ -264,61 +282,3 @@ class Explanation:
         from .lines import html
 
         return html(self)
-
-
-def _check(found: Explanation) -> None:
-    """Raises what the first use of a record without these would raise."""
-    if missing := FACTS.keys() - found.facts.keys():
-        raise KeyError(*sorted(missing))
-    for name, kind in {**FACTS, **MORE}.items():
-        _typed(name, found.facts.get(name), kind)
-    model, target = found.facts["model"], found.facts["target"]
-    words = {
-        "model": [model["name"], model["kind"], model["fingerprint"]],
-        "target": [target["kind"], target["label"], target["unit"]],
-        "notes": found.facts["notes"],
-        "versions": [*found.facts["versions"].values()],
-    }
-    for name, message in words.items():
-        for word in message:
-            _typed(name, word, str)
-    _typed("the position of the target", target.get("position"), int | None)
-    number = len(found.tokens)
-    if found.read_at is not None and not 0 <= found.read_at < number:
-        raise ValueError(f"the target is read at token {found.read_at} of {number}")
-    if not all(isinstance(special, bool) for special in found.special):
-        raise ValueError("special is not true or false of every token")
-    if not number or not found.scores or not all(isinstance(token, str) for token in found.tokens):
-        raise ValueError("tokens and methods are needed")
-    if len(found.special) != number or any(len(x) != number for x in found.scores.values()):
-        raise ValueError(f"not every method has {number} scores")
-    for curve in found.deletion:
-        _typed("the method of a deletion curve", curve["method"], str)
-        _numbers([curve["auc"], *curve["fractions"], *curve["scores"]])
-        if len(curve["fractions"]) != len(curve["scores"]) or curve["order"] not in (
-            "positive",
-            "negative",
-        ):
-            raise ValueError(f"the deletion curve of {curve['method']} is not whole")
-    _numbers([found.facts["score"], *(x for scores in found.scores.values() for x in scores)])
-    _numbers([found.facts.get(name) or 0 for name in ("length", "inputs", "seconds")])
-    for size in found.facts.get("grid") or []:
-        _typed("grid", size, int)
-    if found.grid is not None and (min(found.grid) < 1 or math.prod(found.grid) > number):
-        raise ValueError(f"a grid of {found.grid} has more patches than there are tokens")
-    json.dumps(found.record(), allow_nan=False)  # what is printed as JSON has no NaN anywhere
-
-
-def _typed(name: str, value: Any, kind: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{name} is {str(value)[:40]!r}")
-
-
-def _numbers(values: list[Any]) -> None:
-    """Finite numbers, as floats have them: an integer of hundreds of digits is none."""
-    for x in values:
-        if isinstance(x, bool) or not isinstance(x, int | float) or not abs(x) <= LARGEST:
-            raise ValueError(f"{str(x)[:40]} is no finite number")
-
-
-LARGEST = sys.float_info.max

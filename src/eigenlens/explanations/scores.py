@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from ..models.forward import forward_of
 from ..models.load import Model
 
@@ -28,8 +28,9 @@ def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
     try:
         return forward_of(model, whole=True)(batch)
     except FAILS as error:
-        first = (str(error).strip() or type(error).__name__).split("\n")[0][:300]
-        raise EigenlensError(f"{model.name} cannot be run on this input: {first}") from error
+        raise EigenlensError(
+            f"{model.name} cannot be run on this input: {first_line(error)}"
+        ) from error
 
 
 def logits_of(output: Any, plain: bool = False) -> Tensor | None:

@@ -65,7 +65,7 @@ def sentence(found: Explanation) -> str:
 
 
 def _target(found: Explanation) -> str:
-    target = found.facts["target"]
+    target = found.stored["target"]
     label, unit = in_words(target["label"]), in_words(target["unit"])
     unit = "" if label.startswith(unit) else f"{unit} "
     return f"{label[:1].upper()}{label[1:]}: {unit}{found.score:.3g}"

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
 
-from ..display import html_view, numbered
-from ..errors import EigenlensError
+from ..display import numbered
+from ..errors import EigenlensError, first_line
 from ..models.device import device_named
+from ..passes.versions import versions
 from ..run.files import disk_errors, locked, read_json, read_tensors, write_json, write_tensors
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
+from ..run.result import ResultViews, TitledTable, copy_files
 from ..shell import command
 from .config import Config
 from .model import Transformer
@@ -29,7 +29,7 @@ from .training_loop import train
 FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
 
 
-class TrainingRun:
+class TrainingRun(ResultViews):
     """What a training run came to: the held-out loss along training, for every seed, and the
     trained models.
 
@@ -40,7 +40,7 @@ class TrainingRun:
     """
 
     def __init__(self, facts: Mapping[str, Any], folder: Path) -> None:
-        self.facts, self.folder = dict(facts), folder
+        self.stored, self.folder = dict(facts), folder
 
     @classmethod
     def open(cls, folder: str | Path) -> TrainingRun:
@@ -68,20 +68,33 @@ class TrainingRun:
     @property
     def run(self) -> Run:
         """What was asked for."""
-        return Run.of(self.facts["run"])
+        return Run.of(self.stored["run"])
 
     @property
     def config(self) -> Config:
         try:
-            return Config(**self.facts["config"])
+            return Config(**self.stored["config"])
         except TypeError as error:
             raise EigenlensError(
                 f"{self.folder / 'run.json'} is damaged or of another version: {error}; train anew"
             ) from error
 
+    @property
+    def name(self) -> str:
+        """What was trained on what: `markov: 3,210 weights`."""
+        return f"{self.stored['run']['task']['name']}: {self.stored['weights']:,} weights"
+
+    @property
+    def title(self) -> str:
+        return f"Training run, {self.name}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def model(self, seed: int | None = None) -> Transformer:
         """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
-        seeds = [one["seed"] for one in self.facts["seeds"]]
+        seeds = [one["seed"] for one in self.stored["seeds"]]
         seed = seeds[0] if seed is None else seed
         if seed not in seeds:
             raise EigenlensError(f"no model of seed {seed}; there are {', '.join(map(str, seeds))}")
@@ -100,16 +113,25 @@ class TrainingRun:
         training so far.
         """
         return [
-            {"seed": one["seed"], **point} for one in self.facts["seeds"] for point in one["curve"]
+            {"seed": one["seed"], **point} for one in self.stored["seeds"] for point in one["curve"]
         ]
 
     def ends(self) -> list[dict[str, Any]]:
         """The last measurement of every seed."""
-        return [{"seed": one["seed"], **one["curve"][-1]} for one in self.facts["seeds"]]
+        return [{"seed": one["seed"], **one["curve"][-1]} for one in self.stored["seeds"]]
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: the end of every seed."""
+        return [TitledTable("Held-out loss at the end", self.ends())]
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the run to another folder, with the weights of every seed."""
+        weights = [f"seed-{one['seed']}/model.safetensors" for one in self.stored["seeds"]]
+        return copy_files(self.folder, [*weights, "run.json"], folder)
 
     def record(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        return {**self.facts, "sentence": self.sentence}
+        return {**self.stored, "sentence": self.sentence}
 
     @property
     def sentence(self) -> str:
@@ -131,8 +153,8 @@ class TrainingRun:
         )
         share = f", {mean(right):.1%} right" if right else ""
         return (
-            f"{self.facts['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share}"
-            f" after {ends[-1]['step']} steps of a model of {self.facts['weights']:,} weights,"
+            f"{self.stored['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share}"
+            f" after {ends[-1]['step']} steps of a model of {self.stored['weights']:,} weights,"
             f" {sum(end['seconds'] for end in ends):.0f} s of training."
         )
 
@@ -156,13 +178,10 @@ class TrainingRun:
                 ],
             )
         )
-        return chart.properties(title=self.facts["run"]["task"]["name"], width=360, height=240)
+        return chart.properties(title=self.stored["run"]["task"]["name"], width=360, height=240)
 
     def __repr__(self) -> str:
         return f"<training run in {self.folder}: {self.sentence}>"
-
-    def _repr_html_(self) -> str:
-        return html_view("Training run", self.sentence, self.plot(), self.rows())
 
 
 def run(
@@ -233,7 +252,7 @@ def run(
         facts = {
             "run": asked.record(),
             "config": lists(asdict(shape)),
-            "versions": _versions(),
+            "versions": versions(),
             "weights": sum(p.numel() for p in model.parameters()),
             "multiply_adds": model.cost(task.length),
             "seeds": seeds,
@@ -274,8 +293,7 @@ def _one_seed(
             if "memory" not in str(error) and "allocate" not in str(error):
                 raise
             raise EigenlensError(
-                f"the run does not fit into memory: {str(error).splitlines()[0]}; choose a smaller"
-                " batch"
+                f"the run does not fit into memory: {first_line(error)}; choose a smaller batch"
             ) from error
         write_tensors(folder / "model.safetensors", model.state_dict())
         points = [{key: _number(value) for key, value in point.items()} for point in done.rows()]
@@ -307,9 +325,3 @@ def _fresh(config: Config, seed: int) -> Transformer:
 def _number(value: float) -> float | None:
     """What JSON can hold: None for nan and ∞."""
     return value if math.isfinite(value) else None
-
-
-def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("eigenlens", "torch")} | {
-        "python": platform.python_version()
-    }

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..display import html_view
 from ..errors import EigenlensError
 from ..names import unknown
+from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result_folder import read_result, report_damage
+from ..run.schema import MEASURED, Table, check_schema
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
 Verdict = Literal["reproduced", "not reproduced", "out of reach"]
+LEFT_OUT = {"seeds", "kept_low", "kept_high", "training_gigaflops", "each"}
+"""Columns that are in the record and would crowd a printed table."""
+SCHEMA = {
+    "paper": str,
+    "title": str,
+    "claims": [
+        {
+            "claim": str,
+            "published": str,
+            "measured": (MEASURED, None),
+            "interval": ([MEASURED], None),
+            "verdict": Verdict,
+            "note": str,
+        }
+    ],
+    "tables": Table([dict]),
+    "notes": [str],
+    "settings": dict,
+    "shown": [[str]],
+}
+"""What `reproduction.json` holds."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +84,7 @@ def judged(
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Reproduction(ResultViews):
     """All claims of a paper, the tables behind them, and what was left out."""
 
     paper: str
@@ -71,7 +96,13 @@ class Reproduction:
     shown: Sequence[Sequence[str]] = ()
     """Tables to print: title and name of each."""
 
+    @property
+    def name(self) -> str:
+        """The paper by its name here: `rank-collapse`."""
+        return self.paper
+
     def rows(self) -> list[dict[str, Any]]:
+        """One row per claim."""
         return [claim.record() for claim in self.claims]
 
     def record(self) -> dict[str, Any]:
@@ -102,10 +133,42 @@ class Reproduction:
             record["shown"],
         )
 
+    @classmethod
+    def open(cls, folder: str | Path) -> Reproduction:
+        """Open a reproduction; a damaged or foreign folder is refused with the reason."""
+        how = ("reproduce", "PAPER", "-o", Path(folder).parent)
+        record = read_result(folder, "reproduction", None, how)
+        with report_damage(folder, "reproduction"):
+            check_schema(record, SCHEMA, "it")
+            return cls.from_record(record)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `reproduction.json` into a folder."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "reproduction.json", self.record())
+        return folder
+
+    def printed(self) -> list[TitledTable]:
+        """The claims with their notes, and the tables that a terminal prints."""
+        keys = ("claim", "published", "measured", "verdict")
+        claims = [{key: row[key] for key in keys} for row in self.rows()]
+        notes = "\n".join(f"{i}. {claim.note}." for i, claim in enumerate(self.claims, 1))
+        behind = [
+            TitledTable(title, without_columns(self.tables[name], LEFT_OUT))
+            for title, name in self.shown
+        ]
+        return [TitledTable("Claims", claims, notes), *behind]
+
     def plot(self) -> Any:
         """The paper's main picture (an altair chart)."""
         from .pictures import charts
 
+        if not self.tables:
+            raise EigenlensError(
+                "this reproduction has no tables behind its claims, so there is nothing to draw"
+            )
         return next(iter(charts(self).values()))
 
     @property
@@ -117,8 +180,3 @@ class Reproduction:
         }
         message = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
         return f"Of {len(self.claims)} claims: {message}." if self.claims else ""
-
-    def _repr_html_(self) -> str:
-        return html_view(
-            self.title, self.sentence, self.plot() if self.tables else None, self.rows()
-        )

@@ -1,5 +1,7 @@
-"""A diagnostic on the inputs of a paper: as in a study, but every input in full, on the engine in
-force.
+"""One diagnostic over the inputs of a paper.
+
+A study measures the expensive parts of a diagnostic on a sample of its inputs; a claim is about all
+inputs, so here every input is measured in full. The current engine does the work.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, there
 from ..run.engine import Local, choose, use_engine
-from ..run.run_all import folded, lost
+from ..run.run_all import describe_failures, run_all
 from ..run.shards import Shard, Tick
 from ..stats import State
 from ..studies.diagnostic_runner import DiagnosticRunner
@@ -29,8 +31,8 @@ from ..studies.diagnostic_runner import DiagnosticRunner
 Batch = Mapping[str, Tensor]
 
 
-def subject_of(model: Model, run: Callable[[], Any]) -> StudiedModel:
-    """The model and the sites that attend in it during `run`, one forward pass."""
+def find_sites(model: Model, run: Callable[[], Any]) -> StudiedModel:
+    """The model with the sites whose attention is called during `run`, one forward pass."""
     sites: dict[str, SiteInfo] = {}
 
     def note(call: AttentionCall) -> None:
@@ -41,29 +43,29 @@ def subject_of(model: Model, run: Callable[[], Any]) -> StudiedModel:
     return StudiedModel(model, sites)
 
 
-def begin(diagnostic: Diagnostic, studied: StudiedModel) -> None:
-    """Get the diagnostic ready; an `EigenlensError` where it does not apply."""
+def start(diagnostic: Diagnostic, studied: StudiedModel) -> None:
+    """Prepare a diagnostic for a model; an `EigenlensError` if it does not apply to that model."""
     if why := diagnostic.begin(studied):
         raise EigenlensError(f"{studied.model.name}: {why}")
 
 
-class Everything(DiagnosticRunner):
-    """One diagnostic that sees every input, its expensive parts too; an `EigenlensError` where it
-    does not apply.
+class AllInputsRunner(DiagnosticRunner):
+    """Runs one diagnostic, with its expensive parts on every input; an `EigenlensError` if the
+    diagnostic does not apply to the model.
     """
 
     def __init__(self, studied: StudiedModel, diagnostic: Diagnostic) -> None:
         super().__init__(studied, {}, 1)
-        begin(diagnostic, studied)
+        start(diagnostic, studied)
         self.diagnostics = {diagnostic.name: diagnostic}
 
     def _sampled(self, size: int) -> list[int]:
         return list(range(size))
 
 
-class _Kept:
-    """In place of a diagnostic's `update`: the values (B, numbers, H) that it measures at each
-    site.
+class _ValueKeeper:
+    """Takes the place of a diagnostic's `update`: keeps the values (B, numbers, H) that the
+    diagnostic measures at each site, instead of summing them up.
     """
 
     def __init__(self, diagnostic: Diagnostic) -> None:
@@ -73,11 +75,11 @@ class _Kept:
     def __call__(self, seen: Any) -> None:
         values = self.diagnostic.measure(seen)
         if values is not None:
-            self.values = joined(self.values, {seen.site: values.cpu()})
+            self.values = join_values(self.values, {str(seen.site): values.cpu()})
 
 
-def joined(mine: State, theirs: State) -> State:
-    """Values (N, …) by site, those of more inputs behind."""
+def join_values(mine: State, theirs: State) -> State:
+    """Values (N, …) by site, with those of further inputs appended."""
     return {
         **mine,
         **{site: torch.cat([mine[site], x]) if site in mine else x for site, x in theirs.items()},
@@ -85,9 +87,10 @@ def joined(mine: State, theirs: State) -> State:
 
 
 @dataclass
-class Watch:
-    """A pass that is shown to the diagnostic `name`; the state is its own, or with `keep` all it
-    measures, by site.
+class DiagnosticJob:
+    """The job of a shard: forward passes that the diagnostic `name` sees.
+
+    The state is that of the diagnostic, or with `keep` all values that it measures, by site.
     """
 
     model_ref: ModelRef
@@ -95,34 +98,34 @@ class Watch:
     sites: Mapping[str, SiteInfo]
     name: str
     keep: bool
-    _own: Everything | None = field(default=None, repr=False)
+    _runner: AllInputsRunner | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_own": None}
+        return {**vars(self), "_runner": None}
 
     @torch.no_grad()
     def run(self, content: ShardBatches, tick: Tick) -> State:
         with self.model_ref.running() as model, ExitStack() as hooks:
-            self._own = self._own or Everything(
+            self._runner = self._runner or AllInputsRunner(
                 StudiedModel(model, self.sites), DIAGNOSTICS[self.name]()
             )
-            own = self._own.fresh()
-            diagnostic = own.diagnostics[self.name]
-            kept = _Kept(diagnostic)
+            runner = self._runner.fresh()
+            diagnostic = runner.diagnostics[self.name]
+            kept = _ValueKeeper(diagnostic)
             if self.keep:
                 diagnostic.update = kept  # type: ignore[method-assign]
-            hooks.enter_context(own.attached())
+            hooks.enter_context(runner.attached())
             if diagnostic.sees == "layers":
                 names = attention_kinds(self.sites)
                 hooks.enter_context(
-                    capture_layers(model.backbone, names, own.layer, calls=own.call)
+                    capture_layers(model.backbone, names, runner.layer, calls=runner.call)
                 )
             else:
-                hooks.enter_context(capture(model.backbone, own.call))
+                hooks.enter_context(capture(model.backbone, runner.call))
             forward, done = forward_of(model), 0
             for given in content.batches:
                 batch = there(given, model)
-                own.shown(batch, content.first + done)
+                runner.shown(batch, content.first + done)
                 forward(batch)
                 done += len(next(iter(batch.values())))
                 tick(done)
@@ -130,37 +133,40 @@ class Watch:
 
     def merge(self, mine: State, theirs: State) -> State:
         if self.keep:
-            return joined(mine, theirs)
+            return join_values(mine, theirs)
         one, other = (DIAGNOSTICS[self.name].from_state(state) for state in (mine, theirs))
         one.merge(other)
         return one.state()
 
 
-class Diagnosed:
-    """A diagnostic, by its name, and a model that it applies to; an `EigenlensError` of one that it
-    does not.
+class DiagnosticPass:
+    """The diagnostic `name` over batches of inputs of a model; an `EigenlensError` if it does not
+    apply to that model.
     """
 
     def __init__(self, model: nn.Module | Model, name: str, batches: Sequence[Batch]) -> None:
         loaded = load(model, device=None)
-        self.studied = subject_of(
+        self.studied = find_sites(
             loaded, lambda: forward_of(loaded)({key: x[:1] for key, x in batches[0].items()})
         )
         self.batches = batches
-        self._own = Everything(self.studied, DIAGNOSTICS[name]())
-        self.diagnostic = self._own.diagnostics[name]
+        self._runner = AllInputsRunner(self.studied, DIAGNOSTICS[name]())
+        self.diagnostic = self._runner.diagnostics[name]
 
-    def seen(self) -> Diagnostic:
-        """The diagnostic after it has seen all batches."""
+    def run(self) -> Diagnostic:
+        """The diagnostic after all batches."""
         self.diagnostic.merge(type(self.diagnostic).from_state(self._fold(keep=False)))
         return self.diagnostic
 
-    def values(self) -> dict[str, Tensor]:
-        """All that it measures, (N, numbers, H) by site."""
+    def values_per_input(self) -> dict[str, Tensor]:
+        """Every value that the diagnostic measures, (N, numbers, H) by site."""
         return self._fold(keep=True)
 
     def _fold(self, keep: bool) -> State:
-        """What a paper trained is in this process alone, and so are its passes."""
+        """The state over all batches.
+
+        A model that a paper trained exists in this process alone, so its passes run here.
+        """
         model_ref = ModelRef.of(self.studied.model, self.studied.model.device.type)
         shards, first = [], 0
         for batch in self.batches:
@@ -168,12 +174,19 @@ class Diagnosed:
             shards.append(Shard(first, size, (), partial(ShardBatches, first, (batch,))))
             first += size
         with use_engine(Local() if model_ref.place is None else choose()) as engine:
-            job = Watch(
-                model_ref, engine.threads, self.studied.sites, self.diagnostic.name, keep, self._own
+            job = DiagnosticJob(
+                model_ref,
+                engine.threads,
+                self.studied.sites,
+                self.diagnostic.name,
+                keep,
+                self._runner,
             )
-            whole = folded(engine, job, shards)
-        if whole.failed:  # a claim is about all inputs
+            merged = run_all(engine, job, shards)
+        if merged.failed:  # a claim is about all inputs
             raise EigenlensError(
-                lost(f"{self.diagnostic.name} of {self.studied.model.name}", whole.failed)
+                describe_failures(
+                    f"{self.diagnostic.name} of {self.studied.model.name}", merged.failed
+                )
             )
-        return whole.state
+        return merged.state

@@ -1,5 +1,5 @@
-"""What rows of a table say together: how one column grows with another, and whether they rise and
-fall together.
+"""How two columns of a table depend on each other: the exponent of a power law, and the rank
+correlation with its interval.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 
 
 def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
-    """The slope of `ln y` in `ln x` by least squares; nan of fewer than two rows.
+    """The exponent p of `y ~ xᵖ`, the slope of `ln y` in `ln x` by least squares; NaN for fewer
+    than two rows.
 
     >>> round(exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
     2.0
@@ -25,7 +26,8 @@ def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Spearman's: the correlation of ranks, ties sharing theirs; nan where one side does not vary.
+    """Spearman's correlation: that of ranks, where equal values share the mean of their ranks; NaN
+    if one side is constant.
 
     >>> round(rank_correlation([1, 2, 3, 4], [10, 30, 20, 40]), 9)
     0.8
@@ -35,11 +37,11 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
     return float(a @ b) / size if size else math.nan
 
 
-def resampled(
+def bootstrap_interval(
     left: Sequence[float], right: Sequence[float], draws: int = 2000
 ) -> tuple[float, float]:
-    """The middle 95 % of the rank correlation over resampled pairs; draws in which one side does
-    not vary are left out.
+    """The 95 % bootstrap interval of the rank correlation, over `draws` samples of pairs with
+    replacement; samples in which one side is constant are left out.
     """
     generator = np.random.default_rng(0)
     a, b = np.asarray(left), np.asarray(right)
@@ -50,5 +52,6 @@ def resampled(
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Ranks from 0, (n,)."""
     x = np.asarray(values, dtype=float)
     return (x[:, None] > x).sum(1) + ((x[:, None] == x).sum(1) - 1) / 2

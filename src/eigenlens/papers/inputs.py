@@ -1,5 +1,5 @@
-"""Inputs of loaded models, as every paper reads them: the first of a data set, in the order of a
-seed.
+"""Inputs of pretrained models, the same way in every paper: the first ones of a data set, in the
+order that a seed gives.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from ..data.inputs import Request, prepare
 from ..models.load import Model
 
 
-def batches_of(
-    model: Model, data: str, length: int | None, number: int, seed: int, size: int = 8
+def make_batches(
+    model: Model, data: str, length: int | None, inputs: int, seed: int, batch_size: int = 8
 ) -> list[dict[str, Any]]:
-    """Batches of `size` inputs, at least 3 inputs in all: what the model is called with, by
-    keyword.
+    """Batches of `batch_size` inputs each, as keyword arguments of the model: `model(**batch)`.
+
+    There are never fewer than 3 inputs, which is the least that can be split.
     """
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        inputs = prepare(model, Request((data,), length, max(number, 3), 0.2, seed), Path(scratch))
-        return [dict(batch) for group in inputs.groups for _, batch in inputs.batches(group, size)]
+        request = Request((data,), length, max(inputs, 3), 0.2, seed)
+        ready = prepare(model, request, Path(scratch))
+        return [
+            dict(batch) for group in ready.groups for _, batch in ready.batches(group, batch_size)
+        ]
 
 
-def token_ids(model: Model, text: str, length: int, number: int, seed: int) -> Tensor:
-    """Windows of a text as a model reads it, without padding: (number, length)."""
-    return torch.cat(
-        [batch["input_ids"] for batch in batches_of(model, text, length, number, seed, 64)]
-    )[:number]
+def token_ids(model: Model, text: str, length: int, inputs: int, seed: int) -> Tensor:
+    """Windows of a text in the model's own tokens, without padding: (inputs, length)."""
+    batches = make_batches(model, text, length, inputs, seed, 64)
+    return torch.cat([batch["input_ids"] for batch in batches])[:inputs]

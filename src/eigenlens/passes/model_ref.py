@@ -23,7 +23,7 @@ class ModelRef:
     """
 
     name: str
-    place: str | None  # None of a module in hand
+    place: str | None  # None where the model was given as a module
     fingerprint: str | None
     device: str
     double: bool
@@ -47,12 +47,12 @@ class ModelRef:
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._checked:  # it travels once a stage, and a look at all weights takes time
-            self.check_place()
+            self.check_reachable()
         return {**vars(self), "_model": None}
 
-    def check_place(self) -> None:
-        """A module in hand, or a model whose weights were changed since it was loaded, is nowhere
-        for others to be found.
+    def check_reachable(self) -> None:
+        """Refuse a model that other processes cannot load: a module that was never saved, or one
+        whose weights were changed since it was loaded.
         """
         changed = (
             self._model is not None

@@ -22,7 +22,7 @@ from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..run.progress import Progress
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
 from .held_out import HeldOut, check_share, made_from, names_of, same_model
@@ -53,7 +53,7 @@ def make_block_plan(
     begin = time.perf_counter()
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
-    folder = check_place(output_dir, overwrite, "plan")
+    folder = check_output_dir(output_dir, overwrite, "plan")
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(
@@ -66,13 +66,13 @@ def make_block_plan(
             f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
             f" {4 * base.query_block}"
         )
-    stored = opened.facts["options"]["request"]
+    stored = opened.request
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),
     ):
         names = names_of(stored, data, loaded, Path(scratch))
-        request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored["seed"], False)
+        request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored.seed, False)
         ready = prepare(loaded, request, Path(scratch))
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
@@ -81,7 +81,7 @@ def make_block_plan(
         "length": max_length,
         "study": {
             "name": opened.name,
-            "request": {**vars(request), "data": list(names)},
+            "request": request.record(),
             "data": ready.facts,
         },
         "target": {"budget": budget},
@@ -130,7 +130,7 @@ def _choices(
     """One row per query head; the heads of a group share a threshold."""
     rows = []
     for site, found in curves.items():
-        place, thresholds = Site.parse(site), sites[site].thresholds
+        where, thresholds = Site.parse(site), sites[site].thresholds
         group = heads[site] // len(thresholds)
         for head in range(heads[site]):
             g, threshold = head // group, thresholds[head // group]
@@ -147,8 +147,8 @@ def _choices(
             name = "exact" if threshold == DENSE else "blocks"
             rows.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    where.stack,
+                    where.layer,
                     head,
                     name,
                     {"threshold": threshold},

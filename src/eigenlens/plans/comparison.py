@@ -42,7 +42,7 @@ class Change(Protocol):
 @dataclass
 class CallComparison:
     """Every attention call of the unchanged model beside what the change makes of it; the state is
-    `site|name` → sum.
+    `site/name` → sum.
     """
 
     model_ref: ModelRef
@@ -56,7 +56,7 @@ class CallComparison:
         def sink(call: AttentionCall) -> None:
             sums = self.change.compare(call)
             if sums is not None:
-                found.take({f"{call.site}|{name}": x for name, x in sums.items()})
+                found.take({f"{call.site}/{name}": x for name, x in sums.items()})
 
         with self.model_ref.running() as model, capture(model.backbone, sink):
             for batch in content.batches:
@@ -69,15 +69,6 @@ class CallComparison:
         both = Sums(mine)
         both.take(theirs)
         return both.sums
-
-
-def by_site(state: State) -> dict[str, dict[str, Tensor]]:
-    """The state of `Compared`, site by site."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for key, x in state.items():
-        site, _, name = key.partition("|")
-        found.setdefault(site, {})[name] = x
-    return found
 
 
 @dataclass

@@ -32,7 +32,7 @@ from ..passes.data_names import data_names
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
 from .paired import PairedEvaluation, means, with_change
@@ -163,7 +163,7 @@ class Moved(Sums):
     """
 
     def heads(self, site: str) -> list[dict[str, Any]]:
-        sums, place = self.sums, Site.parse(site)
+        sums, at = self.sums, Site.parse(site)
         number = sums["rows"].clamp_min(1)
         columns = {
             "total_variation": sums["variation"] / number,
@@ -174,8 +174,8 @@ class Moved(Sums):
         lists = {name: x.tolist() for name, x in columns.items()}
         return [
             {
-                "stack": place.stack,
-                "layer": place.layer,
+                "stack": at.stack,
+                "layer": at.layer,
                 "head": head,
                 **{name: x[head] for name, x in lists.items()},
             }
@@ -236,11 +236,11 @@ def evaluate_mechanism(
     mechanism = dropped(attention, settings)
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_place(output_dir, overwrite, "evaluation")
+    folder = check_output_dir(output_dir, overwrite, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
     chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
     if chosen.remote:
-        model_ref.check_place()
+        model_ref.check_reachable()
     given = asdict(mechanism.settings)
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with (

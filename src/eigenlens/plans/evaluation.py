@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..display import few_names
 from ..names import unknown
+from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
+from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
 
 FORMAT = 1
 MEASURES = {
@@ -40,7 +41,7 @@ SAME = 0.02
 """Passes whose seconds differ by less of them are called as fast."""
 
 
-FORM = {
+SCHEMA = {
     "facts": {
         "model": str,
         "data": str,
@@ -75,7 +76,7 @@ FORM = {
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(ResultViews):
     """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
     planned; `heads` one row a head.
 
@@ -84,14 +85,38 @@ class Evaluation:
     >>> print(found.sentence)
     """
 
-    facts: dict[str, Any]
+    stored: dict[str, Any]
+    """What it says of its model, its data and its plan, as JSON keeps it."""
     summary: list[dict[str, Any]]
     heads: list[dict[str, Any]]
 
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']} on {few_names(self.facts['data'])}"
+        return self.facts.name
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of; the weights are those that the plan was made for."""
+        model = {**self.stored["plan"]["model"], "name": self.stored["model"]}
+        return Facts.from_record(self.stored, model=model)
+
+    @property
+    def title(self) -> str:
+        """Model and data, and on how many inputs it was measured."""
+        return f"{self.name}: {self.facts.inputs} inputs of {self.facts.length} tokens"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know of its inputs."""
+        return self.facts.notes
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What the plan was made for, `{"budget": 0.25}`, or the mechanism that took its place,
+        `{"attention": "window", "window": 64}`.
+        """
+        return self.stored["plan"]["target"]
 
     @property
     def sentence(self) -> str:
@@ -114,7 +139,7 @@ class Evaluation:
                 f" {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}"
             )
             work = _block_work(rows)
-        dropped = self.facts.get("plan", {}).get("target", {}).get("attention")
+        dropped = self.target.get("attention")
         what = "the plan" if dropped is None else f"{dropped} attention and no training"
         return f"With {what} {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
 
@@ -129,10 +154,14 @@ class Evaluation:
         """One row per measure: plain, planned and the change."""
         return self.summary
 
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: every measure."""
+        return [TitledTable("The model with the plan beside the model without", self.summary)]
+
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""
         return {
-            **self.facts,
+            **self.stored,
             "sentence": self.sentence,
             "summary": self.summary,
             "heads": self.heads,
@@ -145,7 +174,7 @@ class Evaluation:
             folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
-            "facts": self.facts,
+            "facts": self.stored,
             "summary": self.summary,
             "heads": self.heads,
         }
@@ -172,15 +201,12 @@ class Evaluation:
     def __repr__(self) -> str:
         return f"<evaluation of {self.name}>"
 
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-
-        return html_view(self.name, self.sentence, self.plot(), self.summary)
-
 
 def _check(found: Evaluation) -> None:
     """Raises what the first use of a record without these would raise."""
-    check_form({"facts": found.facts, "summary": found.summary, "heads": found.heads}, FORM, "it")
+    check_schema(
+        {"facts": found.stored, "summary": found.summary, "heads": found.heads}, SCHEMA, "it"
+    )
     if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
         raise ValueError("heads and measures need numbers")
     if not {"total_variation", "output_error"} & found.heads[0].keys():

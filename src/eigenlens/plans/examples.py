@@ -5,7 +5,7 @@ the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall, Site, SiteInfo
+from ..captures import AttentionCall, Head, Labels, Site, SiteInfo
 from ..errors import EigenlensError
 from ..estimators.exact import Exact
 from ..run.files import read_tensors, sha256, write_tensors
@@ -35,13 +35,14 @@ class Examples:
     gives.
 
     >>> examples = Plan.open("PLAN").examples
-    >>> examples.plot(input=0, place=5, candidate=examples.best(5, budget=0.25))
+    >>> examples.plot(input=0, head=5, candidate=examples.best(5, budget=0.25))
     """
 
     tokens: tuple[dict[str, tuple[str, ...]], ...]
     """Of each input: stack → the text of its first n tokens, raw as the tokenizer gives it."""
-    places: tuple[tuple[str, int, int], ...]
-    """Stack, layer and head, from the one that loses least to the one that loses most by the plan.
+    heads: tuple[Head, ...]
+    """From the one that loses least to the one that loses most by the plan; methods take the index
+    of one as `head`.
     """
     candidates: tuple[tuple[str, float | None], ...]
     """Estimator and nominal budget (None: it has no choice)."""
@@ -54,64 +55,65 @@ class Examples:
     chosen: tuple[int | None, ...]
     """The candidate that the plan gave each head; None: its scores are exact."""
 
-    def best(self, place: int, budget: float) -> int | None:
+    def best(self, head: int, budget: float) -> int | None:
         """The candidate with least total variation whose work is within the budget; None where
         there is none.
         """
-        self._check(place=place)
+        self._check(head=head)
         # (C,)
-        errors = np.where(self.work[place] <= budget + 1e-9, self.total_variation[place], np.inf)
+        errors = np.where(self.work[head] <= budget + 1e-9, self.total_variation[head], np.inf)
         errors = np.where(np.isnan(errors), np.inf, errors)
         return int(errors.argmin()) if np.isfinite(errors).any() else None
 
-    def at(self, place: int, estimator: str, budget: float | None) -> int | None:
+    def at(self, head: int, estimator: str, budget: float | None) -> int | None:
         """The candidate of that name and nominal budget; None where there is none, or it cannot
         serve this head.
         """
-        self._check(place=place)
+        self._check(head=head)
         found = [i for i, known in enumerate(self.candidates) if known == (estimator, budget)]
-        return found[0] if found and np.isfinite(self.total_variation[place, found[0]]) else None
+        return found[0] if found and np.isfinite(self.total_variation[head, found[0]]) else None
 
     def patterns(
-        self, input: int = 0, place: int = 0, candidate: int | None = None
+        self, input: int = 0, head: int = 0, candidate: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """True and reconstructed pattern `(n, n)` float32; by default as the plan reconstructs that
         head.
         """
-        self._check(input=input, place=place, candidate=candidate)
+        self._check(input=input, head=head, candidate=candidate)
         true, index = (
-            self.true[input, place].float(),
-            self.chosen[place] if candidate is None else candidate,
+            self.true[input, head].float(),
+            self.chosen[head] if candidate is None else candidate,
         )
-        reconstructed = true if index is None else self.estimated[input, place, index].float()
+        reconstructed = true if index is None else self.estimated[input, head, index].float()
         if bool(reconstructed.isnan().any()):
             raise EigenlensError(
-                f"{self.label(place, candidate)}: it cannot serve this head; choose another"
+                f"{self.label(head, candidate)}: it cannot serve this head; choose another"
                 " candidate"
             )
         return true, reconstructed
 
-    def label(self, place: int = 0, candidate: int | None = None) -> str:
-        """Such as `encoder 3.7, joint at 0.25`."""
-        self._check(place=place, candidate=candidate)
-        stack, layer, head = self.places[place]
-        return (
-            f"{stack} {layer}.{head},"
-            f" {self._called(self.chosen[place] if candidate is None else candidate)}"
-        )
+    def label(self, head: int = 0, candidate: int | None = None) -> str:
+        """Such as `L3H7, joint at 0.25`."""
+        self._check(head=head, candidate=candidate)
+        called = self._called(self.chosen[head] if candidate is None else candidate)
+        return f"{self.labels(self.heads[head])}, {called}"
+
+    @property
+    def labels(self) -> Labels:
+        return Labels(head.stack for head in self.heads)
 
     def _called(self, index: int | None) -> str:
         name, budget = (Exact.name, None) if index is None else self.candidates[index]
         return name if budget is None else f"{name} at {budget:g}"
 
     def rows(
-        self, input: int = 0, place: int = 0, candidate: int | None = None
+        self, input: int = 0, head: int = 0, candidate: int | None = None
     ) -> list[dict[str, Any]]:
-        """One row a pair: query, key and their tokens, the true and the reconstructed weight, and
+        """One row per pair: query, key and their tokens, the true and the reconstructed weight, and
         the difference.
         """
-        true, reconstructed = self.patterns(input, place, candidate)
-        words = self.tokens[input][self.places[place][0]]
+        true, reconstructed = self.patterns(input, head, candidate)
+        words = self.tokens[input][self.heads[head].stack]
         kept, made = true.tolist(), reconstructed.tolist()
         return [
             {
@@ -127,38 +129,34 @@ class Examples:
             for j in range(len(kept))
         ]
 
-    def plot(self, input: int = 0, place: int = 0, candidate: int | None = None) -> Any:
+    def plot(self, input: int = 0, head: int = 0, candidate: int | None = None) -> Any:
         """The true pattern, the reconstructed one and the difference, side by side (an altair
         chart).
         """
         from .plots import pattern_maps
 
-        return pattern_maps(self.rows(input, place, candidate), self.label(place, candidate))
+        return pattern_maps(self.rows(input, head, candidate), self.label(head, candidate))
 
     def __repr__(self) -> str:
-        return f"<patterns of {len(self.tokens)} inputs in {len(self.places)} heads>"
+        return f"<patterns of {len(self.tokens)} inputs in {len(self.heads)} heads>"
 
     def _repr_html_(self) -> str:
         from ..display import html_table
 
-        rows = []
-        for (stack, layer, head), c, work, lost in zip(
-            self.places, self.chosen, self.work, self.total_variation
-        ):
+        rows, labels = [], self.labels
+        for head, c, work, lost in zip(self.heads, self.chosen, self.work, self.total_variation):
             numbers = (
                 {"work": 1.0, "total variation": 0.0}
                 if c is None
                 else {"work": work[c], "total variation": lost[c]}
             )
-            rows.append(
-                {"layer": f"{stack} {layer}", "head": head, "estimator": self._called(c), **numbers}
-            )
+            rows.append({"head": labels(head), "estimator": self._called(c), **numbers})
         return html_table(rows)
 
     def _check(self, **indices: int | None) -> None:
         sizes = {
             "input": len(self.tokens),
-            "place": len(self.places),
+            "head": len(self.heads),
             "candidate": len(self.candidates),
         }
         for name, index in indices.items():
@@ -170,13 +168,11 @@ class Examples:
     def record(self) -> dict[str, Any]:
         """Everything but the tensors as plain data."""
         tokens = [{stack: list(words) for stack, words in known.items()} for known in self.tokens]
-        places, candidates = (
-            [list(place) for place in self.places],
-            [list(known) for known in self.candidates],
-        )
+        heads = [list(astuple(head)) for head in self.heads]
+        candidates = [list(known) for known in self.candidates]
         return {
             "tokens": tokens,
-            "places": places,
+            "places": heads,
             "candidates": candidates,
             "chosen": list(self.chosen),
         }
@@ -203,8 +199,8 @@ class Examples:
             {stack: tuple(map(str, words)) for stack, words in known.items()}
             for known in record["tokens"]
         )
-        places = tuple(
-            (str(stack), int(layer), int(head)) for stack, layer, head in record["places"]
+        heads = tuple(
+            Head(str(stack), int(layer), int(head)) for stack, layer, head in record["places"]
         )
         candidates = tuple(
             (str(name), None if budget is None else float(budget))
@@ -212,7 +208,7 @@ class Examples:
         )
         found = cls(
             tokens,
-            places,
+            heads,
             candidates,
             x["true"],
             x["estimated"],
@@ -225,7 +221,7 @@ class Examples:
 
     def _check_shapes(self) -> None:
         (I, P, C), n = (
-            (len(self.tokens), len(self.places), len(self.candidates)),
+            (len(self.tokens), len(self.heads), len(self.candidates)),
             self.true.shape[-1],
         )
         fits = (
@@ -239,18 +235,14 @@ class Examples:
             and not bool(self.estimated.isinf().any())
             and self.work.dtype.kind == self.total_variation.dtype.kind == "f"
         )
-        fits = fits and all(
-            0 <= layer < 100_000 and 0 <= head < 100_000 for _, layer, head in self.places
-        )
+        fits = fits and all(0 <= at.layer < 100_000 and 0 <= at.head < 100_000 for at in self.heads)
         fits = (
             fits
             and self.work.shape == self.total_variation.shape == (P, C)
             and len(self.chosen) == P
         )
         fits = fits and all(c is None or 0 <= c < C for c in self.chosen)
-        if not fits or any(
-            len(known[stack]) != n for known in self.tokens for stack, *_ in self.places
-        ):
+        if not fits or any(len(known[at.stack]) != n for known in self.tokens for at in self.heads):
             raise ValueError("the examples do not fit their tensors")
 
 
@@ -272,7 +264,9 @@ def take(
     work, errors = measured.table("work"), measured.table("total_variation")  # (C, N)
     # (N,)
     heads = [
-        (site, head) for site, known in bench.statistics.items() for head in range(known.heads)
+        Head(site.stack, site.layer, head)
+        for site, known in ((Site.parse(key), known) for key, known in bench.statistics.items())
+        for head in range(known.heads)
     ]
     square = {
         site: known
@@ -280,7 +274,7 @@ def take(
         if known.kind == "self" and known.queries == known.keys
     }
     columns = _spread(
-        [j for j, (site, _) in enumerate(heads) if site in square],
+        [j for j, at in enumerate(heads) if str(at.site) in square],
         errors[chosen, np.arange(len(heads))],
     )
     if not columns:
@@ -292,18 +286,18 @@ def take(
 
     def sink(call: AttentionCall) -> None:
         for j in columns:
-            site, head = heads[j]
+            at = heads[j]
             # windows of an input are no inputs
-            if site != str(call.site) or len(call.q) != held.size(batch):
+            if at.site != call.site or len(call.q) != held.size(batch):
                 continue
-            one = call.of_heads([head])
+            one = call.of_heads([at.head])
             # (I, C, n, n)
             estimated = torch.full((len(call.q), len(kept), n, n), torch.nan, dtype=torch.float16)
             for c, i in enumerate(kept):
-                estimator = bench.fitted[site][i]
+                estimator = bench.fitted[str(at.site)][i]
                 if estimator is not None and np.isfinite(errors[i, j]):
                     estimated[:, c] = _crop(
-                        one.pattern_of(estimator.of_heads([head]).estimate(one).scores), n
+                        one.pattern_of(estimator.of_heads([at.head]).estimate(one).scores), n
                     )
             found[j] = _crop(one.pattern(), n), estimated
             progress("examples", len(found), len(columns))
@@ -315,10 +309,7 @@ def take(
     stacks = {site.stack: square[str(site)].queries for site in map(Site.parse, square)}
     return Examples(
         _tokens(held.model, batch, stacks, n),
-        tuple(
-            (Site.parse(heads[j][0]).stack, Site.parse(heads[j][0]).layer, heads[j][1])
-            for j in columns
-        ),
+        tuple(heads[j] for j in columns),
         tuple((bench.candidates[i].name, bench.candidates[i].budget) for i in kept),
         torch.stack([found[j][0] for j in columns], 1),
         torch.stack([found[j][1] for j in columns], 1),

@@ -4,10 +4,9 @@ from.
 
 from __future__ import annotations
 
-import datetime
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from ..data.inputs import Batch, Inputs, Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.forward import forward_of
-from ..models.load import Model, load, place_of
+from ..models.load import Model, load
 from ..passes.data_names import data_names
+from ..passes.facts import now
 from ..passes.shards import make_shards
 from ..run.progress import Progress, silent
 from ..run.shards import Shard
@@ -120,16 +120,16 @@ def held_out_of(
     are left for an evaluation), or with other `data`.
     """
     loaded = same_model(study, model, device)
-    stored = study.facts["options"]["request"]
+    stored = study.request
     names = names_of(stored, data, loaded, scratch)
-    request = Request(**{**stored, "data": names})
-    if data is None or is_own_array(request, stored, study.facts["data"], loaded, scratch):
+    request = replace(stored, data=names)
+    if data is None or is_own_array(request, stored, study.facts.data.fingerprint, loaded, scratch):
         inputs = _again(study, loaded, request, scratch)
         groups = inputs.groups[1:]
         groups = groups[::2] if len(groups) > 1 else groups
     else:
-        length = stored["length"] if loaded.kind == "vision" else study.length
-        request = Request(names, length, 200, 0.5, stored["seed"], stored["pad"])
+        length = stored.length if loaded.kind == "vision" else study.length
+        request = Request(names, length, 200, 0.5, stored.seed, stored.pad)
         inputs = prepare(loaded, request, _spool(scratch))
         groups = inputs.groups[1:]
     heads = max(site.heads for site in study.sites.values())
@@ -147,7 +147,7 @@ def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
     long.
     """
     return {
-        "eigenlens": study.facts["versions"]["eigenlens"],
+        "eigenlens": study.facts.versions["eigenlens"],
         "model": (
             {
                 key: model.facts.get(key)
@@ -155,7 +155,7 @@ def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
             }
             | {"name": model.name}
         ),
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "created": now(),
         "seconds": round(time.perf_counter() - begin, 2),
     }
 
@@ -164,52 +164,49 @@ def same_model(
     study: Study, model: str | Path | nn.Module | Model | None, device: str | None
 ) -> Model:
     """The model of a study, loaded again or given."""
-    mine = study.facts["model"]
-    if model is None and mine["source"] == "module":
+    mine = study.facts.model
+    if model is None and mine.source == "module":
         raise EigenlensError(
-            f"the study is of a module in memory, {mine['name']}; give that module again as the"
-            " model"
+            f"the study is of a module in memory, {mine.name}; give that module again as the model"
         )
-    loaded = load(place_of(mine) if model is None else model, device=device)
-    if loaded.facts["fingerprint"] != mine["fingerprint"]:
+    loaded = load(mine.load_from if model is None else model, device=device)
+    if loaded.facts["fingerprint"] != mine.fingerprint:
         raise EigenlensError(
-            f"the study is of {mine['name']} with weights {mine['fingerprint']}, and {loaded.name}"
+            f"the study is of {mine.name} with weights {mine.fingerprint}, and {loaded.name}"
             f" has weights {loaded.facts['fingerprint']}; study this model first"
         )
     return loaded
 
 
-def names_of(stored: dict[str, Any], data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
+def names_of(stored: Request, data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
     """The names of given data, or of what a study was made from."""
     if data is not None:
         return data_names(data, model, scratch)
-    if "-" in stored["data"]:
+    if "-" in stored.data:
         raise EigenlensError(
             "the study was made from standard input, which is gone; give the data again"
         )
-    if gone := next(filter(in_memory, stored["data"]), None):
+    if gone := next(filter(in_memory, stored.data), None):
         raise EigenlensError(
             f"the study was made from {gone} in memory, which it does not keep; give the array"
             " again, as data"
         )
-    return tuple(stored["data"])
+    return stored.data
 
 
 def is_own_array(
     request: Request,
-    stored: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    stored: Request,
+    fingerprint: str | None,
     model: Model,
     scratch: Path,
 ) -> bool:
-    """Whether an array in memory that is given is the one that a study was made from; `facts` are
-    of the study's data.
+    """Whether an array in memory that is given is the one that a study was made from; `fingerprint`
+    is that of the study's data.
     """
-    if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored["data"]):
+    if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored.data):
         return False
-    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == facts.get(
-        "fingerprint"
-    )
+    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == fingerprint
 
 
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
@@ -220,8 +217,8 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
         raise EigenlensError(
             f"the data of the study ({where}) cannot be read again: {error}; give the data"
         ) from error
-    then, now = study.facts["data"].get("fingerprint"), inputs.facts.get("fingerprint")
-    if then != now:
+    then, current = study.facts.data.fingerprint, inputs.facts.get("fingerprint")
+    if then != current:
         raise EigenlensError(
             f"the data of the study ({where}) has changed since; make the study anew, or give other"
             " data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
+from ..run.result_folder import check_output_dir
 from .block_plans import block_errors
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
@@ -143,7 +143,7 @@ def evaluate(
     loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_place(output_dir, overwrite, "evaluation")
+    folder = check_output_dir(output_dir, overwrite, "evaluation")
     bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
     if max_length is not None and bound and max_length > opened.length:
         raise EigenlensError(
@@ -153,7 +153,7 @@ def evaluate(
     chosen = choose(engine)
     model_ref = ModelRef.of(loaded, device)
     if chosen.remote:
-        model_ref.check_place()
+        model_ref.check_reachable()
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
         borrowed(loaded.module, device),
@@ -184,9 +184,9 @@ def evaluate(
         "inputs": used,
         "notes": notes,
         "plan": {
-            "target": opened.facts["target"],
-            "model": opened.facts["model"],
-            "study": opened.facts["study"]["name"],
+            "target": opened.target,
+            "model": opened.stored["model"],
+            "study": opened.stored["study"]["name"],
             "work": opened.work,
         },
     }
@@ -205,7 +205,7 @@ class PlanChange:
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
         """Without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.facts, plan.choices, plan.parts, plan.blocks))
+        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor]:
         if self.plan.blocks is not None:
@@ -222,20 +222,20 @@ def _held(
     plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
 ) -> tuple[HeldOut, list[str]]:
     """The inputs, and what has to be said of them."""
-    stored = plan.facts["study"]["request"]
+    stored = plan.request
     names = names_of(stored, data, model, scratch)
     heads = max(
         (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
     )
-    asked = stored["length"] if length is None else length
-    chosen_elsewhere = plan.facts.get("chosen_on") not in (None, list(stored["data"]))
-    request = Request(**{**stored, "data": names})
-    own = list(names) == list(stored["data"])
+    asked = stored.length if length is None else length
+    chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(stored.data))
+    request = replace(stored, data=names)
+    own = list(names) == list(stored.data)
     if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
-        own = is_own_array(request, stored, plan.facts["study"]["data"], model, scratch)
-    if own and asked == stored["length"] and pad == stored["pad"]:
+        own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
+    if own and asked == stored.length and pad == stored.pad:
         inputs = prepare(model, request, scratch)
-        seen = [] if chosen_elsewhere else plan.facts["groups"]
+        seen = [] if chosen_elsewhere else plan.stored["groups"]
         not_seen = [group for group in inputs.groups[1:] if group not in seen]
         notes = (
             []
@@ -248,7 +248,7 @@ def _held(
     if asked is None and model.kind not in {"vision", "audio"}:
         asked = plan.length
     inputs = prepare(
-        model, Request(names, asked, number, 0.5, stored["seed"], pad), scratch, fitted=False
+        model, Request(names, asked, number, 0.5, stored.seed, pad), scratch, fitted=False
     )
     _check_other(plan, inputs)
     notes = []
@@ -257,26 +257,25 @@ def _held(
             "the study was made from this text: at another length or padding its documents are"
             " among these inputs"
         )
-    elif list(names) == plan.facts.get("chosen_on") and not isinstance(names[0], ArrayName):
+    elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
         notes.append("the plan was chosen on this text: its inputs are among these")
     return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:
-    if inputs.facts.get("fingerprint") and inputs.facts["fingerprint"] == plan.facts["study"][
-        "data"
-    ].get("fingerprint"):
+    mine = plan.facts.data.fingerprint
+    if mine and inputs.facts.get("fingerprint") == mine:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 
 def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
-    place = Site.parse(site)
+    at = Site.parse(site)
     columns = {name: getattr(errors, name).tolist() for name in MEASURES}
     number = len(columns["work"])
     return [
         {
-            "stack": place.stack,
-            "layer": place.layer,
+            "stack": at.stack,
+            "layer": at.layer,
             "head": head,
             **{name: x[head] for name, x in columns.items()},
         }
@@ -287,7 +286,7 @@ def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
 def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict[str, Any]]:
     rows = []
     for choice in plan.choices:
-        sums = outputs[f"{choice.stack}/{choice.layer}"]
+        sums = outputs[str(choice.at.site)]
         squared, squares, work, number = (
             float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
         )
@@ -312,8 +311,8 @@ def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]
     for site, parts in plan.parts.items():
         if site not in errors:
             continue
-        n, d = plan.facts["shapes"][site]["keys"], plan.facts["shapes"][site]["head_dimension"]
-        whole = plan.facts["shapes"][site]["pairs"] * d
+        n, d = plan.stored["shapes"][site]["keys"], plan.stored["shapes"][site]["head_dimension"]
+        whole = plan.stored["shapes"][site]["pairs"] * d
         for part in parts:
             exact += whole * len(part.heads)
             pairs += whole * float(errors[site].work[list(part.heads)].sum())

@@ -20,8 +20,8 @@ from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
 from ..run.progress import Progress, silent
-from ..run.result_folder import check_place
-from ..run.run_all import lost
+from ..run.result_folder import check_output_dir
+from ..run.run_all import describe_failures
 from ..shell import option
 from ..studies import Study
 from .block_plans import make_block_plan
@@ -137,7 +137,7 @@ def plan(
     opened = study if isinstance(study, Study) else Study.open(study)
     _check_study(opened)
     names = chosen_names(estimators)
-    folder = check_place(output_dir, overwrite, "plan")
+    folder = check_output_dir(output_dir, overwrite, "plan")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)
@@ -158,10 +158,10 @@ def plan(
         "length": opened.length,
         "study": {
             "name": opened.name,
-            "request": opened.facts["options"]["request"],
-            "data": opened.facts["data"],
+            "request": opened.request.record(),
+            "data": opened.stored["data"],
         },
-        "notes": [lost("the study", opened.partial)] if opened.partial else [],
+        "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
         "shapes": {
             site: {key: getattr(known, key) for key in SHAPE}
             for site, known in opened.sites.items()
@@ -211,14 +211,13 @@ def _check_blocks(
 
 
 def _check_study(study: Study) -> None:
-    options = study.facts["options"]
-    if options["of"] != "scores" or options["before_rope"]:
-        what = "patterns" if options["of"] != "scores" else "scores before the rotary embedding"
+    if study.of != "scores" or study.before_rope:
+        what = "patterns" if study.of != "scores" else "scores before the rotary embedding"
         raise EigenlensError(
             f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves"
         )
     for name in NEEDED:
-        if f"{name}.safetensors" not in study.facts["files"]:
+        if not study.has(name):
             raise EigenlensError(
                 f"the study in {study.folder} was made without {name}; make it anew with"
                 f" {option('only', 'rows,moments')}"
@@ -255,7 +254,7 @@ def _made(
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
-        place = Site.parse(site)
+        at = Site.parse(site)
         grouped: dict[int, list[int]] = {}
         for head in range(statistics.heads):
             i = int(chosen[column])
@@ -269,8 +268,8 @@ def _made(
             }
             choices.append(
                 Choice(
-                    place.stack,
-                    place.layer,
+                    at.stack,
+                    at.layer,
                     head,
                     estimator.name,
                     estimator.settings,

@@ -12,9 +12,10 @@ from torch import Tensor
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine
 from ..run.progress import Progress
-from ..run.run_all import folded, lost
+from ..run.run_all import describe_failures, run_all
 from ..run.shards import Job
-from .comparison import CallComparison, Change, TimedPass, by_site
+from ..stats.statistic import by_site
+from .comparison import CallComparison, Change, TimedPass
 from .evaluation import SECONDS
 from .held_out import HeldOut
 
@@ -35,20 +36,20 @@ class PairedEvaluation:
     progress: Progress
     notes: list[str] = field(default_factory=list)
 
-    def _folded(self, what: str, job: Job[S]) -> tuple[S, int]:
+    def _run(self, what: str, job: Job[S]) -> tuple[S, int]:
         """The state of all inputs, and how many of them are in it."""
         shards = self.held.shards(self.number)
         total = sum(shard.size for shard in shards)
-        whole = folded(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        whole = run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
         if whole.failed:
-            self.notes.append(lost(f"what was found of {what}", whole.failed))
+            self.notes.append(describe_failures(f"what was found of {what}", whole.failed))
         return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
 
     def calls(self, what: str) -> tuple[dict[str, dict[str, Tensor]], int]:
         """The sums of `Change.compare` over all calls, site by site, and how many inputs are in
         them.
         """
-        state, used = self._folded(
+        state, used = self._run(
             what, CallComparison(self.model_ref, self.engine.threads, self.change)
         )
         return by_site(state), used
@@ -59,7 +60,7 @@ class PairedEvaluation:
         The seconds are the sum over all processes that worked; beside other workers on a machine
         they are noisier.
         """
-        found, _ = self._folded(
+        found, _ = self._run(
             "whole passes", TimedPass(self.model_ref, self.engine.threads, self.change)
         )
         return [

@@ -82,8 +82,7 @@ def head_map(
     """Layers × heads, coloured by one number of each head, which stands in its cell."""
     rows = [
         {
-            "layer": f"{h['stack']} {h['layer']}",
-            "head": h["head"],
+            **{name: h[name] for name in ("stack", "layer", "head")},
             value: h[value],
             "label": f"{h[value]:.2f}".lstrip("0"),
         }
@@ -132,7 +131,7 @@ def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
             color=alt.Color(
                 f"{name}:Q", scale=change if name == "difference" else weight, legend=legend
             ),
-            tooltip=[alt.Tooltip(f"{place} token:N") for place in ("query", "key")]
+            tooltip=[alt.Tooltip(f"{side} token:N") for side in ("query", "key")]
             + [
                 alt.Tooltip(f"{other}:Q", format=".4f")
                 for other in ("true", "reconstructed", "difference")
@@ -143,7 +142,7 @@ def pattern_charts(data: alt.Data, n: int) -> alt.HConcatChart:
     return alt.hconcat(*panels).resolve_scale(color="independent")
 
 
-def _tokens_axis(channel: Any, place: str, labels: bool) -> Any:
-    order = alt.EncodingSortField(field=place, op="min", order="ascending")
+def _tokens_axis(channel: Any, side: str, labels: bool) -> Any:
+    order = alt.EncodingSortField(field=side, op="min", order="ascending")
     axis = alt.Axis(labels=labels, ticks=labels, labelFontSize=8, labelLimit=90, labelOverlap=False)
-    return channel(f"{place} token:N", sort=order, title=place, axis=axis)
+    return channel(f"{side} token:N", sort=order, title=side, axis=axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_form
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
 
 SETTINGS = Table((*PLAIN, list))
 HEAD = {
@@ -28,7 +28,7 @@ POINT = {
     "score_error": MEASURED,
 }
 SHAPE = {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT}
-FORM = {
+SCHEMA = {
     "model": {
         "name": str,
         "fingerprint": (str, None),
@@ -66,14 +66,14 @@ FORM = {
 
 def check_plan(record: dict[str, Any]) -> None:
     """Raise a `ValueError` where a plan's record is not what this version writes."""
-    check_form(record, FORM, "it")
+    check_schema(record, SCHEMA, "it")
     if not record["heads"]:
         raise ValueError("it has no heads")
     if not record.get("blocks"):
         for i, head in enumerate(record["heads"]):
-            check_form(head["total_variation"], MEASURED, f"it.heads[{i}].total_variation")
+            check_schema(head["total_variation"], MEASURED, f"it.heads[{i}].total_variation")
         for site in record["parts"]:
-            check_form(
+            check_schema(
                 record["shapes"].get(site),
                 {"keys": COUNT, "head_dimension": COUNT, "pairs": COUNT},
                 f"the shape of {site[:80]}",

@@ -13,19 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, replace_attention
+from ..captures import AttentionCall, Head, Labels, replace_attention
 from ..captures.transformers_backend import mechanism, supports
+from ..data.inputs import Request
 from ..display import numbered
 from ..errors import EigenlensError
 from ..estimators.candidates import ESTIMATORS
 from ..estimators.estimator import Estimate, Estimator
 from ..models.load import Model, load
+from ..passes.facts import Facts, ModelFacts
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
 from .blocks import BlockPlan
 from .examples import FILE as EXAMPLES
 from .examples import Examples
 from .record import check_plan, with_new_names
+from .target import target_label
 
 FORMAT = 1
 NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
@@ -56,8 +60,12 @@ class Choice:
     score_error: float | None
     why: str
 
+    @property
+    def at(self) -> Head:
+        return Head(self.stack, self.layer, self.head)
 
-class Plan:
+
+class Plan(ResultViews):
     """An estimator for every head of a model.
 
     >>> plan = Plan.open("PLAN")
@@ -70,13 +78,13 @@ class Plan:
 
     def __init__(
         self,
-        facts: dict[str, Any],
+        stored: dict[str, Any],
         choices: tuple[Choice, ...],
         parts: dict[str, list[PlanPart]],
         blocks: BlockPlan | None = None,
         examples: Examples | None = None,
     ) -> None:
-        self.facts, self.choices, self.parts = facts, choices, parts
+        self.stored, self.choices, self.parts = stored, choices, parts
         self.blocks = blocks
         """Block-adaptive attention for long inputs, instead of estimators of scores."""
         self.examples = examples
@@ -85,9 +93,50 @@ class Plan:
         """
 
     @property
+    def labels(self) -> Labels:
+        """What its heads are called: `L3H4`, of several stacks `encoder L3H4`."""
+        return Labels(choice.stack for choice in self.choices)
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made; the data is that of its study."""
+        return Facts.from_record(self.stored, data=self.stored["study"]["data"])
+
+    @property
+    def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
+        return self.facts.name
+
+    @property
+    def title(self) -> str:
+        """Model and data, the length of the inputs and what the plan was made for."""
+        kind = "plan" if self.blocks is None else "plan of blocks"
+        return f"{self.name}: {kind} for {self.length} tokens, {target_label(self.target)}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know of the study it was made from."""
+        return self.facts.notes
+
+    @property
     def length(self) -> int:
         """Tokens per input that the plan is for."""
-        return self.facts["length"]
+        return self.stored["length"]
+
+    @property
+    def target(self) -> dict[str, float]:
+        """What it was made for: `{"budget": 0.25}` or `{"error": 0.05}`."""
+        return self.stored["target"]
+
+    @property
+    def request(self) -> Request:
+        """The inputs that its study asked for."""
+        return Request.from_record(self.stored["study"]["request"])
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """One row per estimator and budget, mean of the heads; a plan of blocks has none."""
+        return self.stored["curve"]
 
     @property
     def work(self) -> float:
@@ -163,11 +212,11 @@ class Plan:
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""
         loaded = load(model, device=None)
-        mine, theirs = self.facts["model"], loaded.facts
-        if mine["fingerprint"] != theirs["fingerprint"]:
+        mine, theirs = self.facts.model, ModelFacts.of(loaded)
+        if mine.fingerprint != theirs.fingerprint:
             raise EigenlensError(
-                f"the plan was made for {mine['name']} with weights {mine['fingerprint']}, and this"
-                f" is {loaded.name} with weights {theirs['fingerprint']}; make a study and a plan"
+                f"the plan was made for {mine.name} with weights {mine.fingerprint}, and this"
+                f" is {loaded.name} with weights {theirs.fingerprint}; make a study and a plan"
                 " of this model"
             )
         return loaded
@@ -237,12 +286,33 @@ class Plan:
         blocks = None if self.blocks is None else self.blocks.record()
         examples = None if self.examples is None else self.examples.record()
         return {
-            **self.facts,
+            **self.stored,
             "heads": self.rows(),
             "parts": parts,
             "blocks": blocks,
             "examples": examples,
         }
+
+    @property
+    def sentence(self) -> str:
+        """What the plan does, from its numbers."""
+        from .tables import plan_sentence
+
+        return plan_sentence(self)
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: every estimator at every budget, and what each head gets."""
+        from .tables import choice_rows, curve_rows
+
+        curve = TitledTable("Every estimator at every budget, mean of the heads", curve_rows(self))
+        choices = TitledTable("What each head gets", choice_rows(self))
+        return [curve, choices] if curve.rows else [choices]
+
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """One row per head: what it got, what that costs and loses, and why."""
+        from .tables import choice_rows
+
+        return choice_rows(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per head: its estimator and settings, work, pairs, errors, and why."""
@@ -257,7 +327,7 @@ class Plan:
         if self.blocks is not None:
             return head_map(self.rows(), "work", "Share of causal attention that each head keeps")
         point = {"work": self.work, "total_variation": self.total_variation}
-        return budget_curves(self.facts["curve"], point)
+        return budget_curves(self.curve, point)
 
     def __repr__(self) -> str:
         chosen = Counter(choice.estimator for choice in self.choices)
@@ -265,22 +335,12 @@ class Plan:
             f"{name} in {numbered(number, 'head')}" for name, number in chosen.most_common()
         )
         lost = "" if self.blocks is not None else f", total variation {self.total_variation:.3g}"
-        target = ", ".join(f"{name} {value:g}" for name, value in self.facts["target"].items())
-        name, kind = (
-            self.facts["model"]["name"],
-            "plan" if self.blocks is None else "plan of blocks",
-        )
+        target = target_label(self.target)
+        name = self.facts.model.name
+        kind = "plan" if self.blocks is None else "plan of blocks"
         return (
             f"<{kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost};"
             f" {heads}>"
-        )
-
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-        from .tables import choice_rows, sentence
-
-        return html_view(
-            self.facts["model"]["name"], sentence(self), self.plot(), choice_rows(self)
         )
 
 

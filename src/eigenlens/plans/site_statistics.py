@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..captures import Site
 from ..estimators.estimator import MatrixModel, SiteStatistics
 from ..studies import Study
 
@@ -14,10 +15,9 @@ NEEDED = ("rows", "moments")
 
 def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     """The statistics of the fit part of a study, by site."""
-    held = {name.removesuffix(".safetensors") for name in study.facts["files"]}
-    rows = study.row_sums() if "rows" in held else {}
-    moments = study.moments() if "moments" in held else {}
-    matrices = _matrices(study) if "matrices" in held else {}
+    rows = study.row_sums() if study.has("rows") else {}
+    moments = study.moments() if study.has("moments") else {}
+    matrices = _matrices(study) if study.has("matrices") else {}
     return {
         site: SiteStatistics(
             site,
@@ -38,9 +38,9 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
 def _matrices(study: Study) -> dict[str, MatrixModel]:
     found = {}
     for site, parts in study.matrix_results.items():
-        stack, _, layer = site.rpartition("/")
+        at = Site.parse(site)
         spectra = study.spectra.select(
-            analysis="matrices", level="head", centring="centred", stack=stack, layer=int(layer)
+            analysis="matrices", level="head", centring="centred", stack=at.stack, layer=at.layer
         )
         kept = parts["vectors"].shape[1]
         values = [torch.from_numpy(spectrum.eigenvalues[:kept]) for spectrum in spectra]

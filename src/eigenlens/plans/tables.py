@@ -9,11 +9,11 @@ from .result import Plan
 
 
 def choice_rows(plan: Plan) -> list[dict[str, Any]]:
-    """One row a head: what it got, what that costs and loses, and why."""
+    """One row per head: what it got, what that costs and loses, and why."""
+    labels = plan.labels
     return [
         {
-            "layer": f"{c.stack} {c.layer}",
-            "head": c.head,
+            "head": labels(c.at),
             "estimator": c.estimator,
             "settings": settings_label(c.settings),
             "work": c.work,
@@ -26,7 +26,7 @@ def choice_rows(plan: Plan) -> list[dict[str, Any]]:
 
 
 def curve_rows(plan: Plan) -> list[dict[str, Any]]:
-    """One row an estimator and budget, mean of the heads."""
+    """One row per estimator and budget, mean of the heads."""
     return [
         {
             "estimator": row["estimator"],
@@ -36,11 +36,11 @@ def curve_rows(plan: Plan) -> list[dict[str, Any]]:
             "score error": row["score_error"],
             "total variation": row["total_variation"],
         }
-        for row in plan.facts["curve"]
+        for row in plan.curve
     ]
 
 
-def sentence(plan: Plan) -> str:
+def plan_sentence(plan: Plan) -> str:
     """What the plan does, in one sentence made from its numbers."""
     count: dict[str, int] = {}
     for choice in plan.choices:
@@ -57,5 +57,5 @@ def sentence(plan: Plan) -> str:
     return (
         f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and"
         f" on held-out inputs lose {plan.total_variation:.3f} in total variation; the worst is"
-        f" {worst.stack} {worst.layer}.{worst.head} with {worst.total_variation:.3f}."
+        f" {plan.labels(worst.at)} with {worst.total_variation:.3f}."
     )

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
-from ..studies.comparison import labels_of
-from .diagnoses import diagnosis_parts
+from ..passes.facts import ModelResult
 from .figures import Arrays
+from .kinds import PAGE_KINDS, Page
 from .names import Names, all_data_of, data_of
-from .parts import (
-    PagePart,
-    between_parts,
-    collapse_parts,
-    depth_parts,
-    evaluation_part,
-    explanation_part,
-    heads_part,
-    overlap_parts,
-    plan_part,
-)
-from .results import Results, weights_of
-from .summary import facts_of, summary_of, target_of
+from .parts import PagePart, between_parts
+from .results import Results
+from .summary import facts_of, summary_of
 
 
 @dataclass
@@ -80,99 +71,62 @@ def contents_of(results: Results, title: str | None, done: Callable[[int], None]
 
 
 def _contents(results: Results, title: str | None, done: Callable[[int], None]) -> Contents:
-    arrays, names = Arrays(), Names.of(results)
-
-    def named(whose: str, kind: list[Any]) -> str:
-        """Behind a title: whose this is, where there is more than one model, or more than one
-        result of the kind.
-        """
-        return f": {whose}" if names.several or len(kind) > 1 else ""
-
-    heads, overlaps, depths, diagnoses = [], [], [], []
-    for i, (study, label) in enumerate(zip(results.studies, labels_of(results.studies))):
-        mine = named(names.relabelled(label, study), results.studies)
-        heads += marked(
-            [heads_part(study, results, f"heads{i}", f"Layers × heads{mine}", arrays)], study, names
-        )
-        overlaps += marked(
-            overlap_parts(study, f"overlap{i}", f"Overlap{mine}", arrays), study, names
-        )
-        # which shows the same, and more
-        if not any(weights_of(run) == weights_of(study) for run in results.collapses):
-            depths += marked(depth_parts(study, f"depth{i}", f"Along depth{mine}"), study, names)
-        diagnoses += marked(diagnosis_parts(study, f"diagnosis{i}", mine), study, names)
-        done(i + 1)
-    overlaps += between_parts(results.studies, arrays)
-    plans, evaluations, collapses, explanations = [], [], [], []
-    for i, plan in enumerate(results.plans):
-        mine = named(f"{names.model(plan)}, {target_of(plan.facts)}", results.plans)
-        plans += marked([plan_part(plan, f"plan{i}", mine, arrays)], plan, names)
-    done(len(results.studies) + len(plans))
-    for i, evaluation in enumerate(results.evaluations):
-        evaluations += marked(
-            [evaluation_part(evaluation, f"evaluation{i}", names.whole(evaluation))],
-            evaluation,
-            names,
-        )
-    for i, run in enumerate(results.collapses):
-        collapses += marked(
-            collapse_parts(run, i, named(names.whole(run), results.collapses)), run, names
-        )
-    for i, found in enumerate(results.explanations):
-        explanations += marked(
-            [explanation_part(found, f"explanation{i}", names.relabelled(found.name, found))],
-            found,
-            names,
-        )
-    done(len(results.all))
+    page, number = Page(results, Names.of(results)), 0
+    found: dict[str, list[PagePart]] = defaultdict(list)
+    for kind in PAGE_KINDS:
+        for i, result in enumerate(kind.results(results)):
+            for section, parts in kind.parts(page, result, i):
+                found[section] += marked(parts, result, page.names)
+            done(number := number + 1)
+    found["overlap"] += between_parts(results.studies, page.arrays)
     sections = [
         Section(
             "heads",
             "How low-dimensional is each head?",
-            heads,
+            found["heads"],
             "No study was given: `eigenlens study MODEL DATA -o DIR` makes one.",
         ),
         Section(
             "diagnostics",
             "What do the heads and layers do?",
-            diagnoses,
+            found["diagnostics"],
             "No study with diagnostics was given: `eigenlens study MODEL DATA -o DIR` makes one.",
         ),
         Section(
             "overlap",
             "Do heads share their directions?",
-            overlaps,
+            found["overlap"],
             "There is nothing to compare: that takes a study of rows with two heads or more that"
             " see equally many keys.",
         ),
         Section(
             "reconstruction",
             "How much can be left out?",
-            plans + evaluations,
+            found["reconstruction"],
             "No plan was given: `eigenlens plan STUDY --budget 0.25 -o PLAN` makes one, `eigenlens"
             " evaluate` measures it.",
         ),
         Section(
             "collapse",
             "Why does it not collapse?",
-            collapses + depths,
+            found["collapse"] + found["depth"],
             "No collapse run was given: `eigenlens collapse MODEL DATA -o DIR` makes one.",
         ),
         Section(
             "explanations",
             "Which tokens decide?",
-            explanations,
+            found["explanations"],
             "No explanation was given: `eigenlens explain MODEL TEXT -o DIR` makes one.",
         ),
     ]
     # one input says nothing of what the other sections ask
     if len(results.explanations) == len(results.all):
         sections = sections[-1:]
-    facts = [facts_of(result, names) for result in results.all]
-    return Contents(title or names.title, summary_of(results, names), sections, facts, arrays)
+    facts = [facts_of(result, page.names) for result in results.all]
+    return Contents(title or page.names.title, summary_of(page), sections, facts, page.arrays)
 
 
-def marked(parts: list[PagePart], result: Any, names: Names) -> list[PagePart]:
+def marked(parts: list[PagePart], result: ModelResult, names: Names) -> list[PagePart]:
     """The parts of a result, each with its model where the page has several, and with all names of
     data that are many.
     """

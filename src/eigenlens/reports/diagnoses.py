@@ -27,8 +27,8 @@ def diagnosis_parts(study: Study, key: str, named: str) -> list[PagePart]:
 
 
 def _overview(study: Study) -> str:
-    about = study.facts["diagnostics"]
-    every = f" Diagnostics saw one input in {about['every']}." if about.get("every", 1) > 1 else ""
+    number = study.diagnostics_every
+    every = f" Diagnostics saw one input in {number}." if number > 1 else ""
     return (
         "The first number of each diagnostic, of heads the mean of the layer; each is told in full"
         f" below.{every}"

@@ -73,7 +73,7 @@ class Tokens:
 
 
 def tokens_of(found: Explanation) -> Tokens:
-    picture = found.facts.get("picture")
+    picture = found.picture
     safe = picture if isinstance(picture, str) and picture.startswith("data:image/") else None
     return Tokens(lines(found), f"{COLOURS['text' if found.grid is None else 'map']} {SCALE}", safe)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import count
 from typing import Any
 
+from ..captures import Head, Site, location_of
 from ..collapses.bounds import LARGEST_D
 from ..estimators.estimator import settings_label
 from ..studies.result import Study
 from .results import Results, weights_of
-
-Place = tuple[str, int, int]
 
 METRICS = {
     "rows_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows",
@@ -37,30 +37,30 @@ follow.
 
 
 def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
-    """One record a head: the study's own numbers, then those of results of the same weights, each
+    """One record per head: the study's own numbers, then those of results of the same weights, each
     under its prefix.
     """
-    found: dict[Place, dict[str, Any]] = {}
+    found: dict[Head | Site, dict[str, Any]] = {}
     for site in study.ordered_sites:
-        stack, _, layer = site.rpartition("/")
-        for head in range(study.sites[site].heads):
-            found[stack, int(layer), head] = {"stack": stack, "layer": int(layer), "head": head}
+        for number in range(study.sites[str(site)].heads):
+            head = Head(site.stack, site.layer, number)
+            found[head] = asdict(head)
     for record in study.heads():
-        found[record["stack"], record["layer"], record["head"]].update(record)
-    for place, numbers in _others(study, results):
-        if place in found:
-            found[place].update(numbers)
+        found[location_of(record)].update(record)
+    for at, numbers in _others(study, results):
+        if at in found:
+            found[at].update(numbers)
     names = list(dict.fromkeys(name for record in found.values() for name in record))
     return [{name: record.get(name) for name in names} for record in found.values()]
 
 
-def _others(study: Study, results: Results) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _others(study: Study, results: Results) -> Iterator[tuple[Head | Site, dict[str, Any]]]:
     for n in study.depth.numbers if study.has("depth") else ():
         # entropy and spectral gap are among the diagnostics
         if n.head is not None and n.metric == "dirichlet":
             name = f"pattern_{n.metric}" + ("" if n.tokens == "all" else "_without_sinks")
             yield (
-                (n.stack, n.layer, n.head),
+                Head(n.stack, n.layer, n.head),
                 {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high},
             )
     weights = weights_of(study)
@@ -90,9 +90,8 @@ def _numbered(name: str) -> Iterator[str]:
     yield from (f"{name}_{number}" for number in count(2))
 
 
-def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Place, dict[str, Any]]:
-    place = record["stack"], record["layer"], record["head"]
-    return place, {
+def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Head | Site, dict[str, Any]]:
+    return location_of(record), {
         f"{prefix}_{key}": value
         for key, value in record.items()
         if key not in {"stack", "layer", "head"}

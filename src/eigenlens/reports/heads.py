@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from ..captures import Site, location_of
 from ..diagnostics.roles import roles
-from ..spectra.bases import Place
+from ..spectra.bases import Scope
 from ..spectra.plots import block_means, explained_curve, heat_maps, vector_lines
 from ..spectra.spectrum import counted
 from ..studies.result import Study
@@ -42,8 +43,8 @@ class Heads:
     def grid(self) -> list[tuple[str, list[int]]]:
         """Layers by name, with the index of each of their heads."""
         found: dict[str, list[int]] = {}
-        for index, record in enumerate(self.numbers):
-            found.setdefault(f"{record['stack']} {record['layer']}", []).append(index)
+        for index, layer in enumerate(self.record["layers"]):
+            found.setdefault(layer, []).append(index)
         return list(found.items())
 
     @property
@@ -57,7 +58,8 @@ class Heads:
 
     @property
     def names(self) -> list[str]:
-        return [f"{record['stack']} {record['layer']}.{record['head']}" for record in self.numbers]
+        """Such as `L3H4`."""
+        return self.record["names"]
 
 
 def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
@@ -76,11 +78,14 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
         record, mine = _site(study, site, side, arrays)
         sites.append(record)
         step = max(step, mine)
-    what = "score" if study.facts["options"]["of"] == "scores" else "pattern"
+    labels = study.labels
+    what = "score" if study.of == "scores" else "pattern"
     titles = [f"mean {what}", *(f"eigenvector {i + 1}" for i in range(MAPS))]
     record = {
         "key": key,
         "sites": sites,
+        "layers": [labels(Site(record["stack"], record["layer"])) for record in numbers],
+        "names": [labels(location_of(record)) for record in numbers],
         "metrics": metrics,
         "maps": titles,
         "step": step,
@@ -157,16 +162,16 @@ def _map(data: alt.NamedData) -> alt.LayerChart:
     )
 
 
-def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str, Any], int]:
-    place = Place.of(site, "head")
+def _site(study: Study, site: Site, side: int, arrays: Arrays) -> tuple[dict[str, Any], int]:
+    scope = Scope.of(site, "head")
     record: dict[str, Any] = {"spectra": {}}
     for analysis in ("rows", "matrices"):
         found = study.spectra.select(
             analysis=analysis,
             level="head",
             centring="centred",
-            stack=place.stack,
-            layer=place.layer,
+            stack=site.stack,
+            layer=site.layer,
         )
         if len(found):
             chosen = counted(len(found.spectra[0].eigenvalues))
@@ -179,15 +184,15 @@ def _site(study: Study, site: str, side: int, arrays: Arrays) -> tuple[dict[str,
             record["spectra"][analysis] = {"components": chosen.tolist(), **curves}
     if study.has("rows"):
         # (H, k, S)
-        vectors = study.row_basis(place).vectors[:, :, :VECTORS].transpose(1, 2).numpy()
+        vectors = study.row_basis(scope).vectors[:, :, :VECTORS].transpose(1, 2).numpy()
         record["vectors"] = arrays.add_scaled(vectors.reshape(-1, vectors.shape[2]), np.int16) | {
             "each": vectors.shape[1]
         }
     if study.has("rows") and not study.has("matrices"):
-        record["mean"] = arrays.add_scaled(study.row_basis(place).mean.numpy(), np.int16)  # (H, S)
+        record["mean"] = arrays.add_scaled(study.row_basis(scope).mean.numpy(), np.int16)  # (H, S)
     step = 1
-    if study.has("matrices") and site in study.matrix_results:
-        parts = study.matrix_results[site]
+    if study.has("matrices") and str(site) in study.matrix_results:
+        parts = study.matrix_results[str(site)]
         kept = parts["vectors"][:, :MAPS].numpy()
         masked = np.isnan(parts["mean"].numpy())[:, None]
         # (H, 1 + MAPS, T, S)

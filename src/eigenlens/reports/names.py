@@ -5,12 +5,9 @@ carries its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..display import few_names
-from ..explanations.result import Explanation
-from ..plans.result import Plan
-from .results import Results, weights_of
+from ..passes.facts import ModelResult
+from .results import Results
 
 LONGEST = 200
 """Characters of the name of data; that of an explanation is its text."""
@@ -45,40 +42,34 @@ class Names:
         *first, last = dict.fromkeys(self.labels.values())
         return f"{', '.join(first)} and {last}" if first else last
 
-    def model(self, result: Any) -> str:
+    def model(self, result: ModelResult) -> str:
         return self.labels[_model(result)]
 
-    def whole(self, result: Any) -> str:
+    def whole(self, result: ModelResult) -> str:
         """Model and data: `minilm on python-docs`."""
         return f"{self.model(result)} on {data_of(result)}"
 
-    def relabelled(self, text: str, result: Any) -> str:
+    def relabelled(self, text: str, result: ModelResult) -> str:
         """Text that begins with the name of the result's model, with its label there."""
         name = _model(result)[0]
         return f"{self.model(result)}{text.removeprefix(name)}" if text.startswith(name) else text
 
 
-def _model(result: Any) -> tuple[str, str]:
-    model = result.facts["model"]
-    return model if isinstance(model, str) else model["name"], weights_of(result) or ""
+def _model(result: ModelResult) -> tuple[str, str]:
+    return result.facts.model.name, result.facts.model.fingerprint or ""
 
 
-def data_of(result: Any) -> str:
+def data_of(result: ModelResult) -> str:
     """The data in a few words: names of files, or how many there are; of an explanation its
     text.
     """
-    name = _data(result)
-    return _cut(name if isinstance(result, Explanation) else few_names(name), LONGEST)
+    return _cut(result.facts.data.few_names, LONGEST)
 
 
-def all_data_of(result: Any) -> str:
+def all_data_of(result: ModelResult) -> str:
     """The data with every name; of an explanation its text."""
-    return _cut(_data(result), LONGEST if isinstance(result, Explanation) else MOST)
-
-
-def _data(result: Any) -> str:
-    data = result.facts["study"]["data"] if isinstance(result, Plan) else result.facts["data"]
-    return data if isinstance(data, str) else data["name"]
+    data = result.facts.data
+    return _cut(data.name, LONGEST if data.is_input else MOST)
 
 
 def _cut(text: str, most: int) -> str:

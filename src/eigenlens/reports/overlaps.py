@@ -12,6 +12,7 @@ from ..errors import EigenlensError
 from ..spectra.overlap import Overlap
 from ..spectra.plots import overlap_chart
 from ..studies.comparison import Comparison, comparison_sentence
+from ..studies.make_comparison import compare
 from ..studies.result import Study
 from .figures import Arrays, Figure, figure
 
@@ -62,8 +63,6 @@ def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matr
 
 def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
     """The studies beside each other, or why that cannot be."""
-    from ..studies.comparison import compare
-
     if len(studies) < 2:
         return None, ""
     try:
@@ -83,8 +82,8 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
     orders = {"layer": [list(range(n)) for n in overlap.matrix.shape], "cluster": [down, across]}
     record = {
         "figure": key,
-        "left": list(overlap.rows_),
-        "right": list(overlap.columns),
+        "left": overlap.row_labels,
+        "right": overlap.column_labels,
         "rank": overlap.rank,
         "chance": overlap.chance,
         "matrix": arrays.add(np.round(overlap.matrix * 65535).clip(0, 65535).astype(np.uint16)),

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from ..collapses.plots import charts as collapse_charts
 from ..collapses.result import Collapse
 from ..explanations.result import Explanation
+from ..passes.facts import ModelResult
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
-from ..plans.tables import sentence as plan_sentence
+from ..plans.target import target_label
 from ..shell import option
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..studies.result import Study
@@ -20,7 +21,6 @@ from .overlaps import Matrix, compared, of_comparison, of_study
 from .patterns import Patterns, patterns_of
 from .results import Results
 from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
-from .summary import target_of
 from .tables import (
     Table,
     collapse_tables,
@@ -60,6 +60,11 @@ class PagePart:
         return found + ([self.patterns.figure] if self.patterns is not None else [])
 
 
+def _ended(result: ModelResult) -> list[str]:
+    """The notes of a result as sentences."""
+    return [f"{note}." for note in result.facts.notes]
+
+
 def between_parts(studies: list[Study], arrays: Arrays) -> list[PagePart]:
     """Studies beside each other, or why they are not."""
     comparison, why = compared(studies)
@@ -74,7 +79,7 @@ def between_parts(studies: list[Study], arrays: Arrays) -> list[PagePart]:
 def heads_part(study: Study, results: Results, key: str, title: str, arrays: Arrays) -> PagePart:
     heads = heads_of(study, results, key, arrays)
     tables = study_tables(study, heads.numbers, key)
-    notes = [f"{note}." for note in study.facts["notes"]]
+    notes = _ended(study)
     if masked_rows(study.spectra):
         notes.append(f"{ALL_ROWS}.")
     return PagePart(
@@ -102,11 +107,11 @@ def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> PagePart:
     title, name = "Error against budget", "What is left of the patterns at a budget"
     if plan.blocks is not None:
         title, name = "What each head keeps", "Share of causal attention that each head keeps"
-    sentence = curve_sentence(plan) or plan_sentence(plan)
+    sentence = curve_sentence(plan) or plan.sentence
     drawn = figure(f"{key}-budgets", plan.plot(), name, f"{name}. {sentence}")
     shown = None
     if plan.examples is not None:
-        target = plan.facts["target"].get("budget") or plan.work
+        target = plan.target.get("budget") or plan.work
         shown = patterns_of(plan.examples, f"{key}-patterns", target, plan.length, arrays)
     return PagePart(key, title + named, [sentence], [drawn], plan_tables(plan, key), patterns=shown)
 
@@ -118,14 +123,14 @@ def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> PagePart:
         "What every head loses under the plan",
         f"A heat map. {evaluation.sentence}",
     )
-    notes = [f"{note}." for note in evaluation.facts["notes"]]
+    notes = _ended(evaluation)
     tables = evaluation_tables(evaluation, key)
-    title = f"The planned model ({target_of(evaluation.facts['plan'])}): {whose}"
+    title = f"The planned model ({target_label(evaluation.target)}): {whose}"
     return PagePart(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
 
 
 def explanation_part(found: Explanation, key: str, title: str) -> PagePart:
-    notes = [f"{note}." for note in found.facts["notes"]]
+    notes = _ended(found)
     figures, tables = deletion_figures(found, key), explanation_tables(found, key)
     return PagePart(
         key, title, [found.sentence], figures, tables, tokens=tokens_of(found), notes=notes
@@ -144,8 +149,8 @@ COLLAPSE = {
 def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
     """Curves, paths and bounds, each with its sentence."""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
-    notes = [f"{note}." for note in run.facts["notes"]]
-    if not run.facts["float64"]:
+    notes = _ended(run)
+    if not run.float64:
         notes.append(
             f"residuals below {run.floor:.1e} are rounding, and are called so; a run with"
             f" {option('float64')} goes below it."

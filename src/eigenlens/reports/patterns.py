@@ -27,7 +27,7 @@ class Patterns:
 
     figure: Figure
     inputs: list[str]
-    places: list[str]
+    heads: list[str]
     modes: list[str]
     budgets: list[float]
     start: int
@@ -56,9 +56,9 @@ def patterns_of(
     true = examples.true[..., :n, :n].float().numpy()  # (I, P, n, n)
     # (I, P, C, n, n)
     differences = np.nan_to_num(examples.estimated[..., :n, :n].float().numpy() - true[:, :, None])
-    names = [f"{stack} {layer}.{head}" for stack, layer, head in examples.places]
+    names = [examples.labels(head) for head in examples.heads]
     tokens = [
-        [[visible(t) for t in known[stack][:n]] for stack, *_ in examples.places]
+        [[visible(t) for t in known[head.stack][:n]] for head in examples.heads]
         for known in examples.tokens
     ]
     record = {
@@ -67,7 +67,7 @@ def patterns_of(
         "differences": arrays.add_scaled(differences.reshape(-1, n, n), np.int8),
         "tokens": tokens,
         "budgets": budgets,
-        "places": names,
+        "heads": names,
         "fixed": [PLAN],
         "candidates": [list(candidate) for candidate in examples.candidates],
         "work": _finite(examples.work),
@@ -91,30 +91,30 @@ def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[i
     that cheap.
     """
     return [
-        [_choice(examples, mode, place, budget) for budget in budgets]
-        for place in range(len(examples.places))
+        [_choice(examples, mode, head, budget) for budget in budgets]
+        for head in range(len(examples.heads))
     ]
 
 
-def _choice(examples: Examples, mode: str, place: int, budget: float) -> int | None:
+def _choice(examples: Examples, mode: str, head: int, budget: float) -> int | None:
     if mode == PLAN:
-        chosen = examples.chosen[place]
+        chosen = examples.chosen[head]
         return EXACT if chosen is None else chosen
     if mode == BEST:
-        return EXACT if budget >= 1 else examples.best(place, budget)
+        return EXACT if budget >= 1 else examples.best(head, budget)
     mine = [
         (nominal or 0.0, i)
         for i, (estimator, nominal) in enumerate(examples.candidates)
         if estimator == mode
         and (nominal or 0.0) <= budget
-        and np.isfinite(examples.total_variation[place, i])
+        and np.isfinite(examples.total_variation[head, i])
     ]
     return max(mine)[1] if mine else None
 
 
 def _openings(examples: Examples) -> list[str]:
     """The inputs by their first words."""
-    stack = examples.places[0][0]
+    stack = examples.heads[0].stack
     found = []
     for number, known in enumerate(examples.tokens, 1):
         words = " ".join(visible(token, 16) for token in known[stack][:8])

@@ -10,6 +10,7 @@ from typing import Any
 from ..collapses.result import Collapse
 from ..errors import EigenlensError
 from ..explanations.result import Explanation
+from ..passes.facts import ModelResult
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..studies.comparison import Comparison
@@ -21,8 +22,11 @@ KINDS: dict[str, Any] = {
     "evaluation": Evaluation,
     "collapse": Collapse,
     "explanation": Explanation,
+    "comparison": Comparison,
 }
-"""A folder holds what its file `study.json`, `plan.json`, … says."""
+"""A folder holds what its file `study.json`, `plan.json`, … says; of a comparison the page shows
+its studies.
+"""
 Result = Study | Comparison | Plan | Evaluation | Collapse | Explanation
 
 
@@ -39,7 +43,7 @@ class Results:
     def add(self, result: Result) -> None:
         if isinstance(result, Comparison):
             for study in result.studies:
-                self.add(study)
+                self.add(study.open())
             return
         kinds: dict[type, list[Any]] = {
             Study: self.studies,
@@ -48,27 +52,25 @@ class Results:
             Collapse: self.collapses,
             Explanation: self.explanations,
         }
-        for kind, known in kinds.items():
-            if isinstance(result, kind):
-                if not any(_same(result, other) for other in known):
-                    known.append(result)
-                return
-        raise EigenlensError(
-            "a report shows studies, comparisons, plans, evaluations, collapse runs and"
-            f" explanations, not {result!r}"
-        )
+        known = kinds.get(type(result))
+        if known is None:
+            raise EigenlensError(
+                "a report shows studies, comparisons, plans, evaluations, collapse runs and"
+                f" explanations, not {result!r}"
+            )
+        if not any(_same(result, other) for other in known):
+            known.append(result)
 
     @property
-    def all(self) -> list[Any]:
+    def all(self) -> list[ModelResult]:
         return [*self.studies, *self.plans, *self.evaluations, *self.collapses, *self.explanations]
 
 
-def weights_of(result: Any) -> str | None:
+def weights_of(result: ModelResult) -> str | None:
     """The fingerprint of the weights a result is of, if known: what tells which results belong
     together.
     """
-    facts = result.facts["plan"] if isinstance(result, Evaluation) else result.facts
-    return facts["model"].get("fingerprint")
+    return result.facts.model.fingerprint
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..captures import Head, Labels, Site, location_of
 from ..collapses.bounds import LARGEST_D
 from ..collapses.result import Collapse
-from ..diagnostics.finding import Place
 from ..display import numbered
 from ..plans.result import Plan
 
@@ -32,10 +32,10 @@ def curve_sentence(plan: Plan) -> str:
     """Which estimator serves all heads best for the plan's work, and what the paper's own leaves
     for it.
     """
-    rows = [row for row in plan.facts["curve"] if row["budget"] is not None]
+    rows = [row for row in plan.curve if row["budget"] is not None]
     if not rows:
         return ""
-    target = plan.facts["target"].get("budget") or plan.work
+    target = plan.target.get("budget") or plan.work
     best, paper = (
         _best(rows, target),
         _best([row for row in rows if row["estimator"] == PAPER], target),
@@ -54,9 +54,7 @@ def curve_sentence(plan: Plan) -> str:
             f" {paper['total_variation']:.3f} for "
         )
         text += f"{percent(paper['work'])}{more}"
-    floor = next(
-        (row["total_variation"] for row in plan.facts["curve"] if row["estimator"] == "mean"), None
-    )
+    floor = next((row["total_variation"] for row in plan.curve if row["estimator"] == "mean"), None)
     if floor is not None:
         text += f", and the mean of each key position alone {floor:.3f}"
     return text + "."
@@ -72,8 +70,8 @@ def _best(rows: Sequence[dict[str, Any]], work: float) -> dict[str, Any] | None:
 
 def paths_sentence(run: Collapse) -> str:
     """Over how few hops most of the output comes, and what the longest paths add."""
-    key = "mlp_hops" if run.facts["by"] == "mlp" else "attention_hops"
-    kind = "MLP" if run.facts["by"] == "mlp" else "attention"
+    key = "mlp_hops" if run.by == "mlp" else "attention_hops"
+    kind = "MLP" if run.by == "mlp" else "attention"
     parts = []
     rows = [row for row in run.paths if row["part"] == "paths"]
     for stack in dict.fromkeys(row["stack"] for row in rows):
@@ -138,7 +136,8 @@ def _contraction(bounds: Sequence[dict[str, Any]]) -> str:
 def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
     """Which layers have the lowest and the highest dimensions, and how far the sample flatters."""
     what, prefix = _main(numbers)
-    layers: dict[str, list[float]] = {}
+    labels = Labels(record["stack"] for record in numbers)
+    layers: dict[Site, list[float]] = {}
     gaps = []
     for record in numbers:
         found, inside = (
@@ -146,31 +145,30 @@ def layers_sentence(numbers: Sequence[dict[str, Any]]) -> str:
             record.get(f"{prefix}_dimension_90"),
         )
         if record.get(f"{prefix}_dimensions"):
-            layers.setdefault(f"{record['stack']} {record['layer']}", []).append(
-                np.inf if found is None else found
-            )
+            site = Site(record["stack"], record["layer"])
+            layers.setdefault(site, []).append(np.inf if found is None else found)
         if found is not None and inside is not None:
             gaps.append(found - inside)
     if not layers:
         return "This study holds no spectra of heads."
-    middle = {name: float(np.median(values)) for name, values in layers.items()}
+    middle = {site: float(np.median(values)) for site, values in layers.items()}
     if all(np.isinf(value) for value in middle.values()):
         return (
             f"In no layer do the {what} of the median head reach 90 % of their held-out variance in"
             " the components kept."
         )
     low, high = (
-        min(middle, key=lambda name: middle[name]),
-        max(middle, key=lambda name: middle[name]),
+        min(middle, key=lambda site: middle[site]),
+        max(middle, key=lambda site: middle[site]),
     )
     if low == high:
         text = f"The {what} of the median head take {_dimension(middle[low])} dimensions"
     else:
         text = (
-            f"By the {what} of the median head, {low} is the layer of lowest dimension"
+            f"By the {what} of the median head, {labels(low)} is the layer of lowest dimension"
             f" ({_dimension(middle[low])})"
         )
-        text += f" and {high} that of highest ({_dimension(middle[high])})"
+        text += f" and {labels(high)} that of highest ({_dimension(middle[high])})"
     if gaps and np.median(gaps):
         text += (
             f"; in the median head unseen documents take {np.median(gaps):g} dimensions more than"
@@ -192,9 +190,9 @@ def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
 
 
 def head_sentences(
-    numbers: Sequence[dict[str, Any]], roles: Mapping[Place, Sequence[str]] | None = None
+    numbers: Sequence[dict[str, Any]], roles: Mapping[Head | Site, Sequence[str]] | None = None
 ) -> list[str]:
-    """One sentence a head: its dimension and place among the others, its roles, and what the plan
+    """One sentence per head: its dimension and rank among the others, its roles, and what the plan
     gives it.
     """
     what, prefix = _main(numbers)
@@ -231,7 +229,7 @@ def head_sentences(
                 f"Does not reach 90 % of the held-out variance of its {what} within the spectrum"
                 f" that was kept{share}."
             )
-        parts += (roles or {}).get((record["stack"], record["layer"], record["head"]), [])
+        parts += (roles or {}).get(location_of(record), [])
         if record.get("plan_estimator"):
             lost = record.get("plan_total_variation")
             loses = "" if lost is None else f", which loses {lost:.3f} in total variation"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..captures import labelled
 from ..collapses.result import Collapse
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
@@ -34,14 +35,23 @@ class Table:
     folded: bool = False
     to_read: list[dict[str, Any]] = field(default_factory=list)
 
-    @property
+    @cached_property
     def printed(self) -> list[dict[str, Any]]:
-        return self.to_read or self.rows
+        """The rows as the page prints them: layers and heads by their labels, such as `L3H4`."""
+        return labelled(self.to_read or self.rows)
 
     @cached_property
     def names(self) -> list[str]:
-        known = list(dict.fromkeys(name for row in self.rows for name in row))
+        """The columns that the page prints."""
+        known = list(dict.fromkeys(name for row in self.printed for name in row))
         return [name for name in self.shown if name in known] or known
+
+    @property
+    def labels(self) -> str:
+        """The column of labels, which the page sorts by what it prints; "" where there is none."""
+        row, printed = (self.to_read or self.rows)[0], self.printed[0]
+        known = (name for name in ("head", "layer") if name in printed)
+        return next((name for name in known if row.get(name) != printed[name]), "")
 
     def record(self) -> dict[str, list[Any]]:
         return columns(self.rows)
@@ -104,7 +114,7 @@ def comparison_tables(comparison: Comparison, key: str) -> list[Table]:
 
 def plan_tables(plan: Plan, key: str) -> list[Table]:
     tables = [Table(f"{key}-choices", "What each head gets", choice_rows(plan))]
-    if plan.facts["curve"]:
+    if plan.curve:
         tables.append(
             Table(
                 f"{key}-curve",

@@ -254,7 +254,8 @@ class Fold:
                 wait(futures, timeout=1)
             except TimeoutError:
                 pass
-            except CancelledError as error:
+            except (CancelledError, ValueError) as error:
+                # a client that has given its scheduler up is closed, and Dask then finds none
                 raise self._lost() from error
             self._show()
             if self.client.status not in {"running", "connecting"}:

@@ -1,4 +1,4 @@
-"""Folders that results are written to."""
+"""The folder of a result: checked before it is written, and read with clear errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ RESULTS = {
     "evaluation": "an evaluation",
     "collapse": "a collapse run",
     "explanation": "an explanation",
+    "comparison": "a comparison",
+    "bench": "a bench",
+    "reproduction": "a reproduction",
+    "run": "a training run",
 }
-"""A folder holds the result that its file `study.json`, `plan.json`, … says."""
+"""Every kind of result in words; the file `study.json`, `plan.json`, … tells which one a folder
+holds.
+"""
 
 
-def check_place(output_dir: str | Path | None, overwrite: bool, kind: str) -> Path | None:
-    """The folder for a result; one that is there is not overwritten unasked, that of another kind
-    of result never.
+def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) -> Path | None:
+    """The folder for a new result of a kind, or None if none is asked for.
+
+    A folder that is not empty is refused without `overwrite`, and the folder of another kind of
+    result always.
     """
     if output_dir is None:
         return None
@@ -45,40 +53,42 @@ def check_place(output_dir: str | Path | None, overwrite: bool, kind: str) -> Pa
 
 
 def read_result(
-    folder: str | Path, kind: str, form: int | None, made_by: Sequence[str]
+    folder: str | Path, kind: str, version: int | None, made_by: Sequence[str | Path]
 ) -> dict[str, Any]:
-    """The content of a result's JSON file; a folder without it, or with another format, is refused
-    with the reason.
+    """The content of a result's JSON file; a folder without that file, or with a file of another
+    version, is refused with the reason.
 
-    `form` is the format that is read; None of a result whose file says none. `made_by` are the
-    words of the command that makes one.
+    `version` is what the file must have under `format`; None for results whose file has no such
+    entry. `made_by` are the words of the command that makes such a result, into this folder where
+    they name no other.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, "-o", Path(folder))
+        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )
     content = read_json(path)
-    if form is None and not isinstance(content, dict):
+    if version is None and not isinstance(content, dict):
         raise EigenlensError(
             f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew"
         )
     found = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or found != form or isinstance(found, bool):
+    if not isinstance(content, dict) or found != version or isinstance(found, bool):
         raise EigenlensError(
             f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens"
-            f" reads format {form}; make it anew"
+            f" reads format {version}; make it anew"
         )
     return content
 
 
 @contextmanager
 def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
-    """What a file of a result lacks, has too much or has in another form, as one sentence.
+    """Turn whatever fails in this block into one sentence that says that the result's file is
+    damaged.
 
-    For the code that turns a file into a result, and for nothing else: there, what fails is the
-    file's fault.
+    Only for the code that turns the content of a file into a result: there, a failure means that
+    the file is not as it was written.
     """
     try:
         yield
@@ -99,7 +109,7 @@ def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Ite
 
 
 def _message(error: Exception) -> str:
-    """An exception in one line: its kind, the first of what it says, and where."""
+    """An exception in one line: its type, the start of its message, and its notes."""
     return " ".join([f"{type(error).__name__}({_short(error)})", *getattr(error, "__notes__", [])])
 
 

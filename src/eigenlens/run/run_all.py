@@ -1,5 +1,5 @@
-"""A job over all of its shards at once, for results that are short enough to be done again when
-they are interrupted.
+"""Run a job over all of its shards in one go, without checkpoints: for results that take so little
+time that an interrupted run simply starts again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ S = TypeVar("S")
 
 
 class Refused(EigenlensError):
-    """The work itself says why it cannot be done: the model or its inputs do not allow it, or no
-    shard came through.
+    """The job cannot be done: the model or its inputs do not allow it, or every shard failed.
 
-    `reason` is that alone, without the shard at which it was said.
+    `reason` is the job's own message; the whole message also names the shard.
     """
 
     def __init__(self, message: str, reason: str | None = None) -> None:
@@ -29,20 +28,21 @@ class Refused(EigenlensError):
 
 
 @dataclass
-class AllShards(Generic[S]):
-    """All shards in one state, but for those that `failed`, as `Failure.record` has them."""
+class MergedShards(Generic[S]):
+    """All shards merged into one `state`, and in `failed` a `Failure.record` of each lost shard."""
 
     state: S
     failed: list[dict[str, Any]]
 
 
-def folded(
+def run_all(
     engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None
-) -> AllShards[S]:
-    """Shards into groups and groups into one, always in the same tree.
+) -> MergedShards[S]:
+    """Run a job over all shards; states are merged within groups, then across groups, always in the
+    same order, so that every engine gives the same bits.
 
-    Where the engine stops at a shard, it is `Refused` what the job has a sentence for, such as a
-    model that it is not for.
+    Where the engine stops at a shard because the job raised an `EigenlensError`, such as one about
+    a model that it does not support, the error here is `Refused`.
     """
     total: S | None = None
     failed: list[dict[str, Any]] = []
@@ -58,11 +58,11 @@ def folded(
         raise
     if total is None:
         raise Refused(failed[0]["error"])
-    return AllShards(total, failed)
+    return MergedShards(total, failed)
 
 
-def lost(what: str, failed: Sequence[dict[str, Any]]) -> str:
-    """What a partial result says of itself: `SAN is partial: 1 shard with 4 inputs failed, …`."""
+def describe_failures(what: str, failed: Sequence[dict[str, Any]]) -> str:
+    """The note of a partial result: `SAN is partial: 1 shard with 4 inputs failed, …`."""
     inputs, first = sum(failure["inputs"] for failure in failed), failed[0]
     documents = ", ".join(first["documents"][:5]) + (
         " and others" if len(first["documents"]) > 5 else ""

@@ -1,4 +1,6 @@
-"""What a record from a file must look like: nobody vouches for a file."""
+"""Schemas of the records in result files: a file may have been damaged or edited, so what is read
+from it is checked before it is used.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,10 @@ LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class Number:
-    """A number between two bounds, a whole one if asked for, else finite unless `finite` is false;
-    true and false are none.
+    """A number from `least` to `most`: an integer if `whole`, and finite unless `finite` is false.
 
-    An integer of hundreds of digits is no number either: it fits no float, and what is printed of
-    it would be one long line.
+    True and False are not numbers here. An integer beyond the range of floats is refused, too: no
+    float holds it, and a message that shows it would be hundreds of digits long.
     """
 
     least: float = -LARGEST
@@ -41,60 +42,61 @@ class Number:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of any keys, each entry of one form."""
+    """A table with any keys; every entry has the schema `entry`."""
 
     entry: Any
 
 
 NUMBER = Number()
 MEASURED = Number(finite=False)
-"""What a run may honestly have measured as NaN or infinite."""
+"""A measured number, which may be NaN or infinite."""
 COUNT = Number(0, 2**53, whole=True)
 LAYER = Number(0, 99_999, whole=True)
-"""A layer or head: what is drawn has a place for each of them."""
+"""The number of a layer or head; pictures have a place for each, so there is a bound."""
 SHARE = Number(0)
 PLAIN = (MEASURED, bool, str, None)
 """A cell of a table."""
 
 
-def check_form(value: Any, form: Any, where: str) -> None:
-    """Raise a `ValueError`, or `KeyError`, that names the first place where `value` is not of
-    `form`.
+def check_schema(value: Any, schema: Any, where: str) -> None:
+    """Raise a `ValueError` or `KeyError` that names the first place where `value` does not follow
+    `schema`.
 
-    A form is a table of keys and their forms (`name?` may be missing, others may be there), a list
-    of one form for all entries, a tuple of forms of which one is enough, a `Number`, a `Table`,
-    None, or a type.
+    A schema is one of
+      a dict of keys and their schemas: `name?` may be missing, and further keys may be there
+      a list of one schema, which every entry has
+      a tuple of schemas, of which one is enough
+      a `Number`, a `Table`, None, or a type
 
-    >>> form = {"name": str, "sizes": [COUNT], "note?": (str, None)}
-    >>> check_form({"name": "x", "sizes": [1, 2]}, form, "it")
+    >>> schema = {"name": str, "sizes": [COUNT], "note?": (str, None)}
+    >>> check_schema({"name": "x", "sizes": [1, 2]}, schema, "it")
     """
-    if isinstance(form, dict):
+    if isinstance(schema, dict):
         _check_kind(value, dict, "a table", where)
-        for key, inner in form.items():
+        for key, inner in schema.items():
             name = key.removesuffix("?")
             if name in value:
-                check_form(value[name], inner, f"{where}.{name}")
+                check_schema(value[name], inner, f"{where}.{name}")
             elif name == key:
                 missing = KeyError(name)
                 missing.add_note(f"of {where}")
                 raise missing
-    elif isinstance(form, Table):
+    elif isinstance(schema, Table):
         _check_kind(value, dict, "a table", where)
         for key, entry in value.items():
-            check_form(entry, form.entry, f"{where}.{key[:40]}")
-    elif isinstance(form, list):
+            check_schema(entry, schema.entry, f"{where}.{key[:40]}")
+    elif isinstance(schema, list):
         _check_kind(value, list, "a list", where)
         for i, entry in enumerate(value):
-            check_form(entry, form[0], f"{where}[{i}]")
-    elif isinstance(form, tuple):
-        _check_any(value, form, where)
-    elif isinstance(form, Number):
-        if not form.holds(value):
-            raise ValueError(f"{where} is {form}, not {str(value)[:40]!r}")
-    elif not (value is None if form is None else fits(value, form)):
-        raise ValueError(
-            f"{where} is {'nothing' if form is None else describe(form)}, not {str(value)[:40]!r}"
-        )
+            check_schema(entry, schema[0], f"{where}[{i}]")
+    elif isinstance(schema, tuple):
+        _check_any(value, schema, where)
+    elif isinstance(schema, Number):
+        if not schema.holds(value):
+            raise ValueError(f"{where} is {schema}, not {str(value)[:40]!r}")
+    elif not (value is None if schema is None else fits(value, schema)):
+        wanted = "nothing" if schema is None else describe(schema)
+        raise ValueError(f"{where} is {wanted}, not {str(value)[:40]!r}")
 
 
 def _check_kind(value: Any, kind: type, called: str, where: str) -> None:
@@ -102,11 +104,11 @@ def _check_kind(value: Any, kind: type, called: str, where: str) -> None:
         raise ValueError(f"{where} is {called}, not {str(value)[:40]!r}")
 
 
-def _check_any(value: Any, forms: tuple[Any, ...], where: str) -> None:
-    reason: Exception = ValueError(f"{where} has no form")
-    for form in forms:
+def _check_any(value: Any, schemas: tuple[Any, ...], where: str) -> None:
+    reason: Exception = ValueError(f"{where} has no schema")
+    for schema in schemas:
         try:
-            check_form(value, form, where)
+            check_schema(value, schema, where)
         except (ValueError, KeyError) as error:
             reason = error
         else:

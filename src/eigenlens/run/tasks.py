@@ -1,4 +1,4 @@
-"""What the workers of a Dask cluster do: hold, run a shard, merge."""
+"""The tasks of the workers of a Dask cluster: hold data, run a shard, merge two states."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from .shards import Job
 
 
 class Unfit(EigenlensError):
-    """A worker that cannot do any of the work: never a fault of the shard."""
+    """A worker cannot do any work of this run; the shard is not to blame."""
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""A worker may have several threads; a model runs in one of them."""
+"""A worker may have several threads, and a model runs in one at a time."""
 
 
 def hold(content: Any) -> Any:
-    """A task whose result others need.
+    """A task that returns what it is given, for other tasks to read.
 
-    The scheduler keeps what it is made from, so it outlives the loss of all workers.
+    The scheduler keeps the argument, so the result can be made again even when all workers are
+    lost.
     """
     return content
 
 
 @dataclass
 class Packed:
-    """Work in bytes, and its arrays beside them, which are not copied."""
+    """A pickled object, with its arrays kept apart so that they are not copied."""
 
     work: bytes
     arrays: list[np.ndarray]
 
 
 def pack(work: Any) -> Packed:
-    """Work for `unpack`.
+    """Pickle an object for `unpack`.
 
-    Had Dask to read it on its way, a worker that lacks the code of it would end instead of saying
-    so.
+    Dask itself never unpickles it on the way: a worker without the code of the object would end
+    there, instead of reporting the error.
     """
     from distributed.protocol.pickle import dumps
 
@@ -56,14 +57,14 @@ def pack(work: Any) -> Packed:
 
 
 def unpack(packed: Packed) -> Any:
-    """From the client, as everything a worker is sent: a cluster is trusted."""
+    """The object that `pack` pickled. It comes from the client, and workers trust the client."""
     from distributed.protocol.pickle import loads
 
     return loads(packed.work, buffers=packed.arrays)
 
 
 def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
-    """The task of a shard."""
+    """Run a job on one shard, in a worker of the same version of eigenlens."""
     from distributed import get_worker
 
     from .._version import __version__
@@ -82,6 +83,6 @@ def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> A
 
 
 def merge(job: Job[Any], mine: Any, theirs: Any) -> Any:
-    """The task of a merge; its inputs may be needed again, and stay as they are."""
+    """Merge two states; the inputs are left unchanged, because another task may need them again."""
     torch.set_num_threads(job.threads)
     return as_arrays(job.merge(as_tensors(mine, own=True), as_tensors(theirs)))

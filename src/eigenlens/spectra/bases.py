@@ -8,24 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from ..captures import Site
 from .centring import Centring
 from .intervals import explained_with_interval
 from .spectrum import Analysis, Level, Spectrum
 
 
 @dataclass(frozen=True)
-class Place:
-    """Whose spectrum: the heads of a site, a layer as a whole, or a stack."""
+class Scope:
+    """Whose rows or matrices a basis is fitted on: those of each head of a site, of a layer as a
+    whole, or of a stack, which has no layer.
+    """
 
     level: Level
     stack: str
     layer: int | None = None
 
     @classmethod
-    def of(cls, site: str, level: Level) -> Place:
-        """The place of a site such as `encoder/3`."""
-        stack, _, layer = site.rpartition("/")
-        return cls(level, stack, None if level == "stack" else int(layer))
+    def of(cls, site: Site, level: Level) -> Scope:
+        return cls(level, site.stack, None if level == "stack" else site.layer)
+
+    @property
+    def at(self) -> Site | str:
+        """The layer, or the name of the stack."""
+        return self.stack if self.layer is None else Site(self.stack, self.layer)
 
 
 @dataclass
@@ -38,7 +44,7 @@ class Energies:
     total: Tensor
 
 
-Key = tuple[Place, Centring]
+Key = tuple[Scope, Centring]
 
 
 def spectra_of(
@@ -54,7 +60,7 @@ def spectra_of(
     """One `Spectrum` for each of the h entries of `eigenvalues (h, m)`, with the held-out curves of
     the groups.
     """
-    place, centring = key
+    scope, centring = key
     seen = [group[key] for group in groups if key in group]
     if seen:
         energy = np.stack([e.energy.numpy() for e in seen])  # (G, h, m)
@@ -64,11 +70,11 @@ def spectra_of(
     return [
         Spectrum(
             analysis=analysis,
-            level=place.level,
+            level=scope.level,
             centring=centring,
-            stack=place.stack,
-            layer=place.layer,
-            head=index if place.level == "head" else None,
+            stack=scope.stack,
+            layer=scope.layer,
+            head=index if scope.level == "head" else None,
             samples=samples,
             dimensions=dimensions,
             total=float(total[index]),

@@ -9,9 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..captures import Site
 from ..stats import MatrixGram, MatrixSketch, MatrixSums, Pairs, ProjectionSums
 from ..threads import side_by_side
-from .bases import Energies, Key, Place, spectra_of
+from .bases import Energies, Key, Scope, spectra_of
 from .centring import CENTRINGS, Centring, normaliser
 from .factor import Factor, exact, kept, nystrom, pooled
 from .spectrum import Spectrum
@@ -115,20 +116,20 @@ class MatrixAnalysis:
         self, fit: MatrixSketch | MatrixGram, rank: int = 64, release: bool = False
     ) -> None:
         self.pairs: dict[str, Pairs] = {}
-        self.bases: dict[Place, list[MatrixBasis]] = {}
+        self.bases: dict[Scope, list[MatrixBasis]] = {}
         # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
         self.projection_bases: dict[str, Tensor] = {}
         self.rank = rank
         layers: dict[str, list[tuple[str, Factor]]] = {}
         # else all others were padded
         found = {site: sums for site, sums in fit.result().items() if float(sums.number) >= 2}
-        in_stack = Counter(Place.of(site, "stack").stack for site in found)
+        in_stack = Counter(Site.parse(site).stack for site in found)
         for site, sums in found.items():
             pairs = self.pairs[site] = Pairs(sums.valid)
-            stack, heads = Place.of(site, "stack").stack, range(len(sums.first))
+            where, heads = Site.parse(site), range(len(sums.first))
             samples = int(sums.number)
             of_head = kept(pairs.number, rank, samples, len(heads))
-            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[stack])
+            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[where.stack])
             if isinstance(fit, MatrixSketch):
                 make = partial(_of_sketch, fit.tests[site], sums, pairs, of_head)
             else:
@@ -137,32 +138,32 @@ class MatrixAnalysis:
             if release:
                 fit.forget(site)
             layer = pooled(factors, pairs, rank, of_layer)
-            self._add(Place.of(site, "head"), factors, pairs)
-            self._add(Place.of(site, "layer"), [layer], pairs)
-            layers.setdefault(stack, []).append((site, layer))
+            self._add(Scope.of(where, "head"), factors, pairs)
+            self._add(Scope.of(where, "layer"), [layer], pairs)
+            layers.setdefault(where.stack, []).append((site, layer))
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
                 self._add(
-                    Place("stack", stack),
+                    Scope("stack", stack),
                     [pooled([factor for _, factor in parts], first, rank, rank)],
                     first,
                 )
 
-    def _add(self, place: Place, factors: list[Factor], pairs: Pairs) -> None:
+    def _add(self, scope: Scope, factors: list[Factor], pairs: Pairs) -> None:
         factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
         together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
-        self.bases[place] = side_by_side(
+        self.bases[scope] = side_by_side(
             lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together))
         )
-        self.projection_bases[_name(place)] = together if place.level == "head" else together[0]
+        self.projection_bases[_name(scope)] = together if scope.level == "head" else together[0]
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
         """What the held-out inputs of one group showed along every eigenvector."""
         found: dict[Key, Energies] = {}
-        for place, bases in self.bases.items():
-            sums = group.get(_name(place))
+        for scope, bases in self.bases.items():
+            sums = group.get(_name(scope))
             if sums is None:
                 continue
             for centring in CENTRINGS:
@@ -170,14 +171,14 @@ class MatrixAnalysis:
                     basis.energies(sums, entry, centring) for entry, basis in enumerate(bases)
                 ]
                 total = torch.tensor([total for _, total in measured], dtype=torch.float64)
-                found[place, centring] = Energies(
+                found[scope, centring] = Energies(
                     torch.stack([energy for energy, _ in measured]), total
                 )
         return found
 
     def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:
         made = []
-        for place, bases in self.bases.items():
+        for scope, bases in self.bases.items():
             number, dimensions = bases[0].number, bases[0].basis.shape[0]
             for centring in CENTRINGS:
                 scale = normaliser(number, centring)
@@ -186,7 +187,7 @@ class MatrixAnalysis:
                     torch.tensor([basis.totals[centring] for basis in bases], dtype=torch.float64)
                     / scale
                 )
-                key, bound = (place, centring), not bases[0].exact
+                key, bound = (scope, centring), not bases[0].exact
                 made += spectra_of(
                     "matrices", key, values, total, int(number), dimensions, groups, bound
                 )
@@ -197,7 +198,6 @@ def _of_sketch(tests: Tensor, sums: MatrixSums, pairs: Pairs, most: int, head: i
     return nystrom(sums, pairs, most, head, tests[head])
 
 
-def _name(place: Place) -> str:
-    if place.level == "stack":
-        return f"{place.stack}/stack"
-    return f"{place.stack}/{place.layer}" + ("/layer" if place.level == "layer" else "")
+def _name(scope: Scope) -> str:
+    """What its basis is called: `encoder/3` of heads, else `encoder/3/layer` or `encoder/stack`."""
+    return f"{scope.at}" if scope.level == "head" else f"{scope.at}/{scope.level}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..captures import Head, Labels, Site
 from ..errors import EigenlensError
 
 
@@ -18,8 +20,7 @@ class Eigenspaces:
     hand.
     """
 
-    names: tuple[str, ...]
-    layers: tuple[str, ...]
+    at: tuple[Head | Site | str, ...]  # heads, layers, or stacks by name
     vectors: Tensor  # (K, n, r), orthonormal columns
     covariances: Tensor | None  # (K, n, n)
     eigenvalues: Tensor | None  # (K, n), falling
@@ -32,15 +33,14 @@ class Overlap:
 
     `matrix (A, B)` is 1 for equal spaces and about `chance` for random ones. `captured (A, B)` is
     the variance of B that the space of A holds, of what B's own r leading directions hold: `tr(U_Aᵀ
-    Σ_B U_A) / Σ_{i≤r} λ_i(B)`.
+    Σ_B U_A) / Σ_{i≤r} λ_i(B)`. `rows_` and `columns` are the heads, the layers, or the names of the
+    stacks that the spaces are of.
     """
 
     left: str
     right: str
-    rows_: tuple[str, ...]
-    columns: tuple[str, ...]
-    row_layers: tuple[str, ...]
-    column_layers: tuple[str, ...]
+    rows_: tuple[Head | Site | str, ...]
+    columns: tuple[Head | Site | str, ...]
     rank: int
     chance: float
     matrix: np.ndarray
@@ -53,8 +53,20 @@ class Overlap:
         """
         return self.left == self.right and self.rows_ == self.columns
 
+    @property
+    def row_labels(self) -> list[str]:
+        return _called(self.rows_)
+
+    @property
+    def column_labels(self) -> list[str]:
+        return _called(self.columns)
+
     def _mean(self, matrix: np.ndarray, same_layer: bool) -> float:
-        equal = np.array(self.row_layers)[:, None] == np.array(self.column_layers)[None]
+        rows, columns = (
+            [str(at.site if isinstance(at, Head) else at) for at in spaces]
+            for spaces in (self.rows_, self.columns)
+        )
+        equal = np.array(rows)[:, None] == np.array(columns)[None]
         chosen = equal if same_layer else ~equal
         if self.same:
             chosen = chosen & ~np.eye(len(matrix), dtype=bool)
@@ -94,7 +106,7 @@ class Overlap:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a pair: left, right, rank, overlap, chance, captured."""
+        """One record per pair: left, right, rank, overlap, chance, captured."""
         return [
             {
                 "left": row,
@@ -104,8 +116,8 @@ class Overlap:
                 "chance": self.chance,
                 "captured": None if self.captured is None else float(self.captured[i, j]),
             }
-            for i, row in enumerate(self.rows_)
-            for j, column in enumerate(self.columns)
+            for i, row in enumerate(self.row_labels)
+            for j, column in enumerate(self.column_labels)
         ]
 
     def plot(self) -> Any:
@@ -157,15 +169,18 @@ def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Ove
     return Overlap(
         left,
         right,
-        a.names,
-        b.names,
-        a.layers,
-        b.layers,
+        a.at,
+        b.at,
         r,
         r / min(a.dimensions, b.dimensions),
         matrix.numpy(),
         captured,
     )
+
+
+def _called(spaces: Sequence[Head | Site | str]) -> list[str]:
+    labels = Labels(at if isinstance(at, str) else at.stack for at in spaces)
+    return [labels(at) for at in spaces]
 
 
 def principal_angles(a: Tensor, b: Tensor) -> np.ndarray:

@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 from altair.utils.schemapi import debug_mode
 
+from ..captures import Head, Labels, Site, location_of
 from .overlap import Overlap
 from .spectrum import Spectra
 
@@ -36,7 +37,8 @@ def dimension_map(
         found = s.dimension(share)
         rows.append(
             {
-                "layer": s.place,
+                "stack": s.stack,
+                "layer": s.layer,
                 "head": s.head,
                 "dimension": most if found is None else found,
                 "label": f">{most}" if found is None else str(found),
@@ -66,14 +68,19 @@ def labelled_map(
 ) -> alt.LayerChart:
     """Layers × heads, coloured by one number of each head, with its label in the cell.
 
-    Rows hold layer, head, label and the number under `value` (None where there is none); `name`
-    stands over the legend, `cell` is a width and a height.
+    Rows hold stack, layer, head, label and the number under `value` (None where there is none);
+    `name` stands over the legend, `cell` is a width and a height.
     """
-    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    labels = Labels(row["stack"] for row in rows)
+    rows = [
+        {**row, "site": labels(Site(row["stack"], row["layer"])), "name": labels(location_of(row))}
+        for row in rows
+    ]
+    layers = list(dict.fromkeys(row["site"] for row in rows))
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("layer:N", title="layer", sort=layers),
-        tooltip=["layer:N", "head:O", alt.Tooltip("label:N", title=name)],
+        y=alt.Y("site:N", title="layer", sort=layers),
+        tooltip=[alt.Tooltip("name:N", title="head"), alt.Tooltip("label:N", title=name)],
     )
     known = [
         row[value] for row in rows if row[value] is not None and (row[value] > 0 or not log)
@@ -95,14 +102,22 @@ def labelled_map(
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
     """Explained variance against components: held-out with its interval, in-sample dashed; one
-    panel a layer.
+    panel per layer.
     """
+    labels = spectra.labels
     rows = [
-        {"layer": s.place, "head": "all" if s.head is None else str(s.head), **point}
+        {
+            "stack": s.stack,
+            "layer": s.layer,
+            "head": "all" if s.head is None else str(s.head),
+            "site": labels(s.at.site if isinstance(s.at, Head) else s.at),
+            "name": labels(s.at),
+            **point,
+        }
         for s in spectra
         for point in s.points(40)
     ]
-    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    layers = list(dict.fromkeys(row["site"] for row in rows))
     what = f"{spectra.spectra[0].analysis}, {spectra.spectra[0].centring}" if len(spectra) else ""
     return (
         alt.Chart(_data(rows))
@@ -120,8 +135,7 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
             ),
             strokeDash=alt.StrokeDash("variance:N", sort=["held out", "in the sample"]),
             tooltip=[
-                "layer:N",
-                "head:N",
+                alt.Tooltip("name:N", title="spectrum"),
                 "components:Q",
                 alt.Tooltip("share:Q", format=".1%"),
                 "variance:N",
@@ -129,7 +143,7 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
         )
         .properties(width=230, height=150)
         .facet(
-            alt.Facet("layer:N", sort=layers, title=None),
+            alt.Facet("site:N", sort=layers, title=None),
             columns=3,
             title=f"Variance explained ({what})",
         )
@@ -205,8 +219,8 @@ def overlap_map(overlap: Overlap) -> alt.Chart:
             "column": j,
             "overlap": round(float(overlap.matrix[i, j]), 4),
         }
-        for i, left in enumerate(overlap.rows_)
-        for j, right in enumerate(overlap.columns)
+        for i, left in enumerate(overlap.row_labels)
+        for j, right in enumerate(overlap.column_labels)
     ]
     return overlap_chart(_data(rows), overlap).properties(
         title=f"Overlap of the leading {overlap.rank} eigenvectors, ‖UᵀV‖²/r"

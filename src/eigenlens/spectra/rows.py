@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..captures import Site
 from ..stats import RowSums
 from ..threads import eigh
-from .bases import Energies, Key, Place, spectra_of
+from .bases import Energies, Key, Scope, spectra_of
 from .centring import CENTRINGS, Centring, normaliser, pool_heads, row_mean, row_scatter
 from .spectrum import Spectrum
 
@@ -27,7 +28,7 @@ class RowBasis:
 
 
 def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
-    """Eigenvectors of the covariance of rows, float64. Cost: S³ a head."""
+    """Eigenvectors of the covariance of rows, float64. Cost: S³ per head."""
     mean = row_mean(sums, centring)
     covariance = row_scatter(sums, centring, mean) / normaliser(sums.rows, centring)
     values, vectors = eigh(covariance)  # rising
@@ -37,24 +38,24 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
     )
 
 
-def levels(fit: dict[str, RowSums]) -> dict[Place, RowSums]:
+def levels(fit: dict[str, RowSums]) -> dict[Scope, RowSums]:
     """The sums of every head, layer and stack.
 
     A stack is left out where its layers see different numbers of keys.
     """
-    found: dict[Place, RowSums] = {}
+    found: dict[Scope, RowSums] = {}
     stacks: dict[str, list[RowSums]] = {}
-    for site, sums in fit.items():
-        place = Place.of(site, "head")
-        found[place] = sums
-        found[Place.of(site, "layer")] = pooled = pool_heads(sums)
-        stacks.setdefault(place.stack, []).append(pooled)
+    for key, sums in fit.items():
+        site = Site.parse(key)
+        found[Scope.of(site, "head")] = sums
+        found[Scope.of(site, "layer")] = pooled = pool_heads(sums)
+        stacks.setdefault(site.stack, []).append(pooled)
     for stack, parts in stacks.items():
         if len({part.second.shape for part in parts}) == 1:
             total = parts[0]
             for part in parts[1:]:
                 total = total.plus(part)
-            found[Place("stack", stack)] = total
+            found[Scope("stack", stack)] = total
     return found
 
 
@@ -63,8 +64,8 @@ class RowAnalysis:
 
     def __init__(self, fit: dict[str, RowSums]) -> None:
         self.bases: dict[Key, RowBasis] = {
-            (place, centring): row_basis(sums, centring)
-            for place, sums in levels(fit).items()
+            (scope, centring): row_basis(sums, centring)
+            for scope, sums in levels(fit).items()
             for centring in CENTRINGS
         }
 
@@ -73,9 +74,9 @@ class RowAnalysis:
         the fit.
         """
         found: dict[Key, Energies] = {}
-        for place, sums in levels(group).items():
+        for scope, sums in levels(group).items():
             for centring in CENTRINGS:
-                basis = self.bases.get((place, centring))
+                basis = self.bases.get((scope, centring))
                 if basis is None:
                     continue
                 scatter = row_scatter(sums, centring, basis.mean)
@@ -84,7 +85,7 @@ class RowAnalysis:
                 # (h, S)
                 energy = ((scatter.float() @ vectors) * vectors).sum(1, dtype=torch.float64)
                 total = scatter.diagonal(dim1=1, dim2=2).sum(1)
-                found[place, centring] = Energies(energy.clamp_min(0), total.clamp_min(0))
+                found[scope, centring] = Energies(energy.clamp_min(0), total.clamp_min(0))
         return found
 
     def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:

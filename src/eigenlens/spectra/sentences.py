@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..captures import Head, Site
 from .overlap import Overlap
 from .spectrum import Spectra, Spectrum
 
@@ -50,9 +51,10 @@ def dimension_sentence(spectra: Spectra) -> str:
     size, number, kept = heads.spectra[0].dimensions, len(heads), len(heads.spectra[0].eigenvalues)
     at_90 = [s.dimension(0.9) for s in heads]
     middle = median_or_beyond(at_90, kept)
-    known = [(d, s.name) for d, s in zip(at_90, heads) if d is not None]
+    labels = heads.labels
+    known = [(d, labels(s.at)) for d, s in zip(at_90, heads) if d is not None]
     what = f"{'score' if spectra.of == 'scores' else 'pattern'} {heads.spectra[0].analysis}"
-    whose = "the median head need" if number > 1 else f"{heads.spectra[0].name} need"
+    whose = "the median head need" if number > 1 else f"{labels(heads.spectra[0].at)} need"
     text = (
         f"The {what} of {whose} {middle} of {size} dimensions for 90 % of their held-out variance"
     )
@@ -96,13 +98,8 @@ def overlap_sentence(overlap: Overlap) -> str:
 
     A space is not compared with itself.
     """
-    what = (
-        "heads"
-        if overlap.rows_ != overlap.row_layers
-        else "layers"
-        if "/" in overlap.rows_[0]
-        else "stacks"
-    )
+    kinds = {Head: "heads", Site: "layers", str: "stacks"}
+    what, rows, columns = kinds[type(overlap.rows_[0])], overlap.row_labels, overlap.column_labels
     itself = (
         np.eye(len(overlap.matrix), dtype=bool)
         if overlap.same
@@ -125,12 +122,12 @@ def overlap_sentence(overlap: Overlap) -> str:
         else ""
     )
     lonely = (
-        f"; {overlap.rows_[means.argmin()]} is the least like the others ({means.min():.2f})"
+        f"; {rows[means.argmin()]} is the least like the others ({means.min():.2f})"
         if len(means) > 2
         else ""
     )
     return (
         f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average,"
         f" {mean / overlap.chance:.1f} times chance ({overlap.chance:.3f}){split}. The most alike"
-        f" are {overlap.rows_[i]} and {overlap.columns[j]} ({others[i, j]:.2f}){lonely}."
+        f" are {rows[i]} and {columns[j]} ({others[i, j]:.2f}){lonely}."
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..captures import Head, Labels, Site, labelled, location
 from ..errors import EigenlensError
 from ..names import unknown
 from .centring import CENTRINGS, Centring
@@ -20,7 +21,7 @@ Level = Literal["head", "layer", "stack"]
 ANALYSES, LEVELS = get_args(Analysis), get_args(Level)
 NAMED = {"analysis": ANALYSES, "level": LEVELS, "centring": CENTRINGS}
 PLACED = (*NAMED, "stack", "layer", "head")
-ATTRIBUTES = (*PLACED, "place", "name", "samples", "dimensions")
+ATTRIBUTES = (*PLACED, "label", "samples", "dimensions")
 """What spectra are selected by."""
 RANKS = (1, 4, 16, 64)
 
@@ -55,14 +56,14 @@ class Spectrum:
     valid_rows: ValidRows | None = None
 
     @property
-    def place(self) -> str:
-        """Such as `encoder 3`: stack and layer."""
-        return self.stack if self.layer is None else f"{self.stack} {self.layer}"
+    def at(self) -> Head | Site | str:
+        """The head, the layer, or the name of the stack."""
+        return self.stack if self.layer is None else location(self.stack, self.layer, self.head)
 
     @property
-    def name(self) -> str:
-        """Such as `encoder 3.7`: stack, layer, head."""
-        return self.place if self.head is None else f"{self.place}.{self.head}"
+    def label(self) -> str:
+        """Such as `L3H7`, or `L3`, or the name of a stack."""
+        return self.at if isinstance(self.at, str) else self.at.label
 
     @property
     def explained(self) -> np.ndarray:
@@ -149,7 +150,7 @@ class Spectrum:
 
         from .plots import explained_curve
 
-        return explained_curve(alt.Data(values=self.points())).properties(title=self.name)
+        return explained_curve(alt.Data(values=self.points())).properties(title=self.label)
 
 
 def counted(m: int, most: int = 48) -> np.ndarray:
@@ -181,6 +182,11 @@ class Spectra:
 
     def __iter__(self) -> Iterator[Spectrum]:
         return iter(self.spectra)
+
+    @property
+    def labels(self) -> Labels:
+        """What the heads and layers are called: `L3H7`, of several stacks `encoder L3H7`."""
+        return Labels(spectrum.stack for spectrum in self)
 
     def select(self, **wanted: Any) -> Spectra:
         """The spectra whose attributes are as given: `select(analysis="rows", level="head",
@@ -226,11 +232,11 @@ class Spectra:
         return ""
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record a spectrum, ready for a data frame."""
+        """One flat record per spectrum, ready for a data frame."""
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
-        """Held-out and in-sample curves, one panel a layer (an altair chart); `wanted` selects as
+        """Held-out and in-sample curves, one panel per layer (an altair chart); `wanted` selects as
         in `select`.
         """
         from .plots import spectrum_curves
@@ -254,4 +260,6 @@ class Spectra:
         from ..display import html_view
 
         rows = self.select(level="head", centring="centred").rows() or self.rows()
-        return html_view("Spectra", self.sentence, self.plot() if self.sentence else None, rows)
+        return html_view(
+            "Spectra", self.sentence, self.plot() if self.sentence else None, labelled(rows)
+        )

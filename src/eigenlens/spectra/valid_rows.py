@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..captures import Head, Site
 from ..stats import RowMoments, RowSums
 from ..threads import eigh
 from .centring import CENTRINGS, Centring, row_mean, row_scatter
@@ -114,23 +115,20 @@ def with_valid_rows(
 
     Memory: a few matrices (S, S) for each head of one site.
     """
-    found: dict[tuple[str, int | None, Centring], list[ValidRows]] = {}
+    found: dict[tuple[Site, Centring], list[ValidRows]] = {}
     for site in fit.sites:
         sums = fit.of_site(site)
         if uneven(sums):
-            stack, _, layer = site.rpartition("/")
             beyond = held.of_site(site) if site in held.sites else None
             found |= {
-                (stack, int(layer), centring): valid_rows(sums, beyond, centring)
+                (Site.parse(site), centring): valid_rows(sums, beyond, centring)
                 for centring in CENTRINGS
             }
 
     def beside(s: Spectrum) -> Spectrum:
-        mine = (
-            found.get((s.stack, s.layer, s.centring))
-            if s.analysis == "rows" and s.head is not None
-            else None
-        )
-        return s if mine is None or s.head is None else replace(s, valid_rows=mine[s.head])
+        if s.analysis != "rows" or not isinstance(s.at, Head):
+            return s
+        mine = found.get((s.at.site, s.centring))
+        return s if mine is None else replace(s, valid_rows=mine[s.at.head])
 
     return [beside(spectrum) for spectrum in spectra]

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Layer, Site
+from ..captures.sites import field_of
 from ..errors import EigenlensError
 from . import geometry
+from .intervals import t_interval_of_sums
 from .statistic import State, add_sites, same_shape
 
 TOKEN_METRICS = (
@@ -21,16 +23,17 @@ TOKEN_METRICS = (
     "cosine",
     "high_frequency",
 )
-"""Of the tokens that go into a block (place `input`) and come out of it (`output`)."""
+"""Of the tokens that go into a block (point `input`) and come out of it (`output`)."""
 ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
-"""Of the pattern of the block's self-attention (place `attention`): every head's, and under head
+"""Of the pattern of the block's self-attention (point `attention`): every head's, and under head
 None their mean.
 """
 TOKENS = ("all", "without sinks")
 
-Place = Literal["input", "output", "attention"]
+Point = Literal["input", "output", "attention"]
+"""Where in a block something is measured."""
 SHAPES = {"input": "2 6 1 3", "output": "2 6 1 3", "attention": "2 3 h 3"}
-"""What a file must hold at each place: sets of tokens, metrics, heads and their mean, sums."""
+"""What a file must hold at each point: sets of tokens, metrics, heads and their mean, sums."""
 
 PAIRS = 2**24
 """Pairs of queries and keys whose pattern is held at once."""
@@ -38,13 +41,13 @@ PAIRS = 2**24
 
 @dataclass(frozen=True)
 class DepthNumber:
-    """One metric at one place: the mean over inputs, and its 95 % interval (None of a single
-    input).
+    """One metric at one point of a block: the mean over inputs, and its 95 % interval (None of a
+    single input).
     """
 
     stack: str
     layer: int
-    place: Place
+    place: Point
     tokens: str
     metric: str
     head: int | None
@@ -188,38 +191,21 @@ class DepthMetrics:
         return metrics
 
     def result(self) -> tuple[DepthNumber, ...]:
-        """Every metric at every place, in the order of the layers."""
+        """Every metric at every point of every block, in the order of the layers."""
         numbers: list[DepthNumber] = []
         order = {"input": 0, "output": 1, "attention": 2}
-        places = [
-            (Site.parse(name.rpartition("/")[0]), name.rpartition("/")[2], sums)
-            for name, sums in self.sums.items()
-        ]
-        for site, place, sums in sorted(places, key=lambda found: (found[0], order[found[1]])):
-            metrics = ATTENTION_METRICS if place == "attention" else TOKEN_METRICS
+        known = [(*field_of(name), sums) for name, sums in self.sums.items()]
+        for site, point, sums in sorted(known, key=lambda found: (found[0], order[found[1]])):
+            metrics = ATTENTION_METRICS if point == "attention" else TOKEN_METRICS
             for i, tokens in enumerate(TOKENS):
                 for j, metric in enumerate(metrics):
                     for k, (n, first, second) in enumerate(sums[i, j].tolist()):
                         head = k if k < sums.shape[2] - 1 else None
                         if n:
-                            mean, low, high = mean_interval(n, first, second)
-                            where = (site.stack, site.layer, place, tokens, metric, head)
+                            mean, low, high = t_interval_of_sums(n, first, second)
+                            where = (site.stack, site.layer, point, tokens, metric, head)
                             numbers.append(DepthNumber(*where, mean, low, high, int(n)))  # type: ignore[arg-type]
         return tuple(numbers)
-
-
-def mean_interval(
-    n: float, first: float, second: float
-) -> tuple[float, float | None, float | None]:
-    """The mean `Σm/n` and its 95 % Student-t interval."""
-    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
-
-    mean = first / n
-    if n < 2:
-        return mean, None, None
-    variance = max(second - n * mean * mean, 0.0) / (n - 1)
-    half = float(stdtrit(n - 1, 0.975)) * (variance / n) ** 0.5
-    return mean, mean - half, mean + half
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall, Site
+from ..captures import AttentionCall
 from .matrices import matrix_samples
 from .statistic import State, add_sites, by_site
 from .workspace import Workspace
@@ -57,7 +57,7 @@ class MatrixProjection:
             return
         samples, site_sums = found
         energy, row_energy = site_sums.squares.sum(1), site_sums.row_energy
-        for name in (site, f"{site}/layer", f"{Site.parse(site).stack}/stack"):
+        for name in (site, f"{site}/layer", f"{call.site.stack}/stack"):
             basis = self.bases.get(name)
             if basis is None:
                 continue

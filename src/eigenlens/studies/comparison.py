@@ -1,22 +1,69 @@
-"""Studies beside each other: do they share their eigenspaces?"""
+"""What a comparison of studies found, in a folder that can be read without them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from ..diagnostics import changes, changes_sentence
+from ..captures import location_of
+from ..diagnostics import changes_sentence
 from ..errors import EigenlensError
-from ..shell import option
+from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result_folder import read_result, report_damage
+from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, Table, check_schema
 from ..spectra.centring import Centring
-from ..spectra.overlap import Overlap, overlap_matrix, principal_angles
+from ..spectra.overlap import Overlap
 from ..spectra.spectrum import Level
 from .result import Study
+
+FORMAT = 1
+AT = (str, {"stack": str, "layer": LAYER, "head?": LAYER})
+"""A stack by its name, a layer, or a head."""
+OVERLAP = {
+    "left": str,
+    "right": str,
+    "rows": [AT],
+    "columns": [AT],
+    "rank": COUNT,
+    "chance": MEASURED,
+}
+SCHEMA = {
+    "studies": [{"label": str, "folder": str, "name": str, "length": COUNT}],
+    "centring": Centring,
+    "changes": [Table((*PLAIN, list))],
+    "overlaps": [{"level": Level, "rank": COUNT, "forward": OVERLAP, "backward": OVERLAP}],
+    "sha256": str,
+}
+"""What `comparison.json` holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRef:
+    """One of the studies of a comparison: what tells it apart from the others, and where it is."""
+
+    label: str
+    folder: Path
+    name: str
+    length: int
+    at_hand: Study | None = None
+    """The study itself, where the comparison was made from it and not opened."""
+
+    def open(self) -> Study:
+        return Study.open(self.folder) if self.at_hand is None else self.at_hand
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "folder": str(self.folder),
+            "name": self.name,
+            "length": self.length,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +79,8 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, equal places and best partners; chance, captured
-        variance, angles.
+        """One row: mean overlap of all pairs, of the same heads and of best partners; chance,
+        captured variance, angles.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -59,46 +106,65 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """All pairs of the given studies, by head, layer and stack."""
+class Comparison(ResultViews):
+    """All pairs of the given studies, by head, layer and stack, and what each later study changes
+    in the diagnostics of the first.
 
-    studies: tuple[Study, ...]
+    >>> found = compare("before", "after")
+    >>> found.changes()[0]
+    {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, …}
+    """
+
+    studies: tuple[StudyRef, ...]
     centring: Centring
     pairs: tuple[Pair, ...]
+    changed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The studies: `minilm on a.txt, minilm on b.txt`."""
+        return ", ".join(study.label for study in self.studies)
+
+    @property
+    def title(self) -> str:
+        return f"Comparison of {len(self.studies)} studies"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
 
     def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first: one record a study and
+        """What each later study changes in the diagnostics of the first: one record per study and
         number.
-
-        >>> compare("before", "after").changes()[0]
-        {'study': …, 'diagnostic': 'sinks', 'number': 'rate', 'left': 0.41, 'right': 0.05, 'most':
-        'self/3.2', …}
         """
-        if not self.studies:
-            return []
-        first, *others = self.studies
-        labels = labels_of(self.studies)[1:]
-        return [
-            {"study": label, **row}
-            for label, other in zip(labels, others)
-            for row in changes(first.diagnostics, other.diagnostics)
-        ]
+        return self.changed
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a pair of studies, level and rank."""
+        """One record per pair of studies, level and rank."""
         return [pair.record() for pair in self.pairs]
 
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """The pairs; of studies without eigenspaces what changed in the diagnostics."""
+        return self.rows() or self.changed
+
     def record(self) -> dict[str, Any]:
-        """Everything as plain data, as `--json` prints it."""
-        names = [
-            {"folder": str(s.folder), "name": s.name, "length": s.length} for s in self.studies
-        ]
+        """Everything but the matrices as plain data, as `--json` prints it."""
         return {
-            "studies": names,
+            "studies": [study.record() for study in self.studies],
             "centring": self.centring,
             "pairs": self.rows(),
-            "changes": self.changes(),
+            "changes": self.changed,
         }
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: every pair, and what changed in the diagnostics."""
+        pairs = TitledTable(f"Row eigenspaces, {self.centring}", self.rows())
+        changed = TitledTable(
+            "Diagnostics: the first study (left) and each other (right), means of all heads or"
+            " layers",
+            without_columns(self.changed, {"words"}),
+        )
+        return [table for table in (pairs, changed) if table.rows]
 
     def plot(self) -> Any:
         """The overlap of layers of the first two studies as a heat map (an altair chart)."""
@@ -119,126 +185,117 @@ class Comparison:
             for row in self.rows()
             if (row["level"], row["rank"]) == ("head", rank)
         ]
-        labels, moved = labels_of(self.studies), self.changes()
+        labels = [study.label for study in self.studies]
         message = [
-            changes_sentence([row for row in moved if row["study"] == label], labels[0], label)
+            changes_sentence(
+                [row for row in self.changed if row["study"] == label], labels[0], label
+            )
             for label in labels[1:]
         ]
         return " ".join(filter(None, [*spaces, *message]))
 
+    def save(self, folder: str | Path) -> Path:
+        """Write `comparison.json`, and the matrices of every pair to `comparison.safetensors`."""
+        folder = Path(folder)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "comparison.safetensors"
+        write_tensors(path, _tensors(self.pairs))
+        overlaps = [
+            {
+                "level": pair.level,
+                "rank": pair.rank,
+                "forward": _names(pair.forward),
+                "backward": _names(pair.backward),
+            }
+            for pair in self.pairs
+        ]
+        record = {"format": FORMAT, **self.record(), "overlaps": overlaps, "sha256": sha256(path)}
+        write_json(folder / "comparison.json", record)
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Comparison:
+        """Open a comparison; a damaged or foreign folder is refused with the reason.
+
+        The studies themselves need not be there.
+        """
+        record = read_result(folder, "comparison", FORMAT, ("compare", "STUDY", "STUDY"))
+        path = Path(folder) / "comparison.safetensors"
+        if not path.is_file() or sha256(path) != record.get("sha256"):
+            raise EigenlensError(
+                f"the comparison in {folder} is damaged: {path.name} is missing or has changed"
+            )
+        tensors = read_tensors(path)
+        with report_damage(folder, "comparison"):
+            check_schema(record, SCHEMA, "it")
+            studies = tuple(
+                StudyRef(s["label"], Path(s["folder"]), s["name"], s["length"])
+                for s in record["studies"]
+            )
+            pairs = tuple(
+                Pair(
+                    entry["level"],
+                    entry["rank"],
+                    _overlap(entry["forward"], tensors, f"{i}/forward"),
+                    _overlap(entry["backward"], tensors, f"{i}/backward"),
+                    _array(tensors.get(f"{i}/angles")),
+                )
+                for i, entry in enumerate(record["overlaps"])
+            )
+            found = cls(studies, record["centring"], pairs, record["changes"])
+            _ = found.sentence  # what the first use of a comparison that is not whole would raise
+        return found
+
     def __repr__(self) -> str:
         return f"<comparison of {len(self.studies)} studies>"
 
-    def _repr_html_(self) -> str:
-        from ..display import html_view
 
-        return html_view(
-            f"Comparison of {len(self.studies)} studies",
-            self.sentence,
-            self.plot() if self.pairs else None,
-            self.rows() or self.changes(),
-        )
+def _tensors(pairs: tuple[Pair, ...]) -> dict[str, Tensor]:
+    """`0/forward/matrix (A, B)`, `0/forward/captured (A, B)`, …, `0/angles (r,)`."""
+    found = {}
+    for i, pair in enumerate(pairs):
+        found[f"{i}/angles"] = pair.angles
+        for way, overlap in (("forward", pair.forward), ("backward", pair.backward)):
+            found[f"{i}/{way}/matrix"] = overlap.matrix
+            found[f"{i}/{way}/captured"] = overlap.captured
+    return {name: torch.from_numpy(x) for name, x in found.items() if x is not None}
 
 
-def compare(
-    *studies: Study | str | Path, ranks: Sequence[int] | None = None, centring: Centring = "centred"
-) -> Comparison:
-    """Compare studies of the same length: their eigenspaces and their diagnostics.
+def _names(overlap: Overlap) -> dict[str, Any]:
+    return {
+        "left": overlap.left,
+        "right": overlap.right,
+        "rows": [at if isinstance(at, str) else asdict(at) for at in overlap.rows_],
+        "columns": [at if isinstance(at, str) else asdict(at) for at in overlap.columns],
+        "rank": overlap.rank,
+        "chance": overlap.chance,
+    }
 
-    The overlap `‖U_AᵀU_B‖²/r` of two spaces of dimension r is 1 if they are equal, and about r/n by
-    chance.
 
-    Parameters
-    ----------
-    *studies : Study, str or Path
-        Two or more studies, or their folders: of other data, another model, a fine-tune.
-    ranks : sequence of int, optional
-        Dimensions of the eigenspaces. Default: 4 and 16, or less if the inputs are that short.
-    centring : {"raw", "centred", "row-centred"}, default "centred"
-        Which spectra are compared.
-
-    Returns
-    -------
-    Comparison
-        The overlap of each two studies by head, layer and stack, and what changed in the
-        diagnostics.
-
-    Raises
-    ------
-    EigenlensError
-        If there are fewer than two studies, or if they cannot be compared.
-
-    Examples
-    --------
-    >>> compare("before-study", "after-study", ranks=[8]).sentence
-    """
-    opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
-    if len(opened) < 2:
-        raise EigenlensError(f"{len(opened)} study given; a comparison needs at least two")
-    labels = labels_of(opened)
-    kinds = {(s.facts["options"]["of"], s.facts["options"]["before_rope"]) for s in opened}
-    if len(kinds) > 1:
-        message = {
-            ("scores", False): "scores",
-            ("scores", True): "scores before the rotary embedding",
-        }
-        named = [
-            message.get((s.facts["options"]["of"], s.facts["options"]["before_rope"]), "patterns")
-            for s in opened
-        ]
-        listed = ", ".join(f"{label} is of {what}" for label, what in zip(labels, named))
-        raise EigenlensError(f"studies of different things cannot be compared: {listed}")
-    lengths = {s.length for s in opened}
-    if len(lengths) > 1:
-        listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
-        raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
-    if ranks is None:
-        shortest = min(site.keys for s in opened for site in s.sites.values())
-        ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
-    pairs = []
-    levels: tuple[Level, ...] = (
-        ("head", "layer", "stack") if all(s.has("rows") for s in opened) else ()
+def _overlap(names: dict[str, Any], tensors: dict[str, Tensor], key: str) -> Overlap:
+    matrix, captured = tensors[f"{key}/matrix"], tensors.get(f"{key}/captured")
+    rows, columns = (
+        tuple(at if isinstance(at, str) else location_of(at) for at in names[side])
+        for side in ("rows", "columns")
     )
-    if not levels and not all(s.has("diagnostics") for s in opened):
-        missing = next(s for s in opened if not s.has("rows"))
-        raise EigenlensError(
-            f"the study in {missing.folder} was made without rows; make it anew with"
-            f" {option('only', 'rows')}"
-        )
-    for level in levels:
-        whole = [s.eigenspaces("rows", level, max(ranks), centring) for s in opened]
-        for rank in ranks:
-            spaces = [replace(space, vectors=space.vectors[:, :, :rank]) for space in whole]
-            for i, j in combinations(range(len(opened)), 2):
-                forward = overlap_matrix(spaces[i], spaces[j], labels[i], labels[j])
-                backward = overlap_matrix(spaces[j], spaces[i], labels[j], labels[i])
-                single = level == "stack" and len(spaces[i].names) == len(spaces[j].names) == 1
-                angles = (
-                    principal_angles(spaces[i].vectors[0], spaces[j].vectors[0]) if single else None
-                )
-                pairs.append(Pair(level, rank, forward, backward, angles))
-    made = Comparison(opened, centring, tuple(pairs))
-    if not pairs and not made.changes():
-        raise EigenlensError(
-            "these studies have nothing in common that could be compared: no rows, and no"
-            " diagnostic"
-        )
-    return made
+    for x in (matrix, captured):
+        if x is not None and x.shape != (len(rows), len(columns)):
+            raise ValueError(f"{key} is of another shape than its names")
+    return Overlap(
+        names["left"],
+        names["right"],
+        rows,
+        columns,
+        names["rank"],
+        names["chance"],
+        matrix.numpy(),
+        _array(captured),
+    )
 
 
-def labels_of(studies: Sequence[Study]) -> list[str]:
-    """What tells studies apart: their names, and where those repeat as much of the end of their
-    folders as it takes.
-    """
-    names = [s.name for s in studies]
-    if len(set(names)) == len(names):
-        return names
-    parts = [s.folder.resolve().parts for s in studies]
-    for length in range(1, max(map(len, parts)) + 1):
-        labels = [f"{name} ({'/'.join(part[-length:])})" for name, part in zip(names, parts)]
-        if len(set(labels)) == len(labels):
-            break
-    return labels
+def _array(x: Tensor | None) -> np.ndarray | None:
+    return None if x is None else x.numpy()
 
 
 def comparison_sentence(record: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..captures import Site
 from ..diagnostics import Finding, Number
-from ..diagnostics.finding import place_label
 from ..display import numbered
 from ..errors import EigenlensError
 from ..names import several, unknown
@@ -22,7 +22,7 @@ TITLES = {
     "participation_ratio": "participation ratio",
     "cosine": "cosine of two tokens",
     "high_frequency": "high frequencies",
-    "entropy": "entropy of a row (nats)",
+    "entropy": "entropy of attention rows, in nats",
     "singular_ratio": "σ₂/σ₁ of the pattern",
     "dirichlet": "Dirichlet energy",
 }
@@ -53,8 +53,8 @@ class Depth:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a metric: stack, layer, place, tokens, metric, head (None of all), mean, low,
-        high, number, and whether the mean is below rounding.
+        """One record per metric: stack, layer, place, tokens, metric, head (None of all), mean,
+        low, high, number, and whether the mean is below rounding.
         """
         return [
             {**asdict(number), "below_rounding": self.below_rounding(number)}
@@ -104,24 +104,24 @@ class Depth:
                 )
         return sorted(points, key=lambda point: point["depth"])
 
-    def by_layer(self) -> dict[tuple[str, int], dict[str, float | None]]:
+    def by_layer(self) -> dict[Site, dict[str, float | None]]:
         """The numbers of each layer, as `depth_output_residual_low`,
         `depth_attention_entropy_without_sinks`.
         """
-        found: dict[tuple[str, int], dict[str, float | None]] = {}
+        found: dict[Site, dict[str, float | None]] = {}
         for n in self.numbers:
             if n.head is None:
                 name = f"depth_{n.place}_{n.metric}" + (
                     "" if n.tokens == "all" else f"_{n.tokens.replace(' ', '_')}"
                 )
-                record = found.setdefault((n.stack, n.layer), {})
+                record = found.setdefault(Site(n.stack, n.layer), {})
                 record |= {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high}
                 if n.metric in RESIDUALS:
                     record[f"{name}_below_rounding"] = self.below_rounding(n)
         return found
 
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """One row a depth, the means of some metrics side by side; None where a metric has no
+        """One row per depth, the means of some metrics side by side; None where a metric has no
         value.
         """
         rows: dict[tuple[str, int], dict[str, Any]] = {}
@@ -235,7 +235,7 @@ def of_depth(depth: Depth) -> list[Finding]:
     sets = {"all": "", "without sinks": ", without the sink tokens"}
     found = []
     for name, title, metric, words in (
-        ("entropy", "Entropy", "entropy", "of a row of the pattern (nats)"),
+        ("entropy", "Attention entropy", "entropy", "entropy of attention rows, in nats"),
         ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the pattern"),
     ):
         numbers = [
@@ -268,14 +268,11 @@ def _gap(n: DepthNumber) -> DepthNumber:
 
 
 def _spread_sentence(finding: Finding) -> str:
-    values = finding.values("all")
-    least, most = (
-        min(values, key=lambda place: values[place]),
-        max(values, key=lambda place: values[place]),
-    )
-    ends = [f"{values[place]:.2f} ({place_label(place)})" for place in (least, most)]
+    values, labels = finding.values("all"), finding.labels
+    least, most = min(values, key=lambda at: values[at]), max(values, key=lambda at: values[at])
+    ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
-        f"{finding.title}, {finding.words['all']}: from {ends[0]} to {ends[1]}, in the middle"
-        f" {middle:.2f}."
+        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the middle"
+        f" head has {middle:.2f}."
     )

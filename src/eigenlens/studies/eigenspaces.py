@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..captures import Head, Site
 from ..errors import EigenlensError
 from ..names import unknown
-from ..spectra.bases import Place
+from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces
 from ..spectra.rows import levels
@@ -27,33 +28,32 @@ def eigenspaces_of(
     for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
         if given not in known_ones:
             raise unknown(what, given, known_ones)
-    names, vectors, layers = [], [], []
+    at: list[Head | Site | str] = []
+    vectors = []
     if analysis == "matrices":
         if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
             raise EigenlensError(
                 f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors"
                 " of each head"
             )
-        for site in [site for site in study.ordered_sites if site in study.matrix_results]:
-            parts = study.matrix_results[site]
+        for site in [site for site in study.ordered_sites if str(site) in study.matrix_results]:
+            parts = study.matrix_results[str(site)]
             for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
-                names.append(f"{site}.{head}")
-                layers.append(site)
+                at.append(Head(site.stack, site.layer, head))
                 vectors.append(found.T.double())
         dimensions = next(iter(study.sites.values())).pairs
-        return Eigenspaces(
-            tuple(names), tuple(layers), torch.stack(same(vectors)), None, None, dimensions
-        )
+        return Eigenspaces(tuple(at), torch.stack(same(vectors)), None, None, dimensions)
     scatters, values = [], []
     known = levels(study.row_sums())
-    for place in dict.fromkeys(Place.of(site, level) for site in study.ordered_sites):
-        if (sums := known.get(place)) is None:  # a stack whose layers see different numbers of keys
+    for scope in dict.fromkeys(Scope.of(site, level) for site in study.ordered_sites):
+        if (sums := known.get(scope)) is None:  # a stack whose layers see different numbers of keys
             continue
-        basis = study.row_basis(place, centring)
-        site = place_label(place)
+        basis = study.row_basis(scope, centring)
         for head in range(len(sums.second)):
-            names.append(f"{site}.{head}" if level == "head" else site)
-            layers.append(site)
+            if level == "head" and scope.layer is not None:
+                at.append(Head(scope.stack, scope.layer, head))
+            else:
+                at.append(scope.at)
             u = basis.vectors[head]
             vectors.append(u[:, :rank])
             scatters.append((u * basis.eigenvalues[head]) @ u.T)
@@ -64,18 +64,12 @@ def eigenspaces_of(
             f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row"
         )
     return Eigenspaces(
-        tuple(names),
-        tuple(layers),
+        tuple(at),
         torch.stack(same(vectors)),
         torch.stack(scatters),
         torch.stack(values),
         dimensions,
     )
-
-
-def place_label(place: Place) -> str:
-    """Such as `encoder/3`, of a stack its name."""
-    return place.stack if place.layer is None else f"{place.stack}/{place.layer}"
 
 
 def same(vectors: list[Tensor]) -> list[Tensor]:

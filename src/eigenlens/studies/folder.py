@@ -51,8 +51,7 @@ class StudyFolder:
     def __init__(self, path: Path, resume: bool = False, overwrite: bool = False) -> None:
         self.path, self.resume, self.overwrite = path, resume, overwrite
         self.unfinished = path / "unfinished"
-        self.goes_on = False
-        """Whether the interrupted study that is there is continued."""
+        self.goes_on = False  # whether the interrupted study that is there is continued
 
     @property
     def state(self) -> Literal["new", "interrupted", "finished", "foreign"]:

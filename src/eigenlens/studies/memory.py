@@ -130,7 +130,7 @@ def study_memory(
     workers: int = 0,
 ) -> Memory:
     """What a study will hold: `sites` as probed, `options.only` what is really recorded, `matrix`
-    how matrix spectra are had.
+    how matrix spectra are computed.
 
     With `workers` processes on this machine they are counted too.
     """

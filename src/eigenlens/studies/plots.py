@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ..captures import Site
 from ..run.charts import save_charts
 from ..spectra.plots import dimension_map, map_pictures, overlap_map, spectrum_curves
 from .result import Study
@@ -28,10 +29,10 @@ def draw(study: Study, folder: Path) -> list[Path]:
     if "matrices" in has:
         heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
         leader = max(heads, key=lambda s: s.held_out[min(15, len(s.held_out) - 1)])
-        parts = study.matrix_results[f"{leader.stack}/{leader.layer}"]
+        parts = study.matrix_results[str(Site(leader.stack, leader.layer or 0))]
         maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
         titles = [
-            f"{leader.name}: mean score",
+            f"{study.labels(leader.at)}: mean score",
             *(f"eigenvector {i + 1}" for i in range(len(maps) - 1)),
         ]
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..captures import Site
-from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, Number, Table, check_form
+from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, Number, Table, check_schema
 from ..stats.rounding import Precision
 
 LENGTH = Number(1, 2**31, whole=True)
@@ -72,12 +72,12 @@ def check_record(facts: dict[str, Any], files: set[str]) -> None:
     """Raise a `ValueError` where a study's record is not what this version writes; `files` are the
     names it may list.
     """
-    check_form(facts, RECORD, "it")
+    check_schema(facts, RECORD, "it")
     if facts["options"]["of"] not in ("scores", "pattern"):
         raise ValueError(f"it is of {facts['options']['of'][:40]!r}")
     if other := facts["files"].keys() - files:
         raise ValueError(f"it lists a file {min(other)[:80]!r}")
     for name in facts["sites"]:
-        check_form(Site.parse(name).layer, LAYER, f"the layer of {name[:80]}")
+        check_schema(Site.parse(name).layer, LAYER, f"the layer of {name[:80]}")
     for number in facts["diagnostics"].get("tokens", {}):
         int(number)

@@ -11,25 +11,31 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..captures import SiteInfo
+from ..captures import Labels, Site, SiteInfo
+from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
-from ..display import few_names, numbered
+from ..diagnostics.roles import roles_sentence
+from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named, unknown
+from ..passes.facts import Facts
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
+from ..run.result import ResultViews, TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import LAYER, check_form
+from ..run.schema import LAYER, check_schema
 from ..shell import option
-from ..spectra.bases import Place
+from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, levels, row_basis
+from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
 from .depth import Depth, of_depth
-from .eigenspaces import eigenspaces_of, place_label
+from .eigenspaces import eigenspaces_of
+from .every_number import head_rows, layer_rows, wide_rows
 from .record import check_record
 from .recorder import Recording
 from .stored import (
@@ -48,7 +54,7 @@ HALVES = ("fit", "held")
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
-class Study:
+class Study(ResultViews):
     """What was found about a model's attention.
 
     >>> study = Study.open("minilm-study")
@@ -63,7 +69,7 @@ class Study:
         facts: dict[str, Any],
         keep: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
-        self.folder, self.facts = folder, facts
+        self.folder, self.stored = folder, facts
         self._keep = keep  # a study without a place of its own lives as long as this object
 
     @classmethod
@@ -124,12 +130,12 @@ class Study:
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
-        if file not in self.facts["files"]:
+        if file not in self.stored["files"]:
             raise EigenlensError(
                 f"the study in {self.folder} was made without {name}; make it anew with"
                 f" {option('only', name)}"
             )
-        if sha256(self.folder / file) != self.facts["files"][file]["sha256"]:
+        if sha256(self.folder / file) != self.stored["files"][file]["sha256"]:
             raise EigenlensError(
                 f"the study in {self.folder} is damaged: {file} has changed since it was written"
             )
@@ -142,30 +148,76 @@ class Study:
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
-        return f"{self.facts['model']['name']} on {few_names(self.facts['data']['name'])}"
+        return self.facts.name
+
+    @property
+    def title(self) -> str:
+        """Model and data, how many inputs of how many documents, and the seconds it took."""
+        facts, data = self.facts, self.facts.data
+        return (
+            f"{self.name}: {facts.inputs} inputs of {self.length} tokens, {data.inputs_held_out} of"
+            f" them held out ({data.documents_held_out} of {data.documents} documents),"
+            f" {facts.seconds} s"
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made."""
+        return Facts.from_record(self.stored)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out or is special about this study."""
+        return self.facts.notes
 
     @property
     def length(self) -> int:
         """Tokens in an input."""
-        return self.facts["length"]
+        return self.stored["length"]
+
+    @property
+    def request(self) -> Request:
+        """The inputs that were asked for."""
+        return Request.from_record(self.stored["options"]["request"])
+
+    @property
+    def of(self) -> Literal["scores", "pattern"]:
+        """Whether its spectra are of scores or of patterns."""
+        return self.stored["options"]["of"]
+
+    @property
+    def before_rope(self) -> bool:
+        """Whether its scores are those before the rotary embedding."""
+        return self.stored["options"]["before_rope"]
+
+    @property
+    def diagnostics_every(self) -> int:
+        """Diagnostics saw every so-many-th input."""
+        return self.stored["diagnostics"].get("every", 1)
 
     @property
     def partial(self) -> list[dict[str, Any]]:
         """The shards that failed and are missing from the study, with their documents and errors;
         usually none.
         """
-        return self.facts.get("partial", [])
+        return self.stored.get("partial", [])
 
     @cached_property
     def sites(self) -> dict[str, SiteInfo]:
-        """Every place that attends, such as `encoder/3`, with its heads, shapes and mask."""
-        return {site: SiteInfo.of(record) for site, record in self.facts["sites"].items()}
+        """Every layer that attends, such as `encoder/3`, with its heads, shapes and mask."""
+        return {site: SiteInfo.of(record) for site, record in self.stored["sites"].items()}
 
     @property
-    def ordered_sites(self) -> list[str]:
+    def ordered_sites(self) -> list[Site]:
         """The sites stack by stack, each in the order the model runs them."""
-        stacks = list(dict.fromkeys(Place.of(site, "stack").stack for site in self.sites))
-        return sorted(self.sites, key=lambda site: stacks.index(Place.of(site, "stack").stack))
+        sites = [Site.parse(key) for key in self.sites]
+        stacks = list(dict.fromkeys(site.stack for site in sites))
+        return sorted(sites, key=lambda site: stacks.index(site.stack))
+
+    @property
+    def labels(self) -> Labels:
+        """What its heads and layers are called: `L3H4`, of several stacks `encoder L3H4`."""
+        return Labels(site.stack for site in self.ordered_sites)
 
     @cached_property
     def spectra(self) -> Spectra:
@@ -173,7 +225,7 @@ class Study:
         with self._damage("spectra"):
             return Spectra(
                 tuple(read_spectra(self._tensors("spectra"), self.sites)),
-                self.facts["options"]["of"],
+                self.of,
             )
 
     @cached_property
@@ -208,10 +260,10 @@ class Study:
         with self._damage("depth"):
             state = self._tensors("depth")
             check_depth(state)
-            asked = "float64" if self.facts["options"]["float64"] else "float32"
+            asked = "float64" if self.stored["options"]["float64"] else "float32"
             return Depth(
                 DepthMetrics.from_state(state).result(),
-                rounding_floor(self.facts.get("precision", asked)),
+                rounding_floor(self.stored.get("precision", asked)),
             )
 
     @cached_property
@@ -226,7 +278,7 @@ class Study:
     def _diagnosed(self) -> Iterator[Finding]:
         if not self.has("diagnostics"):
             return
-        about, asked = self.facts["diagnostics"], self.facts["options"]["diagnosed"]
+        about, asked = self.stored["diagnostics"], self.stored["options"]["diagnosed"]
         states = unpack_states(
             self._tensors("diagnostics"), [f"diagnostic {name}" for name in asked]
         )
@@ -238,32 +290,29 @@ class Study:
                 .result(about["notes"].get(name, ""), tokens)
             )
             for number in made.numbers:
-                check_form(number.layer, LAYER, f"a layer of {name}")
+                check_schema(number.layer, LAYER, f"a layer of {name}")
             yield made
 
     def has(self, name: str) -> bool:
         """Whether the study was made with this statistic."""
-        return f"{name}.safetensors" in self.facts["files"]
+        return f"{name}.safetensors" in self.stored["files"]
 
     @cached_property
-    def _bases(self) -> dict[tuple[Place, Centring], RowBasis]:
+    def _bases(self) -> dict[tuple[Scope, Centring], RowBasis]:
         return {}
 
-    def row_basis(self, place: Place, centring: Centring = "centred") -> RowBasis:
-        """Mean, eigenvalues and eigenvectors of the rows of a place: `Place("head", "encoder",
-        3)`.
+    def row_basis(self, scope: Scope, centring: Centring = "centred") -> RowBasis:
+        """Mean, eigenvalues and eigenvectors of rows: `Scope("head", "encoder", 3)` is those of
+        each head of a layer.
         """
-        if (place, centring) not in self._bases:
+        if (scope, centring) not in self._bases:
             known = levels(self.row_sums())
-            if (sums := known.get(place)) is None:
-                raise unknown(
-                    place.level,
-                    place_label(place),
-                    (place_label(one) for one in known if one.level == place.level),
-                )
+            if (sums := known.get(scope)) is None:
+                others = (str(one.at) for one in known if one.level == scope.level)
+                raise unknown(scope.level, str(scope.at), others)
             with self._damage("rows"):
-                self._bases[place, centring] = row_basis(sums, centring)
-        return self._bases[place, centring]
+                self._bases[scope, centring] = row_basis(sums, centring)
+        return self._bases[scope, centring]
 
     @cached_property
     def matrix_results(self) -> dict[str, dict[str, Tensor]]:
@@ -297,57 +346,72 @@ class Study:
         return overlap_matrix(spaces, spaces, self.name, self.name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a spectrum, ready for a data frame."""
-        return self.spectra.rows()
+        """One record per spectrum; None for what another kind of spectrum has."""
+        rows = self.spectra.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return [{**names, **row} for row in rows]
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it: the facts, and every number of every
         head and layer.
         """
         return {
-            "model": self.facts["model"],
-            "data": self.facts["data"],
+            "model": self.stored["model"],
+            "data": self.stored["data"],
             "length": self.length,
-            "inputs": self.facts["inputs"],
-            "seconds": self.facts["seconds"],
-            "versions": self.facts["versions"],
-            "options": self.facts["options"],
-            "sites": self.facts["sites"],
-            "notes": self.facts["notes"],
+            "inputs": self.stored["inputs"],
+            "seconds": self.stored["seconds"],
+            "versions": self.stored["versions"],
+            "options": self.stored["options"],
+            "sites": self.stored["sites"],
+            "notes": self.stored["notes"],
             "partial": self.partial,
             "heads": self.heads(),
-            "layers": self._layers(),
+            "layers": layer_rows(self),
             "diagnostics": self.diagnostics.record(),
-            "stacks": _wide(self.spectra.select(level="stack")),
+            "stacks": wide_rows(self.spectra.select(level="stack")),
         }
 
     def heads(self) -> list[dict[str, Any]]:
-        """One record a head: the numbers of its spectra, each under its analysis and centring, and
-        of its diagnostics.
+        """One record per head: the numbers of its spectra, each under its analysis and centring,
+        and of its diagnostics.
         """
-        found = {
-            (r["stack"], r["layer"], r["head"]): r for r in _wide(self.spectra.select(level="head"))
-        }
-        for (stack, layer, head), numbers in self.diagnostics.heads().items():
-            found.setdefault(
-                (stack, layer, head), {"stack": stack, "layer": layer, "head": head}
-            ).update(numbers)
-        return list(found.values())
+        return head_rows(self)
 
-    def _layers(self) -> list[dict[str, Any]]:
-        """One record a layer: the numbers of its spectra, those along depth, and those of
-        diagnostics.
+    @property
+    def sentence(self) -> str:
+        """How many dimensions the heads need; without spectra what is said along depth, or of the
+        heads' roles.
         """
-        found = {(r["stack"], r["layer"]): r for r in _wide(self.spectra.select(level="layer"))}
-        for (stack, layer), numbers in (self.depth.by_layer() if self.has("depth") else {}).items():
-            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(
-                numbers
-            )
-        for (stack, layer, _), numbers in self.diagnostics.layers().items():
-            found.setdefault((stack, layer), {"stack": stack, "layer": layer, "head": None}).update(
-                numbers
-            )
-        return [found[place] for place in sorted(found)]
+        return (
+            dimension_sentence(self.spectra)
+            or (self.depth.sentence if self.has("depth") else "")
+            or roles_sentence(self.diagnostics)
+            or "This study holds no spectra."
+        )
+
+    def printed(self) -> list[TitledTable]:
+        """What a terminal prints: dimensions, layers, overlap, depth, diagnostics."""
+        from .tables import study_tables
+
+        return study_tables(self)
+
+    def rows_to_read(self) -> list[dict[str, Any]]:
+        """Medians of the heads; without spectra the metrics along depth."""
+        from .tables import depth_rows, summary_rows
+
+        if len(self.spectra) or not self.has("depth"):
+            return summary_rows(self)
+        return depth_rows(self)
+
+    def remarks(self) -> list[str]:
+        """What the diagnostics say, each in a line."""
+        found = (roles_sentence(self.diagnostics), *self.diagnostics.sentences())
+        return [f"- {message}" for message in found if message]
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the study to another folder."""
+        return copy_files(self.folder, [*self.stored["files"], "study.json"], folder)
 
     def plot(self) -> Any:
         """Held-out dimension of every head, layers × heads; without spectra the metrics along depth
@@ -357,6 +421,10 @@ class Study:
 
         if not len(self.spectra) and self.has("depth"):
             return self.depth.plot()
+        if not len(self.spectra):
+            raise EigenlensError(
+                "this study has no spectra and no metrics along depth, so there is nothing to draw"
+            )
         return dimension_map(
             self.spectra, "rows" if len(self.spectra.select(analysis="rows")) else "matrices"
         )
@@ -366,37 +434,8 @@ class Study:
         holds = ", ".join(name for name in FILES[1:] if self.has(name))
         where = "" if self._keep is not None else f", in {self.folder}"
         missing = ", partial" if self.partial else ""
-        inputs = numbered(self.facts["inputs"], "input")
+        inputs = numbered(self.stored["inputs"], "input")
         return (
             f"<study of {self.name}: {inputs} of {self.length} tokens{missing}, {heads};"
             f" {holds}{where}>"
         )
-
-    def _repr_html_(self) -> str:
-        from ..display import html_view
-        from .tables import sentence, summary_rows
-
-        if not len(self.spectra) and self.has("depth"):
-            return html_view(self.name, self.depth.sentence, self.plot(), self.depth.rows())
-        words = " ".join(
-            [sentence(self), *(f"Note: {note}." for note in self.facts["notes"] if self.partial)]
-        )
-        return html_view(
-            self.name, words, self.plot() if len(self.spectra) else None, summary_rows(self)
-        )
-
-
-def _wide(spectra: Spectra) -> list[dict[str, Any]]:
-    """One record a head: the numbers of each analysis and centring under `rows_centred_…`,
-    `matrices_raw_…`.
-    """
-    found: dict[tuple[str, int | None, int | None], dict[str, Any]] = {}
-    for spectrum in spectra:
-        place = (spectrum.stack, spectrum.layer, spectrum.head)
-        record = found.setdefault(place, dict(zip(("stack", "layer", "head"), place)))
-        prefix = f"{spectrum.analysis}_{spectrum.centring.replace('-', '_')}"
-        skipped = {"analysis", "level", "centring", "stack", "layer", "head"}
-        record |= {
-            f"{prefix}_{key}": value for key, value in spectrum.row().items() if key not in skipped
-        }
-    return list(found.values())

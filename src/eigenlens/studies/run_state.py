@@ -14,7 +14,7 @@ from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
 from ..run.progress import Progress
 from ..run.shards import PartialFold
-from ..spectra.bases import Energies, Key, Place
+from ..spectra.bases import Energies, Key, Scope
 from ..stats import DepthMetrics, MatrixSketch, State, Statistic
 from .diagnostic_runner import DiagnosticRunner
 from .stage import Pass
@@ -29,26 +29,30 @@ DocumentGroup = dict[str, dict[Key, Energies]]
 
 @dataclass
 class Run:
-    """A study under way: what it does, and all that it has seen so far."""
+    """A study under way: what it does, where it stands, and all that it has seen so far.
 
-    common: Pass
+    The stages (`pilot`, `fit`, `held_out` of `recorder.py`) change it; a checkpoint is what is seen
+    here, on disk.
+    """
+
+    common: Pass  # what every stage does with a shard; each adds what it makes of matrices
     inputs: Inputs
-    matrix: MatrixForm | None
+    matrix: MatrixForm | None  # how spectra of whole matrices are made; None without them
     engine: Engine
     checkpoints: Checkpoints
     progress: Progress
 
     # where the run stands
     stage: Literal["pilot", "fit", "held"]
-    began: float  # by `time.perf_counter`, as if earlier runs had ended just now
+    began: float  # by `time.perf_counter`; earlier runs count as if they had just ended
     resume_from: PartialFold[State] | None = None  # where an earlier run stopped in this stage
-    restored: State = field(default_factory=dict)  # what it had seen of held-out inputs
+    restored: State = field(default_factory=dict)  # what an earlier run had seen in `held`
 
     # what it has seen
-    fit: dict[str, Statistic] = field(default_factory=dict)
-    held: dict[str, Statistic] = field(default_factory=dict)  # but for the group under way
-    held_group: dict[str, Statistic] = field(default_factory=dict)  # the group under way
-    document_groups: list[DocumentGroup] = field(default_factory=list)
+    fit: dict[str, Statistic] = field(default_factory=dict)  # of fit inputs
+    held: dict[str, Statistic] = field(default_factory=dict)  # of document groups that are over
+    held_group: dict[str, Statistic] = field(default_factory=dict)  # of the one under way
+    document_groups: list[DocumentGroup] = field(default_factory=list)  # those that are over
     depth: DepthMetrics | None = None  # of all inputs
     diagnosing: DiagnosticRunner | None = None  # of all inputs
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards, as `Failure.record`
@@ -173,9 +177,9 @@ def pack_groups(groups: list[DocumentGroup]) -> State:
     state: State = {}
     for index, group in enumerate(groups):
         for analysis, found in group.items():
-            for (place, centring), energies in found.items():
-                layer = "" if place.layer is None else place.layer
-                name = f"energies:{index}|{analysis}|{place.level}|{place.stack}|{layer}|{centring}"
+            for (scope, centring), energies in found.items():
+                layer = "" if scope.layer is None else scope.layer
+                name = f"energies:{index}|{analysis}|{scope.level}|{scope.stack}|{layer}|{centring}"
                 state[f"{name}|energy"], state[f"{name}|total"] = energies.energy, energies.total
     return state
 
@@ -186,8 +190,8 @@ def unpack_groups(state: State) -> list[DocumentGroup]:
     for name, energy in state.items():
         index, analysis, level, stack, layer, centring, what = name.split("|")
         if what == "energy":
-            place = Place(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
+            scope = Scope(level, stack, int(layer) if layer else None)  # type: ignore[arg-type]
             total = state[name.removesuffix("energy") + "total"]
             energies = groups.setdefault(int(index), {}).setdefault(analysis, {})
-            energies[place, centring] = Energies(energy, total)  # type: ignore[index]
+            energies[scope, centring] = Energies(energy, total)  # type: ignore[index]
     return [groups[index] for index in sorted(groups)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,13 +21,13 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several
 from ..passes.data_names import Data, data_names
+from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
-from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors
 from ..run.memory import free
 from ..run.progress import Progress, say, silent
-from ..run.run_all import lost
+from ..run.run_all import describe_failures
 from ..spectra.sentences import bound_levels
 from ..stats.rounding import precision_of
 from .diagnostic_runner import DiagnosticRunner
@@ -160,12 +159,12 @@ def study(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         stack.enter_context(folder.reserved())
 
-        # the request
+        # request
         check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
         stack.enter_context(borrowed(loaded.module, device))
         if engine.remote:
-            ModelRef.of(loaded).check_place()
+            ModelRef.of(loaded).check_reachable()
         with disk_errors(scratch):
             names = data_names(data, loaded, scratch)
         if float64:
@@ -186,14 +185,18 @@ def study(
             float64=float64,
         )
 
-        # the inputs, one of them through the model, and the memory that all will take
+        # inputs
         inputs = folder.inputs(loaded, asked, identity_of(loaded, asked, engine.threads), scratch)
+
+        # survey: one input through the model
         found = survey(loaded, inputs, asked)
+
+        # memory
         memory = study_memory(loaded, inputs, found.sites, found.options, found.matrix, engine.here)
         room = free(loaded.device)
         memory.check(room, None if max_memory is None else int(max_memory * 1e9))
 
-        # the run
+        # run
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         if not folder.goes_on:
             del inputs  # not to be held twice: they are read again from the folder
@@ -204,10 +207,12 @@ def study(
             model_ref = ModelRef.of(loaded, device, float64)
             job = Pass(model_ref, found.options, found.sites, found.depth, engine.threads)
             recording = record(job, inputs, found.matrix, engine, folder.unfinished, progress)
+
+            # write
             facts = _facts(loaded, inputs, found, recording, engine.threads)
             Study.write(folder.path, facts, recording)
         folder.finish()
-    return Study(folder.path, Study.open(folder.path).facts, keep)
+    return Study(folder.path, Study.open(folder.path).stored, keep)
 
 
 def _facts(
@@ -216,7 +221,7 @@ def _facts(
     """What `study.json` says of the study, besides the files that hold its numbers."""
     failed, got = recording.failed, len(inputs.buckets)
     return {
-        "model": {"name": model.name, "kind": model.kind, **model.facts},
+        **made_now(model, recording.seconds),
         "data": inputs.facts,
         "length": inputs.length,
         "precision": precision_of(model.module),
@@ -231,9 +236,6 @@ def _facts(
         "diagnostics": _diagnosed(recording.diagnosing, model),
         "notes": [*found.notes, *_notes(model, got, found.options.request.inputs, recording)],
         "partial": failed,
-        "seconds": recording.seconds,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
     }
 
 
@@ -252,7 +254,7 @@ def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator
             " shares of variance in the sample, are at least these, and fewer dimensions may do"
         )
     if recording.failed:
-        yield lost("the study", recording.failed)
+        yield describe_failures("the study", recording.failed)
 
 
 def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:

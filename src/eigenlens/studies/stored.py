@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..captures import Site, SiteInfo
-from ..run.schema import LAYER, check_form
-from ..spectra.bases import Place
+from ..captures.sites import field_of
+from ..run.schema import LAYER, check_schema
+from ..spectra.bases import Scope
 from ..spectra.centring import CENTRINGS
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import ValidRows
@@ -28,7 +29,7 @@ KEPT_VECTORS = 16
 
 
 def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
-    """Spectra by analysis, level, centring and place, all heads of a place in one tensor."""
+    """Spectra by analysis, level, centring and scope, all heads of a layer in one tensor."""
     grouped: dict[str, list[Spectrum]] = {}
     for s in spectra:
         layer = "" if s.layer is None else s.layer
@@ -155,7 +156,7 @@ def matrix_tensors(recording: Recording) -> dict[str, Tensor]:
     for site, sums in recording.fit["matrices"].result().items():
         if site not in analysis.pairs:
             continue
-        bases = analysis.bases[Place.of(site, "head")]
+        bases = analysis.bases[Scope.of(Site.parse(site), "head")]
         vectors = [basis.vectors("centred", KEPT_VECTORS) for basis in bases]
         mean = sums.first / sums.number
         tensors |= {
@@ -195,9 +196,9 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
 def check_depth(state: dict[str, Tensor]) -> None:
     """Raise a `ValueError` where these are no metrics along depth."""
     for name, x in state.items():
-        site, _, place = name.rpartition("/")
-        check_form(Site.parse(site).layer, LAYER, f"the layer of {site[:80]}")
-        check_tensors(site, {place: x}, {place: SHAPES[place]})
+        site, point = field_of(name)
+        check_schema(site.layer, LAYER, f"the layer of {name[:80]}")
+        check_tensors(str(site), {point: x}, {point: SHAPES[point]})
         if float(x[..., 0].min()) < 0:
             raise ValueError(f"{name} counts fewer inputs than none")
 

@@ -14,7 +14,7 @@ import torch
 from ..captures import AttentionCall, SiteInfo, attention_kinds, block_paths, capture
 from ..data.inputs import Inputs
 from ..data.split import FIT
-from ..errors import EigenlensError
+from ..errors import EigenlensError, first_line
 from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.sinks import sinks_of
@@ -79,8 +79,9 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, SiteInfo]
         try:
             forward(batch)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
-            first = str(error).strip().split("\n")[0]
-            raise EigenlensError(f"{model.name} does not run on these inputs: {first}") from error
+            raise EigenlensError(
+                f"{model.name} does not run on these inputs: {first_line(error)}"
+            ) from error
     return sites
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..captures import Head, Site
+from ..run.result import TitledTable
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
-from ..spectra.sentences import dimension_sentence, masked_rows
+from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..spectra.spectrum import Spectrum
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def summary_numbers(study: Study) -> list[dict[str, Any]]:
-    """One row an analysis, centring and stack: medians over heads.
+    """One row per analysis, centring and stack: medians over heads.
 
     A dimension beyond the components kept is None.
     """
@@ -85,26 +88,27 @@ def layer_rows(
     share: float = 0.9,
     valid: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row a layer: the held-out dimension of each of its heads, over all rows or, where a mask
-    cuts them, the `valid`.
+    """One row per layer: the held-out dimension of each of its heads, over all rows or, where a
+    mask cuts them, the `valid`.
     """
     heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
-    layers: dict[tuple[str, int | None], list[Spectrum]] = {}
+    layers: dict[Site, list[Spectrum]] = {}
     for spectrum in heads:
-        layers.setdefault((spectrum.stack, spectrum.layer), []).append(spectrum)
+        if isinstance(spectrum.at, Head):
+            layers.setdefault(spectrum.at.site, []).append(spectrum)
     rows = []
-    for (stack, layer), members in layers.items():
-        row: dict[str, Any] = {"stack": stack, "layer": layer}
+    for site, members in layers.items():
+        row: dict[str, Any] = asdict(site)
         for s in members:
             found = (s.valid_rows or s if valid else s).dimension(share)
-            row[str(s.head)] = f">{len(s.eigenvalues)}" if found is None else str(found)
+            row[f"H{s.head}"] = f">{len(s.eigenvalues)}" if found is None else str(found)
         rows.append(row)
     return rows
 
 
 def depth_rows(study: Study) -> list[dict[str, Any]]:
-    """One row a depth, over all tokens: 0 is what goes into the first block, with no pattern behind
-    it yet.
+    """One row per depth, over all tokens: 0 is what goes into the first block, which has no pattern
+    yet.
     """
     names = {
         "residual": "residual",
@@ -122,8 +126,41 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def sentence(study: Study) -> str:
-    """What this study says, in one sentence made from its numbers; nothing where it has no
-    spectra.
-    """
-    return dimension_sentence(study.spectra)
+def study_tables(study: Study) -> list[TitledTable]:
+    """What a terminal prints of a study."""
+    kinds = {s.analysis for s in study.spectra}  # the spectra first: a damaged study shows nothing
+    tables = []
+    if kinds:
+        title = "Dimensions that hold a share of the held-out variance, median of the heads"
+        tables.append(TitledTable(title, summary_rows(study)))
+    if "rows" in kinds:
+        masked = masked_rows(study.spectra)
+        title = "Dimensions of each head's rows for 90 %, centred, held out"
+        which = ", over all rows" if masked else ""
+        tables.append(TitledTable(f"{title}{which}", layer_rows(study)))
+        if masked:
+            below = f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}."
+            title = "The same over valid rows only"
+            tables.append(TitledTable(title, layer_rows(study, valid=True), below))
+    if "rows" in kinds and len({site.keys for site in study.sites.values()}) == 1:
+        tables.append(
+            TitledTable("Overlap of heads' row eigenspaces, centred", overlap_rows(study))
+        )
+    if study.has("depth"):
+        measured = max((number.number for number in study.depth.numbers), default=0)
+        title = f"Tokens and patterns along depth, mean of {measured} inputs"
+        tables.append(TitledTable(title, depth_rows(study)))
+    if study.diagnostics.found:
+        title = "Diagnostics, the first number of each, mean of a layer's heads"
+        tables.append(TitledTable(title, study.diagnostics.rows()))
+    return tables
+
+
+def overlap_rows(study: Study) -> list[dict[str, Any]]:
+    """How far heads share their leading directions, at a small rank and at a larger one."""
+    most = min(16, study.length - 1)
+    found = [study.overlap(rank=r).summary() for r in sorted({min(4, most), most})]
+    return [
+        {key: value for key, value in row.items() if key not in {"left", "right", "best"}}
+        for row in found
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 LEAST = 1e-12
 """Distances below this are rounding, and drawn at it."""
@@ -21,13 +21,13 @@ def charts(tables: Tables) -> dict[str, Any]:
         color="independent"
     )
     drawn = {"convex-duality": both}
-    drawn["certificates"] = curves(
+    drawn["certificates"] = line_chart(
         tables["history"],
         "step",
         "gap",
         "block",
         title="Certificate of each block: relative duality gap",
-        names=("step", "gap"),
+        axis_titles=("step", "gap"),
         log=("x", "y"),
         width=380,
         height=260,

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ...attention.call_terms import probabilities
 from ...attention.doubly_normalised import balanced
-from ...captures import AttentionCall, Site, capture
+from ...captures import AttentionCall, Head, capture
 from ...diagnostics import CallView
+from ...diagnostics.diagnostic import field_by_site
 from ...diagnostics.keys import BINS, NORMALISED, Keys, below, histogram, key_weights
 from ...errors import EigenlensError
 from ...models.load import load
@@ -178,18 +179,15 @@ def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dic
 def _head_rows(name: str, keys: Keys, number: int) -> list[dict[str, Any]]:
     """A row for every head and normalisation, layer by layer; `number` keys were seen of each."""
     finding, rows = keys.result(), []
-    sites = sorted(
-        Site.parse(place.removesuffix("/least")) for place in keys.peaks if place.endswith("/least")
-    )
-    for site in sites:
-        least = -keys.peaks[f"{site}/least"]  # (2, H)
+    for site, kept in field_by_site(keys.peaks, "least"):
+        least = -kept  # (2, H)
         for at, attention in sorted(enumerate(NORMALISED), key=lambda pair: pair[1]):
             some, uniform = (
                 finding.values(number) for number in list(keys.numbers)[3 * at : 3 * at + 2]
             )
             for head in range(least.shape[1]):
-                place = (site.stack, site.layer, head)
-                if place in some:
+                where = Head(site.stack, site.layer, head)
+                if where in some:
                     rows.append(
                         {
                             "model": name,
@@ -197,8 +195,8 @@ def _head_rows(name: str, keys: Keys, number: int) -> list[dict[str, Any]]:
                             "layer": site.layer,
                             "head": head,
                             "keys": number,
-                            "below 1/S": uniform[place],
-                            "below 0.1": some[place],
+                            "below 1/S": uniform[where],
+                            "below 0.1": some[where],
                             "least": float(least[at, head]),
                         }
                     )
@@ -209,9 +207,7 @@ def _histogram(name: str, keys: Keys) -> list[dict[str, Any]]:
     """The share of all keys in every bin, by the bin's middle."""
     low, high, bins = BINS
     # (2, bins)
-    total = torch.stack([x for place, x in keys.sums.items() if place.endswith("/histogram")]).sum(
-        0
-    )
+    total = torch.stack([x for name, x in keys.sums.items() if name.endswith("/histogram")]).sum(0)
     rows = []
     for attention, counts in zip(NORMALISED, total):
         for number, share in enumerate(

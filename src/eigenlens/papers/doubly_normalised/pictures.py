@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
@@ -40,26 +40,26 @@ def charts(tables: Tables) -> dict[str, Any]:
         if row["S"] == largest
     ]
     training = [
-        curves(
+        line_chart(
             [row for row in tables["training curves"] if row["task"] == task],
             "step",
             "loss",
             "run",
             title=task,
-            names=("step", "held-out nats"),
+            axis_titles=("step", "held-out nats"),
         )
         for task in dict.fromkeys(row["task"] for row in tables["training curves"])
     ]
     return {
         "keys": alt.concat(*spread, columns=2),
         "layers": alt.concat(*layers, columns=2),
-        "random": curves(
+        "random": line_chart(
             random,
             "scale",
             "least",
             "normalised",
             title=f"Random scores, {largest} keys",
-            names=("standard deviation of scores", "log10 of the least weight times S"),
+            axis_titles=("standard deviation of scores", "log10 of the least weight times S"),
             log=("x",),
         ),
         "training": alt.hconcat(*training),

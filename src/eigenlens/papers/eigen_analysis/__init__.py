@@ -56,7 +56,7 @@ QUICK = Scale(("minilm", "distilbert-gec"), "python-docs", 64, 48, training.QUIC
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Studies of the models, overlaps of their eigenspaces, reconstruction, training."""
     studies = make_studies(scale, parts, seed, progress)
-    texts = [made for made in studies if made.facts["model"]["kind"] != "vision"]
+    texts = [made for made in studies if made.facts.model.kind != "vision"]
     tables = {
         "dimensions": [
             parts.part(f"dimensions/{model_name(made)}", partial(dimension_row, made))

@@ -21,7 +21,7 @@ from ...attention.nystrom import Nystrom
 from ...attention.softmax import Softmax
 from ...attention.uniform_keys import UniformKeys
 from ...captures import AttentionCall
-from ...captures.call import Site
+from ...captures.sites import Site
 from ...lab import Config, MaskedBytes, Transformer
 from ...names import unknown
 from ...spectra.centring import normaliser, row_mean, row_scatter

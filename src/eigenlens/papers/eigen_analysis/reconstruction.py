@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...attention.interpolated import RIDGE, lmmse
+from ...captures import Head, Labels, Site
 from ...estimators.row_model import expected_error
 from ...estimators.selection import a_optimal
 from ...spectra.centring import normaliser, row_mean, row_scatter
@@ -38,18 +39,19 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
 def error_table(
     fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES
 ) -> list[dict[str, Any]]:
-    """One row a share of the keys: the error of the median head, the least and the most, and every
-    head's.
+    """One row per share of the keys: the error of the median head, the least and the most, and
+    that of every head.
     """
-    rows = []
+    rows, labels = [], Labels(Site.parse(site).stack for site in fit)
     for share in shares:
         heads: dict[str, float] = {}
         keys = 0
         for site in fit:
+            at = Site.parse(site)
             n = fit[site].second.shape[1]
             keys = max(1, round(share * n))
             for head, error in enumerate(held_out_error(fit[site], held[site], keys).tolist()):
-                heads[f"{site}.{head}"] = error
+                heads[labels(Head(at.stack, at.layer, head))] = error
         values = torch.tensor(list(heads.values()), dtype=torch.float64)
         quarter, middle, three = values.quantile(
             torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)

@@ -55,7 +55,7 @@ def make_studies(scale: Scale, parts: Parts, seed: int, progress: Progress) -> l
     partial = [
         f"{model_name(made)}: {note}"
         for made in found
-        for note in made.facts["notes"]
+        for note in made.notes
         if " is partial: " in note
     ]
     parts.notes += [*missing, *partial]
@@ -66,10 +66,10 @@ def dimension_row(made: Study) -> dict[str, Any]:
     """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held
     out.
     """
-    row: dict[str, Any] = {"model": model_name(made), "data": made.facts["data"]["name"]}
+    row: dict[str, Any] = {"model": model_name(made), "data": made.facts.data.name}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")
     size = heads.spectra[0].dimensions
-    row |= {"inputs": made.facts["inputs"], "heads": len(heads), "n": size}
+    row |= {"inputs": made.facts.inputs, "heads": len(heads), "n": size}
     for centring in CENTRINGS:
         for share in (0.5, 0.9):
             chosen = made.spectra.select(analysis="rows", level="head", centring=centring)
@@ -126,7 +126,7 @@ def between_row(left: Study, right: Study) -> dict[str, Any]:
 
 
 def model_name(made: Study) -> str:
-    return made.facts["model"]["name"]
+    return made.facts.model.name
 
 
 def is_masked(made: Study) -> bool:

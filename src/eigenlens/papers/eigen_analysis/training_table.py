@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...stats.intervals import t_interval
 from .mechanisms import MECHANISMS
 
 COSTS = ("attention_multiply_adds", "model_multiply_adds")
@@ -15,7 +16,7 @@ COSTS = ("attention_multiply_adds", "model_multiply_adds")
 def summary(
     rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row a mechanism, protocol and share: means over seeds.
+    """One row per mechanism, protocol and share: means over seeds.
 
     `kept` is how much of what full attention gains over the mean row alone is left, `(floor −
     loss)/(floor − full)` with all three tuned alike, seed by seed; its interval is Student's over
@@ -33,7 +34,7 @@ def summary(
             (floor[seed]["loss"] - row["loss"]) / (floor[seed]["loss"] - full[seed]["loss"])
             for seed, row in by_seed.items()
         ]
-        low, high = t_interval(kept)
+        mean, low, high = t_interval(kept)
         cost = {key: _mean(members, key) / _mean(list(full.values()), key) for key in COSTS}
         table.append(
             {
@@ -43,7 +44,7 @@ def summary(
                 "seeds": len(members),
                 "loss": _mean(members, "loss"),
                 "accuracy": _mean(members, "accuracy"),
-                "kept": float(np.mean(kept)),
+                "kept": mean,
                 "kept_low": low,
                 "kept_high": high,
                 "attention_cost": cost["attention_multiply_adds"],
@@ -56,18 +57,6 @@ def summary(
         )
     order = {name: i for i, name in enumerate(MECHANISMS)}
     return sorted(table, key=lambda row: (order[row["mechanism"]], row["share"], row["protocol"]))
-
-
-def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float | None, float | None]:
-    """Student's interval of a mean; none from a single value."""
-    from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
-
-    if len(values) < 2:
-        return None, None
-    half = float(
-        stdtrit(len(values) - 1, 0.5 + level / 2) * np.std(values, ddof=1) / len(values) ** 0.5
-    )
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
 def _mean(rows: Sequence[dict[str, Any]], key: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 TITLES = {
     "reviews": "reviews, minilm + probe",
@@ -37,13 +37,13 @@ def _panels(rows: Sequence[dict[str, Any]], y: str, name: str) -> Any:
     lines = []
     for task in tasks:
         panels = [
-            curves(
+            line_chart(
                 [row for row in rows if (row["task"], row["order"]) == (task, order)],
                 "fraction",
                 y,
                 "method",
                 title=f"{task}: {message}",
-                names=("share of tokens taken away", name),
+                axis_titles=("share of tokens taken away", name),
                 width=330,
                 height=210,
             )

@@ -4,36 +4,25 @@ input by input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ...stats.intervals import bootstrap_interval
+
 ORDERS = ("positive", "negative")
-DRAWS = 4000
-
-
-def mean_interval(values: Sequence[float], draws: int = DRAWS) -> tuple[float, float, float]:
-    """The mean over inputs, and the middle 95 % of it over inputs resampled with replacement.
-
-    >>> mean_interval([2.0, 2.0, 2.0])
-    (2.0, 2.0, 2.0)
-    """
-    x = np.asarray(values, dtype=float)
-    chosen = np.random.default_rng(0).integers(len(x), size=(draws, len(x)))
-    low, high = np.quantile(x[chosen].mean(1), [0.025, 0.975])
-    return float(x.mean()), float(low), float(high)
 
 
 def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a method: the area under the probability in both orders, with intervals, and under
+    """One row per method: the area under the probability in both orders, with intervals, and under
     the share that is right.
     """
     rows = []
     for method, areas in found["areas"].items():
         row: dict[str, Any] = {"task": task, "method": method}
         for order in ORDERS:
-            row[order], row[f"{order} low"], row[f"{order} high"] = mean_interval(areas[order])
+            row[order], row[f"{order} low"], row[f"{order} high"] = bootstrap_interval(areas[order])
         for order in ORDERS:
             row[f"{order}, accuracy"] = float(np.mean(found["right"][method][order]))
         rows.append({**row, "inputs": len(areas[ORDERS[0]])})
@@ -53,7 +42,7 @@ def pair_rows(task: str, found: Mapping[str, Any], method: str) -> list[dict[str
             continue
         for order in ORDERS:
             gain = (np.asarray(areas[order]) - own[order]) * (1 if order == "positive" else -1)
-            mean, low, high = mean_interval(gain.tolist())
+            mean, low, high = bootstrap_interval(gain.tolist())
             rows.append(
                 {
                     "task": task,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def mean_curves(training: Sequence[dict[str, Any]], task: str) -> list[dict[str, Any]]:
@@ -30,24 +30,24 @@ def mean_curves(training: Sequence[dict[str, Any]], task: str) -> list[dict[str,
 def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
-    time = curves(
+    time = line_chart(
         tables["times"],
         "tokens",
         "milliseconds",
         "mechanism",
         title="A causal pass of one thread, 8 heads of width 32",
-        names=("tokens", "milliseconds"),
+        axis_titles=("tokens", "milliseconds"),
         log=("x", "y"),
     )
     learned = [
-        curves(
+        line_chart(
             mean_curves(tables["training"], task),
             "step",
             "accuracy",
             "mechanism",
             title=title,
             band=("low", "high"),
-            names=("training steps", "held-out accuracy"),
+            axis_titles=("training steps", "held-out accuracy"),
         )
         for task, title in (
             ("text", "Learning the next byte of text"),
@@ -58,13 +58,13 @@ def charts(tables: Tables) -> dict[str, Any]:
     uneven = [
         {**row, "uneven": 1 - row["entropy / ln N"]} for row in tables["start"] if row["D"] == width
     ]
-    start = curves(
+    start = line_chart(
         uneven,
         "tokens",
         "uneven",
         "mechanism",
         title=f"How far from even attention is at the start, D = {width}",
-        names=("tokens", "1 − entropy / ln N"),
+        axis_titles=("tokens", "1 − entropy / ln N"),
         log=("y",),
     )
     return {"time": time, "training": alt.hconcat(*learned), "entropy": start}

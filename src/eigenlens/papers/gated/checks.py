@@ -103,7 +103,7 @@ def span(gate: str | None, n: int, seed: int, width: int = WIDTH, heads: int = H
 
 
 def exact_checks(lengths: Sequence[int], seeds: int) -> dict[str, list[dict[str, Any]]]:
-    """Every check, one row a gate and seed; the spans one row a gate and length."""
+    """Every check, one row per gate and seed; the spans one row per gate and length."""
     exact = []
     for seed in range(seeds):
         exact += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
@@ -47,13 +47,13 @@ def charts(tables: Tables) -> dict[str, Any]:
         color=alt.Color("gate:N", legend=None, scale=colours),
         tooltip=hover,
     )
-    spans = curves(
+    spans = line_chart(
         tables["spans"],
         "queries",
         "span",
         "gate",
         title="Span of the queries' value-output maps",
-        names=("queries n", "dimension of the span"),
+        axis_titles=("queries n", "dimension of the span"),
     )
     return {
         "gated": sink,

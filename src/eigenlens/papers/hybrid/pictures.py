@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     ]
     panels = [
         _at_powers(
-            curves(
+            line_chart(
                 [
                     row
                     for kind in ("a guess", "none", *map(str, range(1, deep + 1)))
@@ -33,7 +33,7 @@ def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
                 "accuracy",
                 "linear look-ups",
                 title=f"{L} function{'s' if L > 1 else ''}",
-                names=("values N", "right answers"),
+                axis_titles=("values N", "right answers"),
                 log=("x", "y"),
                 width=230,
             )
@@ -48,25 +48,25 @@ def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     return {
         "composition": composed,
         "capacity": _at_powers(
-            curves(
+            line_chart(
                 held,
                 "pairs",
                 "left",
                 "mechanism",
                 title="What is left of N Gaussian pairs, states of width 16",
-                names=("pairs N", "share of the values left"),
+                axis_titles=("pairs N", "share of the values left"),
                 log=("x",),
                 band=("low", "high"),
             )
         ),
         "speed": _at_powers(
-            curves(
+            line_chart(
                 times,
                 "tokens",
                 "milliseconds",
                 "form",
                 title="Forward pass by length",
-                names=("tokens", "milliseconds of processor time"),
+                axis_titles=("tokens", "milliseconds of processor time"),
                 log=("x", "y"),
             )
         ),
@@ -108,12 +108,12 @@ def _learned(rows: Sequence[dict[str, Any]]) -> Any:
                 "high": max(right),
             }
         )
-    return curves(
+    return line_chart(
         points,
         "step",
         "accuracy",
         "pattern",
         title="Composition learned from scratch (a miniature)",
-        names=("training steps", "right last answers"),
+        axis_titles=("training steps", "right last answers"),
         band=("low", "high"),
     )

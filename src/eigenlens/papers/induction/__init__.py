@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...captures import Labels, location_of
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -104,7 +105,7 @@ def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
         "heads": len(found["heads"]),
         "induction heads": len(found["above"]["prefix"]),
         "largest prefix": best["prefix"],
-        "best": f"{best['stack']}/{best['layer']}.{best['head']}",
+        "best": Labels(row["stack"] for row in found["heads"])(location_of(best)),
         "largest prefix, once": max(row["prefix, once"] for row in found["heads"]),
         "duplicate-token heads": len(found["above"]["duplicate"]),
         "previous-token heads": len(found["above"]["previous"]),
@@ -114,7 +115,7 @@ def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 def _order(name: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the first heads of each kind stand, in the stacks with induction."""
     rows = []
-    for stack in dict.fromkeys(place[0] for place in found["above"]["prefix"]):
+    for stack in dict.fromkeys(at[0] for at in found["above"]["prefix"]):
         induction, previous = (
             _layers(found["above"][score], stack) for score in ("prefix", "previous")
         )
@@ -132,8 +133,8 @@ def _order(name: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _layers(places: Sequence[Sequence[Any]], stack: str) -> list[int]:
-    return [int(place[1]) for place in places if place[0] == stack]
+def _layers(heads: Sequence[Sequence[Any]], stack: str) -> list[int]:
+    return [int(layer) for own, layer, _ in heads if own == stack]
 
 
 SHOWN = (

@@ -285,7 +285,7 @@ def _composition(tables: Tables) -> list[Claim]:
 
 
 def _layers(row: dict[str, Any]) -> str:
-    return f"{row['first previous-token layer']} and {row['first induction layer']}"
+    return f"L{row['first previous-token layer']} and L{row['first induction layer']}"
 
 
 def _prefix(rows: Sequence[dict[str, Any]], what: str) -> list[float]:

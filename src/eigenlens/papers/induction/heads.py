@@ -5,14 +5,14 @@ without previous-token heads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...captures import AttentionCall, replace_attention
+from ...captures import AttentionCall, Head, location_of, replace_attention
 from ...diagnostics import CallView, Finding, StudiedModel
-from ...diagnostics.finding import Place
 from ...diagnostics.induction import SCORES, Induction, scores
 from ...diagnostics.induction_probe import uniform_scores
 from ...errors import EigenlensError
@@ -38,7 +38,7 @@ def exact(block: int = 50) -> list[dict[str, Any]]:
     return [*rows, {"head": "uniform, causal, by formula", **uniform_scores(block, 2)}]
 
 
-def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ()) -> Finding:
+def probed(model: Model, diagnostic: Induction, without: Collection[Head] = ()) -> Finding:
     """What the diagnostic finds in a model; the outputs of the heads `without` are zero (their
     patterns are still seen).
     """
@@ -49,11 +49,7 @@ def probed(model: Model, diagnostic: Induction, without: Collection[Place] = ())
         def attend(call: AttentionCall, batch: Any = batch) -> Tensor | None:
             seen = CallView(call, _ids(batch, call))
             diagnostic.update(seen)
-            gone = [
-                head
-                for stack, layer, head in without
-                if (stack, layer) == (call.site.stack, call.site.layer)
-            ]
+            gone = [at.head for at in without if at.site == call.site]
             if not gone:
                 return None
             A = seen.pattern.clone()
@@ -86,13 +82,12 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
     found, once = probed(model, diagnostic), probed(model, control)
     without = once.values("prefix")
     heads = [
-        {"model": name, **row, "prefix, once": without[row["stack"], row["layer"], row["head"]]}
-        for row in found.rows()
+        {"model": name, **row, "prefix, once": without[location_of(row)]} for row in found.rows()
     ]
     above = {score: diagnostic.above(found, score) for score in SCORES}
     return {
         "heads": heads,
-        "above": {score: [list(place) for place in places] for score, places in above.items()},
+        "above": {score: [list(astuple(at)) for at in some] for score, some in above.items()},
         "sentence": found.sentence,
         "ablation": _ablation(model, diagnostic, found, inputs, draws, seed),
     }
@@ -110,17 +105,16 @@ def _ablation(
     """
     induction = seen.above(found, "prefix")
     first = {
-        stack: min(layer for s, layer, _ in induction if s == stack) for stack, _, _ in induction
+        stack: min(at.layer for at in induction if at.stack == stack)
+        for stack in {at.stack for at in induction}
     }
-    previous = [
-        place for place in seen.above(found, "previous") if place[1] < first.get(place[0], 0)
-    ]
+    previous = [at for at in seen.above(found, "previous") if at.layer < first.get(at.stack, 0)]
     if not previous:
         return []
-    named = {place for score in SCORES for place in seen.above(found, score)}
+    named = {at for score in SCORES for at in seen.above(found, score)}
     rows = [_row(model.name, "all heads", found, induction, ())]
 
-    def ablate(without: Sequence[Place]) -> Finding:
+    def ablate(without: Sequence[Head]) -> Finding:
         return probed(model, Induction(inputs=inputs, seed=seed), without)
 
     rows.append(
@@ -128,12 +122,12 @@ def _ablation(
     )
     draw = torch.Generator().manual_seed(seed)
     for _ in range(draws):
-        others: list[Place] = []
-        for stack, layer, _ in previous:
+        others: list[Head] = []
+        for gone in previous:
             free = [
-                p
-                for p in found.values("prefix")
-                if p[:2] == (stack, layer) and p not in named and p not in others
+                at
+                for at in found.of_heads("prefix")
+                if at.site == gone.site and at not in named and at not in others
             ]
             if free:
                 others.append(free[int(torch.randint(len(free), (), generator=draw))])
@@ -142,11 +136,11 @@ def _ablation(
 
 
 def _row(
-    model: str, what: str, found: Finding, induction: Sequence[Place], gone: Sequence[Place]
+    model: str, what: str, found: Finding, induction: Sequence[Head], gone: Sequence[Head]
 ) -> dict[str, Any]:
-    prefix = found.values("prefix")
-    mean = sum(prefix[place] for place in induction) / len(induction)
-    message = ", ".join(f"{stack}/{layer}.{head}" for stack, layer, head in gone)
+    prefix, labels = found.of_heads("prefix"), found.labels
+    mean = sum(prefix[at] for at in induction) / len(induction)
+    message = ", ".join(labels(at) for at in gone)
     return {
         "model": model,
         "heads": what,

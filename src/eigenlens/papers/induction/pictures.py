@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...captures import Labels, location_of
 from ..claims import Tables
 
 SMALL = 0.05
@@ -96,12 +97,13 @@ def _heads(rows: Sequence[dict[str, Any]], model: str) -> list[Any]:
     }
     colours = alt.Scale(domain=list(kinds.values()), range=["#8fbcb0", "#c9a227", "#b3305a"])
     panels = []
+    labels = Labels(row["stack"] for row in rows)
     for stack in dict.fromkeys(row["stack"] for row in rows):
         some = [row for row in rows if row["stack"] == stack]
         points = [
             {
                 "layer": row["layer"],
-                "head": row["head"],
+                "head": labels(location_of(row)),
                 "attention to": message,
                 "share": row[name],
             }
@@ -122,15 +124,14 @@ def _heads(rows: Sequence[dict[str, Any]], model: str) -> list[Any]:
                 y=alt.Y("share:Q", title="share of the attention", scale=alt.Scale(domain=[0, 1])),
                 color=alt.Color("attention to:N", scale=colours, title="attention to"),
                 tooltip=[
-                    "layer:Q",
-                    "head:Q",
+                    "head:N",
                     "attention to:N",
                     alt.Tooltip("share:Q", format=".3f"),
                 ],
             ).properties(
                 width=300,
                 height=180,
-                title=model if len(some) == len(rows) else f"{model}, {stack}",
+                title=model if len(some) == len(rows) else f"{model}, {labels.stack(stack)}",
             )
         )
     return panels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 from .claims import rows_with
 from .models import MODELS
 
@@ -35,13 +35,13 @@ def charts(tables: Tables) -> dict[str, Any]:
     drawn = {
         name: alt.hconcat(
             *(
-                curves(
+                line_chart(
                     rows_with(rows[name], model=model),
                     x,
                     y,
                     "variant",
                     title=f"{model}: {title}",
-                    names=axes,
+                    axis_titles=axes,
                     log=log,
                 )
                 for model in MODELS
@@ -60,13 +60,13 @@ def charts(tables: Tables) -> dict[str, Any]:
         for row in tables["encoder"]
     ]
     encoder = [
-        curves(
+        line_chart(
             seen,
             "depth",
             key,
             "which",
             title=f"Encoder: {key}",
-            names=("block", key),
+            axis_titles=("block", key),
             log=("y",) if "rank" in key else (),
         )
         for key in ("stable rank", "residual", "cosine")

@@ -16,7 +16,7 @@ def charts(tables: Tables) -> dict[str, Any]:
     maps = {}
     for model in dict.fromkeys(row["model"] for row in tables["maps"]):
         rows = [
-            {**row, "layer": str(row["layer"]), "label": f"{100 * row['relevance']:.0f}"}
+            {**row, "label": f"{100 * row['relevance']:.0f}"}
             for row in tables["maps"]
             if row["model"] == model
         ]

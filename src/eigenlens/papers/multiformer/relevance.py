@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ...attention.relevance import evenness, head_relevance, relevance_map
-from ...captures import Site
 from ...errors import EigenlensError
 from ...lab import Transformer
 from ...models.load import Model, load
-from ..diagnostic_pass import Batch, Diagnosed
-from ..inputs import batches_of
+from ..diagnostic_pass import Batch, DiagnosticPass
+from ..inputs import make_batches
 
 
 def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -26,19 +25,19 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here
     it is of all, and exact.
     """
-    watch = Diagnosed(model, "relevance", batches)
-    values = watch.values()  # (N, 1, H)
+    diagnostic_pass = DiagnosticPass(model, "relevance", batches)
+    values = diagnostic_pass.values_per_input()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
-    for site, entry in watch.studied.sites.items():
+    for site, entry in diagnostic_pass.studied.entries.items():
         if entry.kind != "self":
             continue
-        if site not in values:
+        if str(site) not in values:
             raise EigenlensError(
                 f"{entry.name} attends, and where its output goes is not known; its heads cannot"
                 " be weighed"
             )
-        place = Site.parse(site)
-        found.setdefault(place.stack, {})[place.layer] = values[site][:, 0].nanquantile(0.5, dim=0)
+        medians = values[str(site)][:, 0].nanquantile(0.5, dim=0)
+        found.setdefault(site.stack, {})[site.layer] = medians
     return {
         stack: torch.stack([layers[layer] for layer in sorted(layers)])
         for stack, layers in found.items()
@@ -54,7 +53,7 @@ def catalogue_map(
     model = load(name)
     rows = []
     for stack, relevance in loaded_relevance(
-        model, batches_of(model, text, length, number, seed)
+        model, make_batches(model, text, length, number, seed)
     ).items():
         for layer, (shares, even) in enumerate(
             zip(relevance.tolist(), evenness(relevance).tolist())

@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from ...captures import Site
 from ...diagnostics.smoothing import Smoothing
 from ...errors import EigenlensError
 from ...models.load import Model
-from ..diagnostic_pass import Batch, Diagnosed
+from ..diagnostic_pass import Batch, DiagnosticPass
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
     """Every block of a post-norm encoder on every input, block by block; the inputs must be without
     padding.
     """
-    watch = Diagnosed(model, "smoothing", batches)
-    studied, smoothing = watch.studied, watch.diagnostic
+    diagnostic_pass = DiagnosticPass(model, "smoothing", batches)
+    studied, smoothing = diagnostic_pass.studied, diagnostic_pass.diagnostic
     assert isinstance(smoothing, Smoothing)
     if len(studied.stacks) != 1:
         name = type(studied.module).__name__
@@ -59,8 +60,8 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))
     found: list[Step] = []
-    for number, (site, inputs) in enumerate(watch.values().items()):
-        block = smoothing.blocks[site]
+    for number, (site, inputs) in enumerate(diagnostic_pass.values_per_input().items()):
+        block = smoothing.blocks[Site.parse(site)]
         for i, values in enumerate(inputs[..., 0].tolist()):
             of = dict(zip(smoothing.numbers, values))
             if of["v"] != of["v"]:

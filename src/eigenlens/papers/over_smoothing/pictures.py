@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 from .models import READ_OUTS
 
 
@@ -14,13 +14,13 @@ def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
     named = [{**row, "encoder": f"{row['model']}, {row['state']}"} for row in tables["depth"]]
-    depth = curves(
+    depth = line_chart(
         named,
         "depth",
         "similarity",
         "encoder",
         title="How alike the tokens are, along depth",
-        names=("blocks passed", "mean cosine of two tokens"),
+        axis_titles=("blocks passed", "mean cosine of two tokens"),
         band=("low", "high"),
         width=340,
         height=230,
@@ -41,13 +41,13 @@ def charts(tables: Tables) -> dict[str, Any]:
     one = (
         alt.Chart(alt.Data(values=[{"value": 1}])).mark_rule(strokeDash=[4, 3]).encode(y="value:Q")
     )
-    bounds = curves(
+    bounds = line_chart(
         lines,
         "layer",
         "value",
         "what",
         title=f"{model}: what the bound says of each block (dashed: 1)",
-        names=("block", "factor"),
+        axis_titles=("block", "factor"),
         log=("y",),
         width=380,
         height=260,

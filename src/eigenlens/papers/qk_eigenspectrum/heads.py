@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...captures import location_of
 from ...diagnostics.qk import QueryKey
 from ...models.load import load
-from ..diagnostic_pass import Diagnosed, begin
-from ..inputs import batches_of
+from ..diagnostic_pass import DiagnosticPass, start
+from ..inputs import make_batches
 
 
 def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list[dict[str, Any]]:
@@ -16,16 +17,16 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
     """
     model = load(name)
     vision = model.kind == "vision"
-    batches = batches_of(
+    batches = make_batches(
         model, "photos" if vision else text, None if vision else length, inputs, seed, 4
     )
-    watch, spectra = Diagnosed(model, "localisation", batches), QueryKey()
-    begin(spectra, watch.studied)
-    looks = watch.seen()
-    near = {(row["stack"], row["layer"], row["head"]): row for row in looks.result().rows()}
+    localisation, spectra = DiagnosticPass(model, "localisation", batches), QueryKey()
+    start(spectra, localisation.studied)
+    looks = localisation.run()
+    near = {location_of(row): row for row in looks.result().rows()}
     rows = []
     for row in spectra.result().rows():
-        where = near[row["stack"], row["layer"], row["head"]]
+        where = near[location_of(row)]
         rows.append(
             {
                 "model": name,

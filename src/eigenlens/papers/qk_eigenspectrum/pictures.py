@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
     import altair as alt
 
     toy = [{**row, "tr W": f"{row['trace']:g}"} for row in tables["toy"]]
-    lines = curves(
+    lines = line_chart(
         toy,
         "variance",
         "distance",
         "tr W",
         title="AR(1) tokens",
         band=("distance low", "distance high"),
-        names=("variance of the eigenvalues", "mean distance looked back"),
+        axis_titles=("variance of the eigenvalues", "mean distance looked back"),
     )
     points = (
         alt.Chart(alt.Data(values=list(tables["heads"])))
@@ -47,7 +47,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         for row in tables["training"]
         for key, title in (
             ("perplexity", "perplexity"),
-            ("entropy", "entropy of a row, uniform = 1"),
+            ("entropy", "entropy of attention rows (1: uniform)"),
         )
     ]
     base = alt.Chart(alt.Data(values=trained)).encode(

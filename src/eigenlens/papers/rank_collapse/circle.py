@@ -47,10 +47,10 @@ def circles(
     """A row for every trial, variant and seed: the trajectory of both points, their distance,
     radius and turn at every step.
 
-    `turn` is in steps of the arc that was learned: a model that follows it makes one a step. `left`
-    is the step at which a point was more than `AWAY` radii off, where the lists end; None if it
-    never was. `merged`: the distance fell to a tenth. `stretch` says whether the circle holds the
-    points: see there.
+    `turn` is in steps of the arc that was learned: a model that follows it makes one per step.
+    `left` is the step at which a point was more than `AWAY` radii off, where the lists end; None if
+    it never was. `merged`: the distance fell to a tenth. `stretch`, see that function, says whether
+    the circle holds the points.
     """
     runs = itertools.product(trials, SHOWN, range(seeds))
     return parts.each(

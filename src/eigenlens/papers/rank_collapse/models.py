@@ -201,7 +201,7 @@ def catalogue_run(
                 }
             )
     bounds = [bound_summary(name, run.bounds)] if run.bounds else []
-    partial = [note for note in run.facts["notes"] if " is partial: " in note]
+    partial = [note for note in run.notes if " is partial: " in note]
     return {
         "model": name,
         "sentence": run.sentence,

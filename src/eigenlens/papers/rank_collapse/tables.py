@@ -34,7 +34,7 @@ def share_rows() -> list[dict[str, Any]]:
 
 
 def random_curves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a family, variant and depth: the mean over seeds, the least and the largest."""
+    """One row per family, variant and depth: the mean over seeds, the least and the largest."""
     found: dict[tuple[str, str, int], list[float]] = {}
     for run in runs:
         for row in run["curves"]:
@@ -56,7 +56,7 @@ def random_curves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rows_by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a family and variant, measured and published side by side at the published depths."""
+    """A row per family and variant, measured and published side by side at the published depths."""
     rows = []
     for (family, variant), published in CURVES.items():
         found = {
@@ -80,7 +80,7 @@ def rows_by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rows_by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a task and mode: the whole model, the commonest answer, and every length alone, with
+    """A row per task and mode: the whole model, the commonest answer, and every length alone, with
     the spread over seeds.
     """
     rows = []

@@ -61,7 +61,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Training:
-    """All tasks, and the circles of `collapse_circle`, with that many `seeds`."""
+    """All tasks, and the circles of `circle.py`, with `seeds` seeds each."""
 
     trials: tuple[Trial, ...]
     circles: tuple[CircleTrial, ...]
@@ -242,7 +242,7 @@ def _classes(model: Transformer, x: Tensor) -> Tensor:
 def circle_table(
     scale: Training, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of `collapse_circle.circles` for all circles of a scale."""
+    """The rows of `circle.circles` for all circles of a training."""
     return circles(scale.circles, scale.seeds, parts, progress)
 
 

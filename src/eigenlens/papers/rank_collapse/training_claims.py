@@ -114,7 +114,7 @@ def circle_claims(tables: Tables) -> list[Claim]:
 
 
 def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
-    """The turn a step with a skip, beside that of the others: of runs in which the points went
+    """The turn per step with a skip, beside that of the others: of runs in which the points went
     round, and apart.
     """
     name, speeds = "circle: a skip slows the movement", {}

@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...anatomy.truncation import query_weights, truncated
+from ...captures import labelled
 from ...lab import NearestNeighbour, Settings, Transformer, train
 from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..inputs import batches_of
+from ..inputs import make_batches
 from ..paper import Paper
 from .claims import claims_of
 from .pictures import charts
@@ -168,7 +169,7 @@ def cut_model(
     time.
     """
     model = load(name)
-    batches = batches_of(model, scale.text, scale.length, scale.inputs, seed)
+    batches = make_batches(model, scale.text, scale.length, scale.inputs, seed)
     attentions = query_weights(model.module)
     width = attentions[0].weight.shape[1]
     own = outputs(model, batches)
@@ -247,12 +248,9 @@ def _worst(alone: Sequence[dict[str, Any]], number: int = 5) -> list[dict[str, A
     found = []
     for model in dict.fromkeys(row["model"] for row in alone):
         least = min(row["rank"] for row in alone if row["model"] == model)
-        rows = sorted(
-            (r for r in alone if (r["model"], r["rank"]) == (model, least)),
-            key=lambda row: row["kept"],
-        )
-        median = {**rows[len(rows) // 2], "layer": None, "head": "median"}
-        found += [*rows[:number], median]
+        some = [row for row in alone if (row["model"], row["rank"]) == (model, least)]
+        rows = labelled(sorted(some, key=lambda row: row["kept"]))
+        found += [*rows[:number], {**rows[len(rows) // 2], "head": "median"}]
     return found
 
 

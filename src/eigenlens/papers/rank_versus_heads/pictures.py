@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
@@ -26,31 +26,31 @@ def charts(tables: Tables) -> dict[str, Any]:
         for row in tables["rank one"]
     ]
     panels = [
-        curves(
+        line_chart(
             squares,
             "rank",
             "error",
             "heads",
             title="Nearest of 16 points, d = 8",
-            names=("rank r", "error"),
+            axis_titles=("rank r", "error"),
             band=("low", "high"),
         ),
-        curves(
+        line_chart(
             theory,
             "heads",
             "error",
             "by",
             title="Rank one, N = 2",
-            names=("heads H", "error"),
+            axis_titles=("heads H", "error"),
             log={"x"},
         ),
-        curves(
+        line_chart(
             tables["truncation"],
             "rank",
             "kept",
             "model",
             title="Loaded models, all heads cut",
-            names=("rank r of every head", "cosine kept, or next tokens"),
+            axis_titles=("rank r of every head", "cosine kept, or next tokens"),
         ),
     ]
     alone = [
@@ -58,13 +58,13 @@ def charts(tables: Tables) -> dict[str, Any]:
         for rows in _by_rank(tables["one head"])
         for order, row in enumerate(rows)
     ]
-    each = curves(
+    each = line_chart(
         alone,
         "order",
         "kept",
         "cut to",
         title="One head cut at a time",
-        names=("heads, worst first", "kept"),
+        axis_titles=("heads, worst first", "kept"),
         width=420,
     )
     return {

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from ...display import numbered
-from ...stats.depth import mean_interval
+from ...stats.intervals import t_interval
 from ..claims import Claim, Tables, judged
 from .models import FIRST
 from .training import EPSILON
@@ -140,7 +140,7 @@ def _steps(row: Row) -> Claim:
     up, down, L = row["steps up"], row["steps down"], row["layers"]
     holds = bool(up and down) and max(up) < L / 2 <= min(down)
     ways = (
-        f"{way} in layer {', '.join(map(str, at))}" if at else f"{way} nowhere"
+        f"{way} in {', '.join(f'L{layer}' for layer in at)}" if at else f"{way} nowhere"
         for way, at in (("up", up), ("down", down))
     )
     message = f"{', '.join(ways)} of {L}"
@@ -164,10 +164,9 @@ def _amplifiers(name: str, layers: Sequence[Row]) -> list[Claim]:
     all_same = mean(row["amplified channel"] == row["largest channel"] for row in layers)
     up = next((row for row in steps if row["steps"] == "up"), steps[0])
     where = (
-        f"layer {up['layer']}, channel {up['amplified channel']}: λ₁ {up['λ₁']:.3g}, λ₂"
-        f" {up['λ₂']:.3g}"
+        f"L{up['layer']}, channel {up['amplified channel']}: λ₁ {up['λ₁']:.3g}, λ₂ {up['λ₂']:.3g}"
     )
-    channels = [f"{row['layer']}: {row['amplified channel']}" for row in steps]
+    channels = [f"L{row['layer']}: {row['amplified channel']}" for row in steps]
     return [
         judged(
             f"{name}: the channel that a step block amplifies most is the one that spikes",
@@ -195,7 +194,7 @@ def _amplifiers(name: str, layers: Sequence[Row]) -> list[Claim]:
             "shared s*",
             up["shared"],
             None,
-            f"|cos| between the s* of the top two channels at layer {up['layer']}; the criterion is"
+            f"|cos| between the s* of the top two channels at L{up['layer']}; the criterion is"
             " ours: reproduced if at least .9",
             at_least=0.9,
         ),
@@ -219,7 +218,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
     }
     whole, kept, alone = ways.values()
     gains = [b - a for a, b in zip(kept, alone)]
-    gain, low, high = mean_interval(len(gains), sum(gains), sum(g * g for g in gains))
+    gain, low, high = t_interval(gains)
     size = {way: math.exp(min(mean(losses), 700)) for way, losses in ways.items()}
     message = ", ".join(f"{way} {value:.4g}" for way, value in size.items())
     return Claim(

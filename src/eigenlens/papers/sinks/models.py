@@ -26,9 +26,9 @@ from ...diagnostics.spikes import Spikes
 from ...errors import EigenlensError
 from ...models.forward import forward_of
 from ...models.load import Model, load
-from ...stats.depth import mean_interval
+from ...stats.intervals import t_interval
 from ...studies.diagnostic_runner import DiagnosticRunner
-from ..diagnostic_pass import subject_of
+from ..diagnostic_pass import find_sites
 from ..inputs import token_ids
 
 BATCH = 8
@@ -50,7 +50,7 @@ def model_rows(
     """Everything that is measured of one decoder, as tables."""
     model = load(name)
     ids = token_ids(model, text, length, inputs, seed)
-    studied = subject_of(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
+    studied = find_sites(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     if model.kind != "decoder":
         raise EigenlensError(
             f"{name} is no decoder: sinks and spikes at the first token are claims about these"
@@ -97,7 +97,7 @@ def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
 def layer_rows(
     name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None
 ) -> list[dict[str, Any]]:
-    """One row a layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
+    """One row per layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
     in both.
     """
     finding, strength = spikes.result(), sinks.result().layers()
@@ -139,7 +139,7 @@ def summary(
 ) -> dict[str, Any]:
     """The model in one row."""
     found, magnitudes = sinks.result(), spikes.result()
-    rate, low, high = mean_interval(len(rates), sum(rates), sum(r * r for r in rates))
+    rate, low, high = t_interval(rates)
     places = found.tables["Where the sinks are, over heads and inputs"][0]
     largest = magnitudes.values("largest")
     top = max(largest, key=lambda place: largest[place])

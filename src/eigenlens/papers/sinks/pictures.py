@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 MAGNITUDES = {"largest": "largest", "second": "second", "third": "third", "median": "median"}
 SHARES = {"sink rate": "heads and inputs with a sink", "sink strength": "attention that it gets"}
@@ -46,14 +46,14 @@ def _depth(rows: Sequence[dict[str, Any]], name: str) -> Any:
         for key, words in MAGNITUDES.items()
         for row in rows
     ]
-    upper = curves(
+    upper = line_chart(
         sizes,
         "layer",
         "magnitude",
         "channel",
         title=f"{name}: magnitudes behind each block",
         log=("y",),
-        names=("layer", "mean over inputs"),
+        axis_titles=("layer", "mean over inputs"),
         width=340,
         height=220,
     )
@@ -62,13 +62,13 @@ def _depth(rows: Sequence[dict[str, Any]], name: str) -> Any:
         for key, words in SHARES.items()
         for row in rows
     ]
-    lower = curves(
+    lower = line_chart(
         shares,
         "layer",
         "value",
         "share of",
         title=f"{name}: the first token as a sink",
-        names=("layer", "share"),
+        axis_titles=("layer", "share"),
         width=340,
         height=140,
     )

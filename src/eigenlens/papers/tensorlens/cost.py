@@ -12,7 +12,7 @@ from ...bench.timing import Pace, in_rounds, medians, peak_bytes
 from ...explanations import in_out_of, linearize, norms_of
 from ...explanations.linear_operator import Operator
 from ...models.load import load
-from ..inputs import batches_of
+from ..inputs import make_batches
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> 
     """
     model = load(name)
     backbone: Any = model.backbone
-    batch = batches_of(model, text, length, 3, seed, 1)[0]
+    batch = make_batches(model, text, length, 3, seed, 1)[0]
     (op,) = linearize(model, batch)
     weights = torch.full(op.shape[:2], 1 / length)
     calls = {

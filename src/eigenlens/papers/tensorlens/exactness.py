@@ -15,7 +15,7 @@ from ...captures.precision import stays_double
 from ...explanations import in_out, linearize
 from ...models.forward import forward_of
 from ...models.load import Model, load
-from ..inputs import batches_of
+from ..inputs import make_batches
 from .small import CAUSAL, small_batch, small_model
 
 
@@ -50,7 +50,7 @@ def catalogue_rows(
     """
     model = load(name)
     vision = model.kind == "vision"
-    batch = batches_of(
+    batch = make_batches(
         model,
         "photos" if vision else text,
         isqrt(length) ** 2 + 1 if vision else length,

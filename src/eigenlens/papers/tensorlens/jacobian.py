@@ -14,7 +14,7 @@ from ...anatomy import read_stacks
 from ...captures.precision import stays_double
 from ...explanations import Operator, linearize
 from ...models.load import load
-from ..inputs import batches_of
+from ..inputs import make_batches
 from .small import SPREAD, small_batch, small_model
 
 STEP = 1e-5
@@ -114,7 +114,7 @@ def catalogue_jacobian(
     backbone: Any = model.backbone
     fixed: dict[str, Any] = {"use_cache": False} if model.kind == "decoder" else {}
     generator, rows = torch.Generator().manual_seed(seed), list[dict[str, Any]]()
-    for batch in batches_of(model, text, length, inputs, seed, 1)[:inputs]:
+    for batch in make_batches(model, text, length, inputs, seed, 1)[:inputs]:
         (op,) = linearize(model, batch)
         units = torch.randn(probes, *op.inputs.shape, generator=generator, dtype=torch.float64)
         (row,) = compared(op, Derivative(backbone, {**batch, **fixed}), units)

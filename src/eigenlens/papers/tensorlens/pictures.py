@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 from .comparison import ORDER
 from .maps import MAPS
 
@@ -70,13 +70,13 @@ def _deletion(tables: Tables) -> Any:
         "negative": "least relevant first: higher is better",
     }
     panels = [
-        curves(
+        line_chart(
             [row for row in rows if row["order"] == order],
             "fraction",
             "probability",
             "method",
             title=title,
-            names=("fraction of the tokens taken away", "probability of the class"),
+            axis_titles=("fraction of the tokens taken away", "probability of the class"),
             height=260,
         )
         for order, title in titles.items()
@@ -127,15 +127,21 @@ def _cost(tables: Tables) -> Any:
         for row in tables["cost"]
         for what in ("whole", "graph", "forward", "row")
     ]
-    left = curves(
+    left = line_chart(
         times,
         "tokens",
         "ratio",
         "what",
         title="time over a forward pass",
-        names=("tokens", "forward passes"),
+        axis_titles=("tokens", "forward passes"),
     )
-    right = curves(
-        memory, "tokens", "MB", "what", title="peak memory", names=("tokens", "MB"), log=("x", "y")
+    right = line_chart(
+        memory,
+        "tokens",
+        "MB",
+        "what",
+        title="peak memory",
+        axis_titles=("tokens", "MB"),
+        log=("x", "y"),
     )
     return alt.hconcat(left, right).resolve_scale(color="independent")

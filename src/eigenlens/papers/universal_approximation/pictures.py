@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Tables
-from ..curves import curves
+from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
@@ -31,26 +31,26 @@ def charts(tables: Tables) -> dict[str, Any]:
     ]
     log = {"x", "y"}
     panels = [
-        curves(
+        line_chart(
             over_p,
             "x",
             "error",
             "attention",
             title="One head",
-            names=("anchors p − 1", "largest error"),
+            axis_titles=("anchors p − 1", "largest error"),
             log=log,
         ),
-        curves(
+        line_chart(
             over_h,
             "x",
             "error",
             "attention",
             title="9 anchors a head",
-            names=("heads H", "largest error"),
+            axis_titles=("heads H", "largest error"),
             log=log,
         ),
     ]
-    maps = curves(
+    maps = line_chart(
         tables["map errors"],
         "units",
         "attention",
@@ -58,15 +58,15 @@ def charts(tables: Tables) -> dict[str, Any]:
         title="Two layers, any target",
         band=("low", "high"),
         log=log,
-        names=("hidden units", "relative error"),
+        axis_titles=("hidden units", "relative error"),
     )
-    pair = curves(
+    pair = line_chart(
         two,
         "x",
         "error",
         "attention",
         title="Two layers sort two numbers",
-        names=("p − 1", "largest error"),
+        axis_titles=("p − 1", "largest error"),
         log=log,
     )
     return {

@@ -22,9 +22,8 @@
     return values.map((value, i) => {
       const shown = value ?? beyond;
       const share = shown === null || shown === undefined ? null : (shown - least) / (most - least || 1);
-      const { stack, layer, head } = record.numbers;
       return {
-        layer: `${stack[i]} ${layer[i]}`, order: i, head: head[i], value: shown, share, dark: share !== null && painted(share).dark,
+        layer: record.layers[i], order: i, head: record.numbers.head[i], value: shown, share, dark: share !== null && painted(share).dark,
         label: value === null ? (beyond === null ? "–" : `>${beyond}`) : lens.short(value),
       };
     });
@@ -38,14 +37,12 @@
       button.textContent = cell.label;
       button.style.background = cell.share === null ? "" : painted(cell.share).background;
       button.style.color = cell.share === null ? "" : cell.dark ? "#fff" : "#000";
-      button.setAttribute("aria-label", `${nameOf(record, button.dataset.head)}: ${record.metrics[metric]} ${cell.label}`);
+      button.setAttribute("aria-label", `${record.names[button.dataset.head]}: ${record.metrics[metric]} ${cell.label}`);
     }
     const { stack, layer, head, [metric]: values } = record.numbers;
     const saved = values.map((value, i) => ({ stack: stack[i], layer: layer[i], head: head[i], [metric]: value }));
     lens.show(`${record.key}-map`, found, record.metrics[metric], saved);
   };
-
-  const nameOf = (record, i) => `${record.numbers.stack[i]} ${record.numbers.layer[i]}.${record.numbers.head[i]}`;
 
   /** The site of a head, counted over the sites in their order. */
   const siteOf = (record, index) => {
@@ -127,7 +124,7 @@
   const open = (root, record, index) => {
     for (const button of root.querySelectorAll("[data-head]")) button.setAttribute("aria-pressed", String(Number(button.dataset.head) === index));
     const [site, head] = [siteOf(record, index), record.numbers.head[index]];
-    root.querySelector("[data-name]").textContent = nameOf(record, index);
+    root.querySelector("[data-name]").textContent = record.names[index];
     root.querySelector("[data-sentence]").textContent = record.sentences[index];
     root.querySelector("[data-numbers] .scroll").replaceChildren(...numberTables(record, index));
     const parts = {
@@ -138,7 +135,7 @@
     };
     for (const [part, rows] of Object.entries(parts)) {
       const key = `${record.key}-${part}`;
-      if (key in lens.data.figures) lens.show(key, rows(), nameOf(record, index));
+      if (key in lens.data.figures) lens.show(key, rows(), record.names[index]);
     }
   };
 

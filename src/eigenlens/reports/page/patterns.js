@@ -4,12 +4,12 @@
   const { eigenlens: lens } = window;
 
   const rowsOf = (record, choice, [first, stop]) => {
-    const [, places, n] = record.true.shape;
-    const at = choice.input * places + choice.place;
+    const [, heads, n] = record.true.shape;
+    const at = choice.input * heads + choice.head;
     const real = lens.array(record.true).subarray(at * n * n, (at + 1) * n * n);
     const apart = choice.candidate < 0 ? null : lens.scaled(record.differences, at * record.candidates.length + choice.candidate);
     const round = (value) => Number(value.toFixed(5));
-    const words = record.tokens[choice.input][choice.place];
+    const words = record.tokens[choice.input][choice.head];
     const rows = [];
     for (let query = first; query < stop; query += 1) {
       for (let key = first; key < stop; key += 1) {
@@ -25,12 +25,12 @@
   };
 
   const said = (record, choice, mode) => {
-    const head = record.places[choice.place];
+    const head = record.heads[choice.head];
     if (choice.candidate === null) return `${mode}: nothing is this cheap for ${head}.`;
     if (choice.candidate < 0) return `${head} with exact scores: all of the work, nothing lost.`;
     const [estimator, nominal] = record.candidates[choice.candidate];
     const at = nominal === null ? "" : ` at ${lens.percent(nominal)}`;
-    const [work, variation] = [record.work[choice.place][choice.candidate], record.variation[choice.place][choice.candidate]];
+    const [work, variation] = [record.work[choice.head][choice.candidate], record.variation[choice.head][choice.candidate]];
     return `${head} by ${estimator}${at}: ${lens.percent(work)} of the work of exact scores, total variation ${lens.short(variation)} over held-out inputs.`;
   };
 
@@ -39,15 +39,15 @@
       const record = lens.data.patterns[root.dataset.patterns];
       const control = (name) => root.querySelector(`[data-${name}]`);
       const show = () => {
-        const [place, position, mode] = [Number(control("place").value), Number(control("slider").value), control("mode").value];
+        const [head, position, mode] = [Number(control("head-choice").value), Number(control("slider").value), control("mode").value];
         const budget = record.budgets[position];
         control("slider").disabled = record.fixed.includes(mode);
-        const choice = { input: Number(control("input").value), place, candidate: record.chosen[mode][place][position] };
+        const choice = { input: Number(control("input").value), head, candidate: record.chosen[mode][head][position] };
         control("budget").textContent = lens.percent(budget);
         control("slider").setAttribute("aria-valuetext", lens.percent(budget));
         control("said").textContent = said(record, choice, mode);
         const shown = choice.candidate === null ? [] : rowsOf(record, choice, control("window").value.split(",").map(Number));
-        lens.show(record.figure, shown, `input ${choice.input + 1}, ${record.places[place]}, ${mode}, ${lens.percent(budget)}`);
+        lens.show(record.figure, shown, `input ${choice.input + 1}, ${record.heads[head]}, ${mode}, ${lens.percent(budget)}`);
       };
       root.addEventListener("input", show);
       show();

@@ -8,8 +8,15 @@
     return String(a).localeCompare(String(b), "en", { numeric: true });
   };
 
+  /** What a column prints, by the numbers of its rows. */
+  const printed = (table, header) => {
+    const values = [];
+    for (const row of table.tBodies[0].rows) values[row.dataset.row] = row.cells[header.cellIndex].textContent;
+    return values;
+  };
+
   const sort = (table, header) => {
-    const values = lens.data.tables[table.dataset.table][header.dataset.column];
+    const values = "labels" in header.dataset ? printed(table, header) : lens.data.tables[table.dataset.table][header.dataset.column];
     const falling = header.getAttribute("aria-sort") === "ascending";
     for (const other of header.parentElement.children) other.removeAttribute("aria-sort");
     header.setAttribute("aria-sort", falling ? "descending" : "ascending");

@@ -1,0 +1,74 @@
+"""What a person reads: heads are called `L3H4`, layers `L3`, of several stacks `encoder L3`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .sites import Head, Site, location_of
+
+_WHERE = ("stack", "layer", "head")
+
+
+class Labels:
+    """What layers and heads are called where all these stacks are beside each other: with the stack
+    in front if there are several.
+
+    >>> Labels(["encoder"])(Head("encoder", 3, 4))
+    'L3H4'
+    >>> both = Labels(["encoder", "decoder", "decoder.cross"])
+    >>> both(Head("decoder.cross", 3, 4)), both(Site("encoder", 0)), both.stack("decoder.cross")
+    ('cross L3H4', 'encoder L0', 'cross')
+    """
+
+    def __init__(self, stacks: Iterable[str]) -> None:
+        known = dict.fromkeys(stacks)
+        short = {stack: "cross" if stack.endswith(".cross") else stack for stack in known}
+        number = Counter(short.values())
+        self._stacks = {
+            stack: name if number[name] == 1 else stack for stack, name in short.items()
+        }
+
+    def __call__(self, where: Head | Site | str) -> str:
+        """Of a head, a layer, or a stack, which is given by its name."""
+        if isinstance(where, str):
+            return self.stack(where)
+        several = len(self._stacks.keys() | {where.stack}) > 1
+        return f"{self.stack(where.stack)} {where.label}" if several else where.label
+
+    def stack(self, stack: str) -> str:
+        """What a stack is called: `cross` for `decoder.cross`, if no other is called so."""
+        return self._stacks.get(stack, stack)
+
+
+def labelled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows to read: stack, layer and head become one column `head`, or `layer`, of labels.
+
+    Heads without a stack are of models with one stack. In a table with several models, the stacks
+    of each model alone say whether they are named. Other tables stay as they are.
+
+    >>> labelled([{"stack": "encoder", "layer": 3, "head": 4, "rate": 0.5}])
+    [{'head': 'L3H4', 'rate': 0.5}]
+    """
+    if not all(isinstance(row.get("layer"), int) for row in rows):
+        return [dict(row) for row in rows]
+    column = "head" if all(isinstance(row.get("head"), int) for row in rows) else "layer"
+    if column == "layer" and not all("stack" in row for row in rows):
+        return [dict(row) for row in rows]
+    stacks: dict[Any, list[str]] = {}
+    for row in rows:
+        stacks.setdefault(row.get("model"), []).append(row.get("stack", ""))
+    labels = {model: Labels(own) for model, own in stacks.items()}
+    made = []
+    for row in rows:
+        first = next(key for key in row if key in _WHERE)
+        label = labels[row.get("model")](location_of({"stack": "", **row}))
+        made.append(
+            {
+                column if key == first else key: label if key == first else x
+                for key, x in row.items()
+                if key == first or key not in _WHERE
+            }
+        )
+    return made
