@@ -55,6 +55,7 @@ class Explanation(ResultViews):
 
     @property
     def title(self) -> str:
+        """Model and target, as `name`."""
         return self.name
 
     @property
