@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 BY_FIXTURE = {
     "browser": {"browser"},
     "cluster": {"cluster", "joined"},
+    "download": {"dinov2", "whisper", "reviewed", "pictured"},
     "slow": {"warm"},
 }
 """Fixtures that take what their marker says, for every test that uses them however indirectly."""
