@@ -19,7 +19,7 @@ BY_FIXTURE = {
     "browser": {"browser"},
     "cluster": {"cluster", "joined"},
     "download": {"dinov2", "whisper", "reviewed", "pictured"},
-    "slow": {"warm"},
+    "slow": {"warm", "mini"},
 }
 """Fixtures that take what their marker says, for every test that uses them however indirectly."""
 BY_FIXTURE_OF_FOLDER = {

@@ -301,6 +301,7 @@ def test_the_attention_that_relevance_counts_is_that_with_a_rising_score():
     assert found == pytest.approx(float((weights * rises).sum() / weights.sum()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_learned_the_planted_token_shows_it_to_its_operator():
     run = planted_run(
         "pre-norm", "class token", layers=1, steps=200, inputs=40, draws=2, seed=0, progress=silent
