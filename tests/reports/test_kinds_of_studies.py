@@ -236,6 +236,7 @@ def test_results_of_other_weights_are_not_mixed(tmp_path, bert, ids, tiny):
     assert 'value="plan_work"' in tiny.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_twelve_layers_of_twelve_heads_at_128_tokens_stay_under_five_megabytes(tmp_path):
     """The size of a page is a matter of heads and tokens, not of the width of the model."""
     torch.manual_seed(0)
