@@ -73,7 +73,7 @@ def _spans(tables: Tables) -> Claim:
         "1 → min(n, d_head)",
         float(len(off)),
         None,
-        f"cases of {len(tables['spans'])} (n queries, no gate, one a head, one an element) with"
+        f"cases of {len(tables['spans'])} (n queries, no gate, one per head, one per element) with"
         " another dimension; none. One gate a head scales the map and leaves the span at 1",
         at_most=0.0,
     )
