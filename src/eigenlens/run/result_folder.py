@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import command, option
 from .files import read_json
@@ -77,10 +78,21 @@ def read_result(
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or found != version or isinstance(found, bool):
         raise EigenlensError(
-            f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens"
-            f" reads format {version}; make it anew"
+            f"the {kind} in {folder} has format {_short(found)}, written by {_writer(content)}, and"
+            f" eigenlens {__version__} reads format {version}; make it anew"
         )
     return content
+
+
+def _writer(content: Any) -> str:
+    """The version of eigenlens that wrote a result's JSON file, in words."""
+    for place in (("versions",), ("facts", "versions"), ("facts",), ()):
+        record = content
+        for key in place:
+            record = record.get(key) if isinstance(record, dict) else None
+        if isinstance(record, dict) and isinstance(record.get("eigenlens"), str):
+            return f"eigenlens {_short(record['eigenlens'])}"
+    return "a version that does not say which it is"
 
 
 @contextmanager
