@@ -197,7 +197,7 @@ class Collapse(ResultViews):
         return self._content["bounds"]["heads"]
 
     def bounds_by_layer(self) -> list[dict[str, Any]]:
-        """One row a layer: in how many of its heads the condition holds, and the median of each
+        """One row per layer: in how many of its heads the condition holds, and the median of each
         number.
         """
         rows = []

@@ -80,7 +80,7 @@ SCHEMA = {
 @dataclass(frozen=True, repr=False)
 class Evaluation(ResultViews):
     """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
-    planned; `heads` one row a head.
+    planned; `heads` one row per head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")

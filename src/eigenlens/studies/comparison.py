@@ -127,10 +127,12 @@ class Comparison(ResultViews):
 
     @property
     def title(self) -> str:
+        """How many studies are compared."""
         return f"Comparison of {len(self.studies)} studies"
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """Nothing: what a study has to say stands in the study."""
         return ()
 
     def changes(self) -> list[dict[str, Any]]:
