@@ -119,7 +119,7 @@ class Evaluation(ResultViews):
         """What the plan was made for, `{"budget": 0.25}`, or the mechanism that took its place,
         `{"attention": "window", "window": 64}`.
         """
-        return self.stored["plan"]["target"]
+        return self.stored.get("plan", {}).get("target", {})
 
     @property
     def sentence(self) -> str:
