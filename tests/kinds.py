@@ -18,7 +18,8 @@ TESTS = Path(__file__).parent
 BY_FIXTURE = {
     "browser": {"browser"},
     "cluster": {"cluster", "joined"},
-    "slow": {"warm"},
+    "download": {"dinov2", "whisper", "reviewed", "pictured"},
+    "slow": {"warm", "mini"},
 }
 """Fixtures that take what their marker says, for every test that uses them however indirectly."""
 BY_FIXTURE_OF_FOLDER = {

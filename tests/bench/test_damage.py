@@ -69,6 +69,7 @@ def test_a_model_that_is_not_here_is_a_row_with_the_reason(place, tmp_path):
     assert found.plot().to_dict()["title"]
 
 
+@pytest.mark.download
 def test_own_text_is_what_the_model_finds_likely():
     model = of_catalogue("stories15m")
     ids = own_text(model, 3, 24)

@@ -67,6 +67,7 @@ def test_sizes_are_plain_data_that_a_request_can_be_told_by():
         assert len({json.dumps(asdict(scale)) for scale in pair}) == len(pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_a_bench_has_rows_a_sentence_and_pictures(whole, name):
     out, found = whole

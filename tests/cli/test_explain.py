@@ -114,6 +114,7 @@ def test_a_target_by_name(explain, world, tmp_path):
     assert "'dog'" in Explanation.open(tmp_path / "e").name
 
 
+@pytest.mark.download
 def test_a_picture(explain, tmp_path):
     of_catalogue("dinov2-small")
     rng = np.random.default_rng(0)
@@ -204,6 +205,7 @@ def test_a_limit_of_memory(explain, world):
     assert done.code == 2 and "102 tokens takes 0.000666 GB" in done.err
 
 
+@pytest.mark.download
 def test_a_vision_model_given_text(explain):
     of_catalogue("dinov2-small")
     done = explain("dinov2-small", "a cat sleeps")

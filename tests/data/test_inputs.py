@@ -255,6 +255,7 @@ def test_text_for_a_model_without_a_tokenizer_is_refused(minilm, marked, tmp_pat
         make(minilm, [marked, "ids.npy"], tmp_path / "w")
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("pad", [False, True])
 def test_an_encoder_decoder_reads_on_in_its_decoder(tmp_path, pad):
     """Encoder and decoder get a whole length each: the text goes on behind the decoder's start

@@ -151,6 +151,7 @@ def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
         )
 
 
+@pytest.mark.download
 def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     model = of_catalogue("smollm2")
     studied = subject_of(model, {"input_ids": torch.arange(4)[None]})

@@ -171,6 +171,7 @@ def test_scores_of_real_decoders_are_a_loop_over_eager_attention(name, models):
                 )
 
 
+@pytest.mark.download
 def test_smollm2_has_clear_induction_and_tokens_that_come_once_have_none(models):
     model = models("smollm2")
     diagnostic, control = Induction(inputs=2), Induction(inputs=2, repeated=False)
@@ -223,6 +224,7 @@ def test_an_encoder_that_sees_both_ways_is_scored_by_what_lies_before():
     )
 
 
+@pytest.mark.download
 def test_an_encoder_decoder_is_probed_on_both_sides_and_cross_attention_is_left_out():
     model = of_catalogue("flan-t5-small")
     diagnostic = Induction(block=16, inputs=2)

@@ -14,7 +14,7 @@ from eigenlens import EigenlensError
 from eigenlens.captures import Site
 from eigenlens.diagnostics import CallView
 from eigenlens.diagnostics.keys import BINS, Keys, balanced_weights
-from eigenlens.papers.inputs import batches_of
+from eigenlens.papers.inputs import make_batches
 from tiny import of_catalogue, small_bert
 
 
@@ -122,7 +122,8 @@ def test_a_model_is_measured_as_by_its_own_attentions(name, data, stack):
     model = of_catalogue(name)
     vision = model.kind == "vision"
     batch = {
-        key: x[:2] for key, x in batches_of(model, data, None if vision else 16, 3, 0, 3)[0].items()
+        key: x[:2]
+        for key, x in make_batches(model, data, None if vision else 16, 3, 0, 3)[0].items()
     }
     keys = Keys()
     diagnosed(model, [batch], keys)

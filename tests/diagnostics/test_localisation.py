@@ -125,6 +125,7 @@ def test_what_has_no_distance_is_left_out():
     assert "far" not in {number.name for number in short.numbers}
 
 
+@pytest.mark.download
 def test_a_decoders_heads_look_where_its_own_eager_attention_says():
     model = of_catalogue("smollm2")
     ids = torch.randint(100, 20_000, (2, 12))
@@ -144,6 +145,7 @@ def test_a_decoders_heads_look_where_its_own_eager_attention_says():
         assert numbers(finding, "self", layer, head) == pytest.approx(wanted, rel=2e-3, abs=1e-4)
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("size", [(56, 56), (42, 70)])
 def test_patches_are_as_far_apart_as_in_their_grid_also_if_it_is_no_square(size):
     model = of_catalogue("dinov2-small")

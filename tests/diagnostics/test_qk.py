@@ -55,6 +55,7 @@ def test_the_numbers_of_an_encoders_heads_are_those_of_the_dense_matrix():
     assert len(finding.values("mean")) == 72 and "rotary" not in finding.sentence
 
 
+@pytest.mark.download
 def test_a_query_head_is_taken_with_the_keys_it_shares_and_before_the_rotation():
     model = of_catalogue("smollm2")
     _, finding = found_in(model, {"input_ids": torch.tensor([[5, 6, 7]])})
@@ -69,6 +70,7 @@ def test_a_query_head_is_taken_with_the_keys_it_shares_and_before_the_rotation()
     )
 
 
+@pytest.mark.download
 def test_cross_attention_has_eigenvalues_too():
     model = of_catalogue("flan-t5-small")
     ids = torch.tensor([[5, 6, 1]])

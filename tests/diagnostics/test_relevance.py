@@ -85,6 +85,7 @@ def test_only_dear_inputs_are_measured_wherever_they_stand():
     assert_inputs(finding, "encoder", 1, dense, lambda: model(input_ids=ids), 4, [2, 4])
 
 
+@pytest.mark.download
 def test_heads_that_share_values_and_cross_attention():
     model = of_catalogue("smollm2")
     batch = {"input_ids": torch.randint(100, 20_000, (2, 8))}
@@ -99,6 +100,7 @@ def test_heads_that_share_values_and_cross_attention():
     )
 
 
+@pytest.mark.download
 def test_a_picture_models_heads():
     model = of_catalogue("dinov2-small")
     batch = {"pixel_values": torch.randn(1, 3, 56, 56)}

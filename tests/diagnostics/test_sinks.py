@@ -12,7 +12,7 @@ from eigenlens import EigenlensError
 from eigenlens.captures import AttentionCall, Site
 from eigenlens.diagnostics import DIAGNOSTICS, CallView
 from eigenlens.diagnostics.sinks import Sinks
-from eigenlens.papers.inputs import batches_of
+from eigenlens.papers.inputs import make_batches
 from tiny import of_catalogue, small_llama
 
 
@@ -110,7 +110,7 @@ def by_hand(A, causal, epsilon=0.3):
 )
 def test_a_model_is_measured_as_by_its_own_attentions(name, text):
     model = of_catalogue(name)
-    batches = batches_of(model, "python-docs", 20, 3, 0, 3)[:1]
+    batches = make_batches(model, "python-docs", 20, 3, 0, 3)[:1]
     sinks = Sinks()
     diagnosed(model, batches, sinks)
     finding = sinks.result()

@@ -235,6 +235,7 @@ def test_one_token_has_no_pairs_and_there_is_no_nan():
         assert all(math.isfinite(number.mean) for number in finding.numbers)
 
 
+@pytest.mark.download
 def test_stacks_are_apart():
     model = of_catalogue("flan-t5-small")
     ids = torch.randint(5, 999, (2, 7))

@@ -11,7 +11,7 @@ from eigenlens import EigenlensError
 from eigenlens.captures import Site
 from eigenlens.diagnostics import LayerView
 from eigenlens.diagnostics.spikes import Spikes
-from eigenlens.papers.inputs import batches_of
+from eigenlens.papers.inputs import make_batches
 from tiny import of_catalogue, small_llama
 
 
@@ -135,7 +135,7 @@ def test_steps_follow_the_criterion():
 def test_a_model_is_measured_as_by_its_own_hidden_states(name, data):
     model = of_catalogue(name)
     length = None if model.kind == "vision" else 16
-    batch = {key: x[:2] for key, x in batches_of(model, data, length, 3, 0, 3)[0].items()}
+    batch = {key: x[:2] for key, x in make_batches(model, data, length, 3, 0, 3)[0].items()}
     spikes = Spikes()
     studied = diagnosed(model, [batch], spikes)
     finding = spikes.result()

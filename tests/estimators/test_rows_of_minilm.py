@@ -73,6 +73,7 @@ def test_real_heads_lose_what_was_measured_and_chosen_keys_beat_random_ones():
             assert float(chosen.mean()) < float(random.mean())
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_the_error_of_the_estimates():
     stats, _, calls = minilm()
     for site in list(stats)[::3]:

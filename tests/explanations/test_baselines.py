@@ -161,7 +161,7 @@ def test_padding_on_the_left_changes_no_method():
             )
 
 
-@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("real", [pytest.param(True, marks=pytest.mark.download), False])
 def test_toward_the_target_is_complete(real):
     """Σ_j ⟨(Tᵀu)_j, x_j⟩ = ⟨u, y − B⟩, with u the gradient behind the last norm, found here by
     autograd.

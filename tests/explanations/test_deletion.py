@@ -74,6 +74,7 @@ def test_a_text_loses_ids_and_closes_up():
     assert "<svg" in found[0]._repr_html_()
 
 
+@pytest.mark.download
 @torch.no_grad()
 def test_a_decoder_keeps_the_token_it_speaks_after():
     model = catalogue("stories15m")
@@ -91,6 +92,7 @@ def test_a_decoder_keeps_the_token_it_speaks_after():
             assert float(deletion.scores[0, place]) == pytest.approx(float(want), abs=1e-4)
 
 
+@pytest.mark.download
 @torch.no_grad()
 def test_an_encoder_decoder_loses_what_its_encoder_reads():
     model = catalogue("flan-t5-small")

@@ -509,6 +509,7 @@ def test_an_unknown_method_is_refused_with_those_there_are(mini, methods):
         el.explain(mini, "a cat", against="a dog", methods=methods)
 
 
+@pytest.mark.download
 def test_a_vision_model_needs_a_picture():
     with pytest.raises(EigenlensError, match="path of a picture"):
         el.explain(of_catalogue("dinov2-small"), "a cat sleeps", target="output")

@@ -26,6 +26,7 @@ def score(model, batch, **settings):
         return target, target.score(forward_of(model, whole=True)(batch), batch)
 
 
+@pytest.mark.download
 def test_the_next_token_of_a_decoder():
     model = catalogue("stories15m")
     texts = ["Once upon a time, there was a little", "Once upon a"]
@@ -67,6 +68,7 @@ def test_left_padding_reads_the_last_token_too():
     torch.testing.assert_close(found, want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.download
 def test_the_next_token_of_an_encoder_decoder():
     model = catalogue("flan-t5-small")
     batch = encode(model, "translate English to German: The house is wonderful.")
@@ -126,6 +128,7 @@ def test_a_class_of_a_picture():
     assert target.label == "class 1, dog"
 
 
+@pytest.mark.download
 def test_the_label_of_a_token():
     model = catalogue("distilbert-gec")
     batch = encode(model, ["Their is a problem with the car.", "He go home."])
@@ -456,6 +459,7 @@ def test_one_text_without_a_pad_token_loses_tokens_too():
         target_of(model, {"input_ids": ids.expand(2, -1)})
 
 
+@pytest.mark.download
 def test_padding_on_the_left_does_not_count_as_tokens():
     model = catalogue("distilbert-gec")
     one = encode(model, "Their is a problem.")

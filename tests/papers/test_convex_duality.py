@@ -85,6 +85,7 @@ def test_the_bound_is_judged_by_what_was_measured(quick):
     )
 
 
+@pytest.mark.download
 def test_tokens_are_the_principal_components_of_the_model_s_own():
     """Against scikit-learn, on the pictures to fit; the other pictures get the same components."""
     from sklearn.decomposition import PCA

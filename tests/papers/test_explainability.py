@@ -105,6 +105,7 @@ def test_parts_of_reviews_lose_only_padding(reviewed):
     assert rows == len(learn)
 
 
+@pytest.mark.download
 def test_too_many_reviews_are_refused():
     with pytest.raises(EigenlensError, match="not 10 and 9000"):
         labelled_reviews(load("minilm"), 10, 9000, least=60)
@@ -226,6 +227,7 @@ def test_one_layer_under_a_probe_has_relevance_i_plus_a(reviewed):
     assert all(torch.equal(before[key], value) for key, value in model.module.state_dict().items())
 
 
+@pytest.mark.download
 def test_stories_end_where_the_model_is_sure():
     model = of_catalogue("stories15m")
     found = own_stories(model, 3, 12, 0)
@@ -299,6 +301,7 @@ def test_the_attention_that_relevance_counts_is_that_with_a_rising_score():
     assert found == pytest.approx(float((weights * rises).sum() / weights.sum()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_learned_the_planted_token_shows_it_to_its_operator():
     run = planted_run(
         "pre-norm", "class token", layers=1, steps=200, inputs=40, draws=2, seed=0, progress=silent

@@ -201,6 +201,7 @@ def test_every_candidate_s_patterns_lose_what_its_figure_says(bert):
             assert examples.total_variation[p, chosen] == choice.total_variation
 
 
+@pytest.mark.slow
 def test_heads_are_spread_from_the_best_to_the_worst(place):
     """Real weights, 72 heads: six of them at the fifths of what the plan leaves."""
     model = of_catalogue("minilm")

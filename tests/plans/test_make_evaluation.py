@@ -119,6 +119,7 @@ def test_multiply_adds_are_counted(encoder):
     )
 
 
+@pytest.mark.download
 def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
     """Real weights, causal, rotary: a study, a plan and its evaluation, held against losses worked
     out by hand.
@@ -155,6 +156,7 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
         assert task.result()[0][key] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
 
 
+@pytest.mark.download
 def test_generation_with_a_cache_attends_exactly_after_the_prompt(place):
     model = load("stories15m")
     study = el.study(

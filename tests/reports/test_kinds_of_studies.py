@@ -106,7 +106,8 @@ def test_encoder_and_decoder_with_attention_between_them(show, tmp_path):
     assert len({r["stack"] for r in expected}) == 3
     assert shown.page.locator("[data-head]").count() == 12
     for record in expected:
-        name = f"{record['stack']} {record['layer']}.{record['head']}"
+        stack = record["stack"].removeprefix("decoder.")  # the decoder's other stack is `cross`
+        name = f"{stack} L{record['layer']}H{record['head']}"
         shown.page.locator(f'[data-head][aria-label^="{name}:"]').click()
         assert shown.text("#heads0-name") == name
         spectrum = study.spectra.one(
@@ -236,6 +237,7 @@ def test_results_of_other_weights_are_not_mixed(tmp_path, bert, ids, tiny):
     assert 'value="plan_work"' in tiny.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_twelve_layers_of_twelve_heads_at_128_tokens_stay_under_five_megabytes(tmp_path):
     """The size of a page is a matter of heads and tokens, not of the width of the model."""
     torch.manual_seed(0)

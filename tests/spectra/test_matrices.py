@@ -61,6 +61,7 @@ def test_the_raw_spectrum_is_that_of_the_second_moment():
     )
 
 
+@pytest.mark.slow
 def test_the_sketch_finds_the_leading_eigenspace():
     """From a pilot of 48 of 240 inputs: never above the true eigenvalue, the leading ones close,
     held-out variance too.
@@ -112,6 +113,7 @@ def test_layers_of_few_inputs_are_exact_beyond_the_rank_of_a_head():
             assert not ours.lower_bound
 
 
+@pytest.mark.slow
 def test_what_is_a_lower_bound_is_called_one():
     # 240 fit inputs of 12 heads: too many columns for a layer
     fit, held = recorded("minilm", 300, 32)

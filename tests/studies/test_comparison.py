@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 from eigenlens import EigenlensError, compare, study
 from eigenlens.captures import Head, Site
 from eigenlens.spectra.bases import Scope
-from eigenlens.studies.comparison import labels_of
+from eigenlens.studies.make_comparison import labels_of
 from eigenlens.studies.result import Study
 
 SIZE = {"max_length": 8, "max_inputs": 12}

@@ -314,6 +314,7 @@ def test_compare_says_what_changed(run, place, llama, data, made):
         compare(strict, study(llama, data, **SMALL, only=["keys"]))
 
 
+@pytest.mark.slow
 def test_pictures_of_every_diagnostic(made, place):
     names = {path.stem for path in draw(made, place / "pictures")}
     assert names >= {f"diagnostic-{name}" for name in made.diagnostics}

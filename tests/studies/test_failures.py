@@ -150,6 +150,7 @@ def test_workers_killed_while_they_work_do_not_change_a_bit(make, undisturbed, o
     assert_identical(undisturbed("sketch"), tmp_path / "s")
 
 
+@pytest.mark.cluster
 def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
     place, run, undisturbed, often, monkeypatch, tmp_path
 ):

@@ -53,18 +53,19 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
 
 
 def read_result(
-    folder: str | Path, kind: str, version: int | None, made_by: Sequence[str | Path]
+    folder: str | Path, kind: str, version: int | None, made_by: str | Sequence[str | Path]
 ) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without that file, or with a file of another
     version, is refused with the reason.
 
     `version` is what the file must have under `format`; None for results whose file has no such
     entry. `made_by` are the words of the command that makes such a result, into this folder where
-    they name no other.
+    they name no other, or the call in Python.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
+        where = () if "-o" in made_by else ("-o", Path(folder))
+        how = made_by if isinstance(made_by, str) else command(*made_by, *where)
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )

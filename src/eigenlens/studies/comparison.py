@@ -222,7 +222,8 @@ class Comparison(ResultViews):
 
         The studies themselves need not be there.
         """
-        record = read_result(folder, "comparison", FORMAT, ("compare", "STUDY", "STUDY"))
+        how = f"eigenlens.compare(STUDY, STUDY).save({str(folder)!r})"
+        record = read_result(folder, "comparison", FORMAT, how)
         path = Path(folder) / "comparison.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(
