@@ -464,7 +464,7 @@ BAD = {
     ),
     "place is interrupted": (
         lambda w, t: ("study", w.model, w.text, "-o", interrupted(t)),
-        "interrupted; go on with resume=True (--resume)",
+        "interrupted; go on with resume=True",
     ),
     "unknown statistic": (
         lambda w, t: ("study", w.model, w.text, "--only", "rows,ranks"),
