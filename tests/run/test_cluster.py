@@ -271,7 +271,7 @@ def test_memory_of_scheduler_and_client_does_not_grow_with_the_number_of_shards(
 
 def test_a_worker_with_another_version_is_refused(joined, tmp_path):
     preload = tmp_path / "other.py"
-    preload.write_text("import eigenlens\neigenlens.__version__ = '0.0.0'\n")
+    preload.write_text("from eigenlens import _version\n_version.__version__ = '0.0.0'\n")
     joined.kill_workers()
     joined.add("--preload", preload)
     with (
