@@ -167,8 +167,8 @@ class Costs:
         working = math.ceil(shards / workers) * self.shard + shards * (
             1 - 1 / SHARDS_PER_GROUP
         ) * self.merge / min(shards, workers)
-        taking = math.ceil(shards / SHARDS_PER_GROUP) * self.group
-        return self.alone + max(working, taking) + SHARDS_PER_GROUP * self.merge + self.group
+        taking = math.ceil(shards / SHARDS_PER_GROUP) * self.shard_group
+        return self.alone + max(working, taking) + SHARDS_PER_GROUP * self.merge + self.shard_group
 
 
 def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:

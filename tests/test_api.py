@@ -107,6 +107,11 @@ def test_a_class_and_its_public_methods_have_a_docstring(name):
             assert inspect.getdoc(value), f"{name}.{member}"
 
 
+@pytest.mark.parametrize("engine", [el.Local, el.Dask])
+def test_what_an_engine_is_made_with_is_documented(engine):
+    assert list(documented(engine)) == list(parameters(engine))
+
+
 def test_public_functions_are_verbs():
     """A list that grows by hand: whoever adds a function looks for its verb."""
     assert {name for name in FUNCTIONS if "." not in name} == {

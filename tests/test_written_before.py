@@ -51,3 +51,19 @@ def test_an_explanation_opens():
     found = el.Explanation.open(BEFORE / "explanation")
     assert list(found.tokens) == ["[CLS]", "a", "small", "text", ".", "[SEP]"]
     assert len(found.methods) == 10 and "cosine 0.94" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "kind, result", [("study", el.Study), ("plan", el.Plan), ("evaluation", el.Evaluation)]
+)
+def test_a_format_that_is_not_read_is_refused_with_the_version_that_wrote_it(
+    tmp_path, kind, result
+):
+    stored = json.loads((BEFORE / kind / f"{kind}.json").read_text())
+    versions = {"versions": {"eigenlens": "0.0.7"}}
+    (tmp_path / f"{kind}.json").write_text(json.dumps({**stored, **versions, "format": 0}))
+    with pytest.raises(el.EigenlensError, match=r"has format 0, written by eigenlens 0\.0\.7, and"):
+        result.open(tmp_path)
+    (tmp_path / f"{kind}.json").write_text(json.dumps({"format": 0}))
+    with pytest.raises(el.EigenlensError, match="written by a version that does not say which"):
+        result.open(tmp_path)

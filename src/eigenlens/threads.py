@@ -2,7 +2,7 @@
 little matrix.
 
 OpenMP's threads meet at the end of every region and spin until all are there. Beside another
-process, one of them waits for a core while the others burn theirs, thousands of times a second.
+process, one of them waits for a core while the others burn theirs, thousands of times per second.
 """
 
 from __future__ import annotations

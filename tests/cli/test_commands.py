@@ -464,7 +464,7 @@ BAD = {
     ),
     "place is interrupted": (
         lambda w, t: ("study", w.model, w.text, "-o", interrupted(t)),
-        "interrupted; go on with resume=True (--resume)",
+        "interrupted; go on with resume=True",
     ),
     "unknown statistic": (
         lambda w, t: ("study", w.model, w.text, "--only", "rows,ranks"),
@@ -496,7 +496,7 @@ BAD = {
     ),
     "show another version": (
         lambda w, t: ("show", damaged(w, t, "study.json", other_format)),
-        "has format 99, and this version of eigenlens reads format 4",
+        r"has format 99, written by eigenlens 0\.2\.0, and eigenlens 0\.2\.0 reads format 4",
     ),
     "show a flipped byte": (
         lambda w, t: ("show", damaged(w, t, "spectra.safetensors", flipped)),
@@ -585,7 +585,7 @@ BAD = {
     ),
     "evaluate another version": (
         lambda w, t: ("evaluate", w.model, "--plan", other_plan(w, t)),
-        "has format 99, and this version of eigenlens reads format 1",
+        r"has format 99, written by eigenlens 0\.2\.0, and eigenlens 0\.2\.0 reads format 1",
     ),
     "compare somehow": (
         lambda w, t: ("compare", w.study, w.study, "--centring", "off"),

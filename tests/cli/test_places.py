@@ -88,7 +88,7 @@ def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(make, "_record", stop)
+        patch.setattr(make, "record", stop)
         assert run("study", bert, "a.txt", *STUDY).code == 2
     again = run("study", bert, "a.txt", *STUDY)
     assert (

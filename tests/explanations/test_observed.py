@@ -211,7 +211,7 @@ def test_one_token_and_a_target_that_reads_nothing():
     torch.testing.assert_close(seen.reads(), torch.tensor([[0.5, 0.5]]))
     with pytest.raises(EigenlensError, match="does not depend on the model's tokens"):
         observe(model, given, Target("output", "a constant", lambda _out, _: torch.ones(1)))
-    with pytest.raises(EigenlensError, match="one number an input is needed"):
+    with pytest.raises(EigenlensError, match="one number per input is needed"):
         observe(model, given, Target("output", "all", lambda out, _: out.last_hidden_state))
 
 

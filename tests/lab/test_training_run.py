@@ -336,7 +336,7 @@ def test_the_command_trains_and_prints_what_it_found(tmp_path):
 
 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     file = tmp_path / "run.toml"

@@ -24,7 +24,7 @@ def test_a_paper_is_a_scale_a_measurement_claims_and_pictures(folder):
     assert is_dataclass(module.Scale)
     assert (paper.full, paper.quick) == (module.FULL, module.QUICK)
     assert {type(paper.full), type(paper.quick)} == {module.Scale}
-    assert paper.measure is module.measure
+    assert paper.measure is module.measure and paper.shown is module.SHOWN
     assert paper.claims is claims.claims_of
     assert paper.charts is pictures.charts
     assert module.__doc__ and claims.__doc__ and pictures.__doc__

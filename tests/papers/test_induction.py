@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from eigenlens import load
+from eigenlens.captures import Head
 from eigenlens.diagnostics.induction import Induction
 from eigenlens.papers import PAPERS
 from eigenlens.papers import induction as module
@@ -148,7 +149,7 @@ def test_a_head_that_is_left_out_writes_nothing():
     settings = {"block": 10, "inputs": 2}
     whole, without = (
         probed(model, Induction(**settings)),
-        probed(model, Induction(**settings), [("self", 0, 1)]),
+        probed(model, Induction(**settings), [Head("self", 0, 1)]),
     )
     projection = model.backbone.layers[0].self_attn.o_proj.weight
     D = projection.shape[1] // 4

@@ -49,7 +49,7 @@ def test_a_resumed_run_does_nothing_again(done, monkeypatch):
     def again(*_, **__):
         raise AssertionError("measured again")
 
-    for name in ("sweep", "_rank_one", "_train", "cut_model"):
+    for name in ("sweep", "_rank_one", "trained_row", "cut_model"):
         monkeypatch.setattr(rvh, name, again)
     assert rvh.paper(True, done[1], resume=True).record() == done[0].record()
 

@@ -59,8 +59,8 @@ def test_the_map_of_heads_colours_by_any_of_them(mini_shown, mini):
 def test_a_head_with_a_role_says_so(mini_shown, mini):
     said = roles(mini.study.diagnostics)
     assert said  # minilm has heads that look at the token before
-    (stack, layer, head), sentences = next(iter(said.items()))
-    mini_shown.page.click(f'[data-heads="heads0"] [aria-label^="{stack} {layer}.{head}:"]')
+    at, sentences = next(iter(said.items()))
+    mini_shown.page.click(f'[data-heads="heads0"] [aria-label^="L{at.layer}H{at.head}:"]')
     shown = mini_shown.text("#heads0 .panel [data-sentence]")
     assert all(sentence in shown for sentence in sentences)
     assert roles_sentence(mini.study.diagnostics) in mini_shown.text("#summary")

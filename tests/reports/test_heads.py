@@ -16,7 +16,7 @@ def opened(request, mini_shown, mini):
     of that head.
     """
     layer, head = request.param
-    mini_shown.page.click(f'[data-heads="heads0"] [aria-label^="encoder {layer}.{head}:"]')
+    mini_shown.page.click(f'[data-heads="heads0"] [aria-label^="L{layer}H{head}:"]')
     record = next(
         r for r in mini.study.record()["heads"] if (r["layer"], r["head"]) == (layer, head)
     )
@@ -50,12 +50,12 @@ def same(printed, value):
 
 def test_the_panel_names_the_head_and_says_its_dimension(opened):
     shown, _, layer, head, record = opened
-    assert shown.text("#heads0-name") == f"encoder {layer}.{head}"
+    assert shown.text("#heads0-name") == f"L{layer}H{head}"
     pressed = shown.page.eval_on_selector_all(
         "[data-head][aria-pressed=true]", "all => all.map(x => x.ariaLabel)"
     )
     assert len(pressed) == 1
-    assert pressed[0].startswith(f"encoder {layer}.{head}:")
+    assert pressed[0].startswith(f"L{layer}H{head}:")
     dimension, size = (
         record["rows_centred_held_out_dimension_90"],
         record["rows_centred_dimensions"],

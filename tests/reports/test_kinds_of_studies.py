@@ -106,7 +106,8 @@ def test_encoder_and_decoder_with_attention_between_them(show, tmp_path):
     assert len({r["stack"] for r in expected}) == 3
     assert shown.page.locator("[data-head]").count() == 12
     for record in expected:
-        name = f"{record['stack']} {record['layer']}.{record['head']}"
+        stack = record["stack"].removeprefix("decoder.")  # the decoder's other stack is `cross`
+        name = f"{stack} L{record['layer']}H{record['head']}"
         shown.page.locator(f'[data-head][aria-label^="{name}:"]').click()
         assert shown.text("#heads0-name") == name
         spectrum = study.spectra.one(

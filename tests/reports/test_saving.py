@@ -15,7 +15,7 @@ AXES = {
     "heads0-vectors": "position",
     "heads0-maps": "mean score",
     "heads0-map": "layer",
-    "overlap0-heads": "encoder",
+    "overlap0-heads": "L0H0",
     "plan0-budgets": "budget",
     "plan0-patterns": "key",
     "evaluation0": "head",

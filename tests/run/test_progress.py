@@ -8,9 +8,9 @@ from eigenlens.run.progress import Rate, bar
 @pytest.mark.parametrize(
     ("seconds", "done", "total", "words"),
     [
-        (10, 50, 100, "5 a second, 0:10 left"),
-        (100, 10, 1000, "0.1 a second, 2:45:00 left"),
-        (4, 4, 4, "1 a second, 0:00 left"),
+        (10, 50, 100, "5 per second, 0:10 left"),
+        (100, 10, 1000, "0.1 per second, 2:45:00 left"),
+        (4, 4, 4, "1 per second, 0:00 left"),
     ],
 )
 def test_rate_and_time_left_are_those_since_the_first_word(seconds, done, total, words):
@@ -24,7 +24,7 @@ def test_a_run_that_goes_on_counts_only_what_it_did_itself():
     times = iter([0.0, 10.0])
     rate = Rate(lambda: next(times))
     rate.words("fit inputs", 400, 1000)
-    assert rate.words("fit inputs", 500, 1000) == "10 a second, 0:50 left"
+    assert rate.words("fit inputs", 500, 1000) == "10 per second, 0:50 left"
 
 
 def test_without_a_terminal_every_tenth_is_a_line(capsys):

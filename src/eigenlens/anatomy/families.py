@@ -1,4 +1,4 @@
-"""How the blocks of each family are read: one short function a layout.
+"""How the blocks of each family are read: one short function per layout.
 
 A reader looks at a module's parts, not at its class, so that families that are built alike are read
 alike. Whoever uses a block that was read checks it against the module's own output

@@ -1,5 +1,5 @@
-"""Three recurrences with one state matrix a head, which read from the stream how much to forget and
-to write.
+"""Three recurrences with one state matrix per head, which read from the stream how much to forget
+and to write.
 
     delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ            DeltaNet, arXiv
     2406.06484

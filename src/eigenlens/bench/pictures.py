@@ -150,7 +150,7 @@ def _dots(
     width: int = 180,
     mark: bool = False,
 ) -> Any:
-    """One row a mechanism with a dot at its value; full attention is black, with `mark` a line
+    """One row per mechanism with a dot at its value; full attention is black, with `mark` a line
     through it.
     """
     data = [row for row in rows if row.get(value) is not None and (row[value] > 0 or not log)]

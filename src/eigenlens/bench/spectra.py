@@ -131,7 +131,7 @@ def row_dimensions(patterns: Sequence[Tensor], causal: bool) -> dict[tuple[int, 
 
 
 def calls_of(patterns: Sequence[Tensor], causal: bool) -> Iterator[AttentionCall]:
-    """Attention calls whose scores are given matrices `(B, H, T, T)`, one a layer."""
+    """Attention calls whose scores are given matrices `(B, H, T, T)`, one per layer."""
     for layer, A in enumerate(patterns):
         unit = torch.eye(A.shape[3], dtype=A.dtype, device=A.device).expand(*A.shape[:2], -1, -1)
         yield AttentionCall(

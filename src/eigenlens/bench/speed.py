@@ -93,7 +93,7 @@ def speed(
 def _length(
     n: int, scale: SpeedScale, names: Sequence[str], before: Sequence[Row], device: torch.device
 ) -> list[Row]:
-    """One row a mechanism: milliseconds, megabytes, rounds, or why it was left out."""
+    """One row per mechanism: milliseconds, megabytes, rounds, or why it was left out."""
     causal = {name: fits(name, True) for name in names}
     ways = sorted({causal[name] for name in names}, reverse=True)
     rows: list[Row] = []
@@ -267,7 +267,7 @@ def _race(given: Sequence[Tensor], scale: SpeedScale, device: torch.device) -> R
 
 
 def summarised(rows: Sequence[Row]) -> list[Row]:
-    """One row a mechanism: exponent from 2,048 tokens on, crossover with the yardstick of its
+    """One row per mechanism: exponent from 2,048 tokens on, crossover with the yardstick of its
     direction, the longest.
     """
     found = []

@@ -1,4 +1,4 @@
-"""The command line: one thin function a command."""
+"""The command line: one thin function per command."""
 
 from . import benches, explaining, papers, plans, reports, studies, training
 from .app import app, main

@@ -21,8 +21,8 @@ from .bounds import LARGEST_D, mean_factor
 
 @dataclass(frozen=True)
 class LayerNorms:
-    """What the depth bounds know of a layer: norms of its weights, one a head, and of what follows
-    the attention.
+    """What the depth bounds know of a layer: norms of its weights, one per head, and of what
+    follows the attention.
     """
 
     qk: tuple[float, ...]  # ‖W_QK,h‖₁

@@ -69,7 +69,7 @@ def layer_bound(
     centre: Tensor | None = None,
 ) -> LayerBound:
     """The bounds of a layer on one input `x (T, C)` with `patterns (H, T, T)`; arguments as in
-    `head_bound`, one a head.
+    `head_bound`, one per head.
 
     The weights `(C, C)` may come one at a time from a generator: a large model's do not fit into
     memory together.

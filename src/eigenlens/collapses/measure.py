@@ -143,7 +143,7 @@ def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _head_rows(stack: str, marginals: torch.Tensor) -> list[dict[str, Any]]:
-    """One row a head: what it adds to the output over paths of each length."""
+    """One row per head: what it adds to the output over paths of each length."""
     return [
         {
             "stack": stack,

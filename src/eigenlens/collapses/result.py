@@ -197,7 +197,7 @@ class Collapse(ResultViews):
         return self._content["bounds"]["heads"]
 
     def bounds_by_layer(self) -> list[dict[str, Any]]:
-        """One row a layer: in how many of its heads the condition holds, and the median of each
+        """One row per layer: in how many of its heads the condition holds, and the median of each
         number.
         """
         rows = []
@@ -241,7 +241,8 @@ class Collapse(ResultViews):
     def title(self) -> str:
         """Model and data, and how many inputs were measured in which precision."""
         precision = ", float64" if self.float64 else ""
-        return f"{self.name}: {self.facts.inputs} inputs of {self.facts.length} tokens{precision}"
+        inputs = numbered(self.facts.inputs or 0, "input")
+        return f"{self.name}: {inputs} of {self.facts.length} tokens{precision}"
 
     @property
     def facts(self) -> Facts:

@@ -60,7 +60,7 @@ def _alone(pure: list[float], floor: float) -> str:
     rate = (max(pure[first], floor) / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
     where = f"attention alone would collapse at block {first} ({describe(pure[first], floor)})"
     return (
-        f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} a block"
+        f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} per block"
         " until there"
     )
 

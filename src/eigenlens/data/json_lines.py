@@ -1,4 +1,4 @@
-"""Text out of `.jsonl` files: an object a line, of which one field is read."""
+"""Text out of `.jsonl` files: an object per line, of which one field is read."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _clips_of(file: Path) -> Iterator[np.ndarray]:
         with wave.open(str(file)) as sound:
             width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()
             if width != 2:
-                raise EigenlensError(f"{file} has {8 * width} bits a sample; 16 are needed")
+                raise EigenlensError(f"{file} has {8 * width} bits per sample; 16 are needed")
             while len(frames := sound.readframes(rate * SECONDS)) >= 2 * channels:
                 # a file cut short ends inside a sample
                 frames = frames[: len(frames) // (2 * channels) * 2 * channels]

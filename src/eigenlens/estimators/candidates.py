@@ -80,7 +80,7 @@ def settings_at(
             "landmarks": max(1, round(size * (1 - math.sqrt(1 - min(budget, 1.0))))),
             "seed": seed,
         }
-    # greedy rules on n² pairs take seconds a layer, and gain little with 16 eigenvectors
+    # greedy rules on n² pairs take seconds per layer, and gain little with 16 eigenvectors
     if kind is MatrixConditional:
         return {"share": budget, "rule": "random", "seed": seed}
     return {"share": budget, "seed": seed}

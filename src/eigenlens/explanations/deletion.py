@@ -44,7 +44,7 @@ class Deletion:
         return torch.trapezoid(self.scores, self.scores.new_tensor(self.fractions), dim=1)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row an input and fraction: method, order, input, fraction, score."""
+        """One row per input and fraction: method, order, input, fraction, score."""
         return [
             {
                 "method": self.method,

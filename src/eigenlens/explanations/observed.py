@@ -89,8 +89,8 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     """Run a loaded model on a batch with gradients and see what the target's score depends on.
 
     The score of one input depends on that input alone, so one backward pass of the sum gives the
-    gradients of all. Memory: patterns and their gradients, `2·B·H·T·S` numbers a layer, beside what
-    a backward pass keeps.
+    gradients of all. Memory: patterns and their gradients, `2·B·H·T·S` numbers per layer, beside
+    what a backward pass keeps.
 
     >>> seen = observe(model, batch, target_of(model, batch))
     >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape
@@ -116,7 +116,7 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
         total = score.sum()
     if score.ndim != 1:
         raise EigenlensError(
-            f"the score of {target.label} has the shape {tuple(score.shape)}; one number an input"
+            f"the score of {target.label} has the shape {tuple(score.shape)}; one number per input"
             " is needed"
         )
     if not score.requires_grad:

@@ -55,6 +55,7 @@ class Explanation(ResultViews):
 
     @property
     def title(self) -> str:
+        """Model and target, as `name`."""
         return self.name
 
     @property
@@ -155,7 +156,7 @@ class Explanation(ResultViews):
         return self.scores[method]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a token: position, token, special, and its score by every method."""
+        """One row per token: position, token, special, and its score by every method."""
         return [
             {
                 "position": i,
@@ -167,7 +168,7 @@ class Explanation(ResultViews):
         ]
 
     def areas(self) -> list[dict[str, Any]]:
-        """One row a method: the area under both deletion curves.
+        """One row per method: the area under both deletion curves.
 
         The better method has the smaller positive (most relevant tokens first: the score falls
         soon) and the larger negative one (least relevant first: it stays); empty without.

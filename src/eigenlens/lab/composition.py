@@ -3,7 +3,7 @@
 
     f_L(… f_2(f_1(q)))
 
-An input is the tables of L random functions of N values, two tokens an entry (which function of
+An input is the tables of L random functions of N values, two tokens per entry (which function of
 which value, and its value there), then q, then L − 1 tokens that ask on: at q stands `f_1(q)`, at
 the next `f_2(f_1(q))`, at the last the answer.
 """

@@ -19,7 +19,7 @@ class Fusion(nn.Module):
     """One stream of those of all layers, `H_k (B, T, C)`, k = 1 … L.
 
     "concat": `Σ_k α_k H_k` with learned α. A linear map of the concatenation `[H_1 … H_L]` has the
-    form `Σ_k H_k W_k`; here each `W_k` is `α_k I`, one number a layer, which is where the name
+    form `Σ_k H_k W_k`; here each `W_k` is `α_k I`, one number per layer, which is where the name
     comes from. It starts as the mean, α = 1/L. "max": the largest of each element, with nothing to
     learn. "gate": `Σ_k g_k ⊙ H_k` with `g = softmax_k(H_k w)`, one weight a token and layer of one
     map w that the layers share. It starts as the mean, w = 0.

@@ -92,7 +92,7 @@ def gate_of(text: str) -> GateSettings:
     """The gate that `"G1"`, `"G1-head"`, `"G2-shared-silu"` or `"G1-bias=2"` stands for.
 
     The place comes first (G1 before the output projection, G2 values, G3 keys, G4 queries, G5
-    behind the output projection). Options: `head` one number a head, `shared` one gate for all
+    behind the output projection). Options: `head` one number per head, `shared` one gate for all
     heads, `silu` additive instead of `sigmoid`, `bias=number`.
     """
     place, *options = re.split(r"-(?=[a-z])", text)

@@ -21,7 +21,7 @@ class Attention(nn.Module):
     into the stream.
 
     A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out`
-    with `cost(n, d)` in multiply-adds a head. A gate `σ(x W)` of the stream x acts on one of:
+    with `cost(n, d)` in multiply-adds per head. A gate `σ(x W)` of the stream x acts on one of:
     queries, keys, values, the heads' output, the output.
     """
 

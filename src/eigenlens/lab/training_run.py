@@ -159,7 +159,7 @@ class TrainingRun(ResultViews):
         )
 
     def plot(self) -> Any:
-        """Held-out loss against steps, one line a seed (an altair chart)."""
+        """Held-out loss against steps, one line per seed (an altair chart)."""
         import altair as alt
 
         data = alt.Data(values=[row for row in self.rows() if row["loss"] is not None])

@@ -46,7 +46,7 @@ class ModelRef:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self._checked:  # it travels once a stage, and a look at all weights takes time
+        if not self._checked:  # it travels once per stage, and a look at all weights takes time
             self.check_reachable()
         return {**vars(self), "_model": None}
 

@@ -77,7 +77,7 @@ def make_block_plan(
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
     facts = {
-        **made_from(opened, loaded, begin),
+        **made_from(loaded, begin),
         "length": max_length,
         "study": {
             "name": opened.name,

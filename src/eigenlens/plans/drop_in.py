@@ -29,7 +29,9 @@ from ..errors import EigenlensError
 from ..estimators.measures import Sums, Truth
 from ..models.load import Model, load
 from ..passes.data_names import data_names
+from ..passes.facts import now
 from ..passes.model_ref import ModelRef
+from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -269,6 +271,8 @@ def evaluate_mechanism(
         "length": prepared.length,
         "inputs": used,
         "notes": notes,
+        "versions": versions(),
+        "created": now(),
         "plan": {
             "target": {"attention": mechanism.name, **given},
             "model": (

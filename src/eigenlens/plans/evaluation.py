@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..display import numbered
 from ..names import unknown
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
+from .target import target_label
 
 FORMAT = 1
 MEASURES = {
@@ -78,7 +80,7 @@ SCHEMA = {
 @dataclass(frozen=True, repr=False)
 class Evaluation(ResultViews):
     """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
-    planned; `heads` one row a head.
+    planned; `heads` one row per head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -104,7 +106,8 @@ class Evaluation(ResultViews):
     @property
     def title(self) -> str:
         """Model and data, and on how many inputs it was measured."""
-        return f"{self.name}: {self.facts.inputs} inputs of {self.facts.length} tokens"
+        inputs = numbered(self.facts.inputs or 0, "input")
+        return f"{self.name}: {inputs} of {self.facts.length} tokens"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ class Evaluation(ResultViews):
         """What the plan was made for, `{"budget": 0.25}`, or the mechanism that took its place,
         `{"attention": "window", "window": 64}`.
         """
-        return self.stored["plan"]["target"]
+        return self.stored.get("plan", {}).get("target", {})
 
     @property
     def sentence(self) -> str:
@@ -156,7 +159,8 @@ class Evaluation(ResultViews):
 
     def printed(self) -> list[TitledTable]:
         """What a terminal prints: every measure."""
-        return [TitledTable("The model with the plan beside the model without", self.summary)]
+        what = target_label(self.target) if "attention" in self.target else "the plan"
+        return [TitledTable(f"The model with {what} beside the model without", self.summary)]
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._version import __version__
 from ..captures import AttentionCall, capture
 from ..data.arrays import ArrayName, in_memory
 from ..data.inputs import Batch, Inputs, Request, prepare
@@ -142,12 +143,12 @@ def check_share(name: str, value: float) -> None:
         raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
 
 
-def made_from(study: Study, model: Model, begin: float) -> dict[str, Any]:
-    """What every plan says of itself: which version and model it is of, when it was made and in how
+def made_from(model: Model, begin: float) -> dict[str, Any]:
+    """What every plan says of itself: which version made it, of which model, when and in how
     long.
     """
     return {
-        "eigenlens": study.facts.versions["eigenlens"],
+        "eigenlens": __version__,
         "model": (
             {
                 key: model.facts.get(key)

@@ -20,7 +20,9 @@ from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model, load
+from ..passes.facts import now
 from ..passes.model_ref import ModelRef
+from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -183,6 +185,8 @@ def evaluate(
         "length": first,
         "inputs": used,
         "notes": notes,
+        "versions": versions(),
+        "created": now(),
         "plan": {
             "target": opened.target,
             "model": opened.stored["model"],

@@ -154,7 +154,7 @@ def plan(
         made = _made(bench, measured, chosen, error)
         examples = take(bench, measured, chosen, held, opened.sites, used, progress)
     facts = {
-        **made_from(opened, held.model, begin),
+        **made_from(held.model, begin),
         "length": opened.length,
         "study": {
             "name": opened.name,

@@ -9,11 +9,11 @@ from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
 from ..run.progress import Progress, silent
 from ..shell import option
-from .results import Result, gather
+from .results import Reportable, gather
 
 
 def report(
-    *results: Result | str | Path,
+    *results: Reportable | str | Path,
     output: str | Path = "report.html",
     title: str | None = None,
     overwrite: bool = False,

@@ -27,7 +27,7 @@ KINDS: dict[str, Any] = {
 """A folder holds what its file `study.json`, `plan.json`, … says; of a comparison the page shows
 its studies.
 """
-Result = Study | Comparison | Plan | Evaluation | Collapse | Explanation
+Reportable = Study | Comparison | Plan | Evaluation | Collapse | Explanation
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Results:
     collapses: list[Collapse] = field(default_factory=list)
     explanations: list[Explanation] = field(default_factory=list)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Reportable) -> None:
         if isinstance(result, Comparison):
             for study in result.studies:
                 self.add(study.open())
@@ -80,7 +80,7 @@ def _same(one: Any, other: Any) -> bool:
     return isinstance(one, Study) and one.folder.resolve() == other.folder.resolve()
 
 
-def gather(given: Iterable[Result | str | Path]) -> Results:
+def gather(given: Iterable[Reportable | str | Path]) -> Results:
     """Open every folder; one without a result of its own stands for those in the folders inside it,
     as `demo` makes them.
     """

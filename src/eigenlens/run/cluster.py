@@ -25,15 +25,27 @@ UNGUARDED = (
 
 
 class Dask:
-    """Workers of a Dask cluster: `workers` processes of this machine, or those of the `scheduler`
-    at an address.
+    """Workers of a Dask cluster, of this machine or of a running scheduler.
 
-    A joined cluster with TLS is described by Dask's own settings (`distributed.comm.tls`). Each
-    worker loads the model once and computes with `threads` threads, one shard at a time. Shard
-    groups are folded by the workers too; this process gets complete groups only, a bounded number
-    of shards is under way, and lost work is done again. Used alone for one call, or as a context
-    for all calls inside it, which then share the cluster and its loaded models:
+    Each worker loads the model once and computes one shard at a time. Shard groups are folded by
+    the workers too; this process gets complete groups only, a bounded number of shards is under
+    way, and lost work is done again. A joined cluster with TLS is described by Dask's own settings
+    (`distributed.comm.tls`). Used alone for one call, or as a context for all calls inside it,
+    which then share the cluster and its loaded models.
 
+    Parameters
+    ----------
+    workers : int, optional
+        Processes to start on this machine. Give either this or `scheduler`.
+    scheduler : str, optional
+        The address of a running cluster's scheduler, such as `"tcp://node1:8786"`.
+    threads : int, default 1
+        CPU threads per worker.
+    on_failure : {"stop", "partial"}, default "stop"
+        What a shard that always fails means: the end of the run, or a partial result that says so.
+
+    Examples
+    --------
     >>> with Dask(workers=4):
     ...     study("minilm", "book.txt", "s1")
     """

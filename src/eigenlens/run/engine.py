@@ -60,7 +60,13 @@ class Engine(Protocol):
 
 
 class Local:
-    """This process, one shard after the other."""
+    """This process, one shard after the other.
+
+    Parameters
+    ----------
+    on_failure : {"stop", "partial"}, default "stop"
+        What a shard that always fails means: the end of the run, or a partial result that says so.
+    """
 
     remote, here = False, 0
 

@@ -42,7 +42,7 @@ class Rate:
     _first: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def words(self, what: str, done: int, total: int) -> str:
-        """`12.5 a second, 1:20 left`; empty where nothing can be said yet."""
+        """`12.5 per second, 1:20 left`; empty where nothing can be said yet."""
         now = self.clock()
         begin, before = self._first.setdefault(what, (now, done))
         if now <= begin or done <= before:
@@ -54,7 +54,7 @@ class Rate:
             if left >= 3600
             else f"{left // 60}:{left % 60:02}"
         )
-        return f"{rate:.3g} a second, {clock} left"
+        return f"{rate:.3g} per second, {clock} left"
 
 
 @contextlib.contextmanager

@@ -98,10 +98,6 @@ class ResultViews:
         """The rows as a data frame of pandas, or of polars where that alone is installed."""
         return frame_of(self.rows())
 
-    def printed(self: Result) -> list[TitledTable]:
-        """What a terminal prints of it."""
-        return [TitledTable("", self.rows_to_read())]
-
     def rows_to_read(self: Result) -> Rows:
         """What a notebook unfolds."""
         return self.rows()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import command, option
 from .files import read_json
@@ -53,18 +54,19 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
 
 
 def read_result(
-    folder: str | Path, kind: str, version: int | None, made_by: Sequence[str | Path]
+    folder: str | Path, kind: str, version: int | None, made_by: str | Sequence[str | Path]
 ) -> dict[str, Any]:
     """The content of a result's JSON file; a folder without that file, or with a file of another
     version, is refused with the reason.
 
     `version` is what the file must have under `format`; None for results whose file has no such
     entry. `made_by` are the words of the command that makes such a result, into this folder where
-    they name no other.
+    they name no other, or the call in Python.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
-        how = command(*made_by, *(() if "-o" in made_by else ("-o", Path(folder))))
+        where = () if "-o" in made_by else ("-o", Path(folder))
+        how = made_by if isinstance(made_by, str) else command(*made_by, *where)
         raise EigenlensError(
             f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
         )
@@ -76,10 +78,21 @@ def read_result(
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or found != version or isinstance(found, bool):
         raise EigenlensError(
-            f"the {kind} in {folder} has format {_short(found)}, and this version of eigenlens"
-            f" reads format {version}; make it anew"
+            f"the {kind} in {folder} has format {_short(found)}, written by {_writer(content)}, and"
+            f" eigenlens {__version__} reads format {version}; make it anew"
         )
     return content
+
+
+def _writer(content: Any) -> str:
+    """The version of eigenlens that wrote a result's JSON file, in words."""
+    for place in (("versions",), ("facts", "versions"), ("facts",), ()):
+        record = content
+        for key in place:
+            record = record.get(key) if isinstance(record, dict) else None
+        if isinstance(record, dict) and isinstance(record.get("eigenlens"), str):
+            return f"eigenlens {_short(record['eigenlens'])}"
+    return "a version that does not say which it is"
 
 
 @contextmanager

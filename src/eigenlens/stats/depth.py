@@ -67,7 +67,7 @@ class DepthMetrics:
     rows sum to less than 1, but for the set without sinks.
 
     Cost of a measured input: a Gram matrix and its eigenvalues (n³) for each stream and set of
-    tokens, and for each head. Memory: a few hundred bytes a head.
+    tokens, and for each head. Memory: a few hundred bytes per head.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whole score matrices, `vec(S) ∈ R^N` with one sample an input: a mergeable sketch, and the exact
+"""Whole score matrices, `vec(S) ∈ R^N` with one sample per input: a mergeable sketch, and the exact
 form for few inputs.
 """
 
@@ -107,7 +107,7 @@ class MatrixSketch:
 class MatrixGram:
     """All samples, for the exact Gram form: at most `most` inputs.
 
-    Memory: `4·N` bytes a head and input.
+    Memory: `4·N` bytes per head and input.
     """
 
     most: int = 1024

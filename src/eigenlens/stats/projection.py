@@ -18,7 +18,7 @@ from .workspace import Workspace
 class ProjectionSums:
     """Sums over held-out inputs, with `a = Zᵀx` for a basis Z (N, m).
 
-    One entry a head in the basis of the head itself; of the layer's and the stack's basis the sum
+    One entry per head in the basis of the head itself; of the layer's and the stack's basis the sum
     over their heads.
     """
 

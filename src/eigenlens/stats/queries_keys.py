@@ -55,7 +55,7 @@ class QueryKeyMoments:
 
     What the best static subspace for `QKᵀ` is made from, and the mean of what it leaves out.
     Queries carry the score scale, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of
-    the scores. Cost: `T·D² + S·D²` a head and input. Memory: `8·D·(D + n)` bytes a query head and
+    the scores. Cost: `T·D² + S·D²` a head and input. Memory: `8·D·(D + n)` bytes per query head and
     key-value head.
     """
 

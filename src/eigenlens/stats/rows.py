@@ -16,7 +16,7 @@ class RowMoments:
     """Mean and covariance of the rows `s_i ∈ R^S` of every head, over valid pairs only.
 
     Cost per input and head: `S²·D` multiply-adds without a mask or with padding, about `3.5·S²·D`
-    when causal, `S³` under any other mask. Memory: `8·S²` bytes a head, four times that under a
+    when causal, `S³` under any other mask. Memory: `8·S²` bytes per head, four times that under a
     mask. `of` is `scores` or `pattern`.
     """
 

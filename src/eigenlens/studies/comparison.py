@@ -127,10 +127,12 @@ class Comparison(ResultViews):
 
     @property
     def title(self) -> str:
+        """How many studies are compared."""
         return f"Comparison of {len(self.studies)} studies"
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """Nothing: what a study has to say stands in the study."""
         return ()
 
     def changes(self) -> list[dict[str, Any]]:
@@ -220,7 +222,8 @@ class Comparison(ResultViews):
 
         The studies themselves need not be there.
         """
-        record = read_result(folder, "comparison", FORMAT, ("compare", "STUDY", "STUDY"))
+        how = f"eigenlens.compare(STUDY, STUDY).save({str(folder)!r})"
+        record = read_result(folder, "comparison", FORMAT, how)
         path = Path(folder) / "comparison.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(

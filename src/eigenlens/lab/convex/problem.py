@@ -13,7 +13,7 @@ W_1j[a,k] W_2j[l,b]`:
 - linear mixer      `Σ_j W_1j X W_2j = Σ_kl X[k,l] Z^(k,l)`
 - Fourier operator  `Σ_j (circ(X) w_1j) w_2jᵀ = circ(X) Z`, a convolution round the circle of tokens
 
-No map forms features of s·d³ numbers a sample: G is contracted with Z first, by one product of
+No map forms features of s·d³ numbers per sample: G is contracted with Z first, by one product of
 matrices, and X after it.
 """
 
@@ -289,7 +289,7 @@ def memory_of(problem: Problem) -> int:
     """Bytes that a solution holds at its largest: `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns +
     6·P·min(rows, columns)²)`.
 
-    b bytes a number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated
+    b bytes per number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated
     attention, n·s(d + c) of the mixer and (s + 2)·n·(d + 2c) of the Fourier operator. Then come the
     outputs and gradients of a step, and its matrices Z with their singular vectors. Features of all
     products, n·s·d³ numbers a gate, are never held.

@@ -1,3 +1,3 @@
-"""How each catalogue package becomes an ordinary transformers folder: one file a model, each with
+"""How each catalogue package becomes an ordinary transformers folder: one file per model, each with
 `convert`.
 """

@@ -1,4 +1,4 @@
-"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag a token; ONNX
+"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag per token; ONNX
 in 8 bits.
 """
 

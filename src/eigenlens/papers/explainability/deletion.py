@@ -41,7 +41,7 @@ def compared(
     """Curves and areas of every method, and of `draws` random orders: plain data, inputs in the
     order of `asked`.
 
-    `areas[method][order]` and `right[method][order]` hold one number an input, the area under its
+    `areas[method][order]` and `right[method][order]` hold one number per input, the area under its
     probability and under whether it is right; `curves` are the means over inputs. Of random orders
     each number is the mean of the draws.
     """

@@ -7,11 +7,6 @@ import math
 from ..claims import Claim, Tables, judged
 from ..fits import bootstrap_interval, rank_correlation
 
-SHOWN = (
-    ("Trained with every gate, mean over seeds", "gates"),
-    ("Dimension of the span of the queries' value-output maps", "spans"),
-    ("Exact statements", "exact"),
-)
 PUBLISHED = {  # gate: perplexity, mean gate, attention to the first token, largest activation
     "none": (6.026, None, 0.467, 1053),
     "G1": (5.761, 0.116, 0.048, 94),
@@ -78,7 +73,7 @@ def _spans(tables: Tables) -> Claim:
         "1 → min(n, d_head)",
         float(len(off)),
         None,
-        f"cases of {len(tables['spans'])} (n queries, no gate, one a head, one an element) with"
+        f"cases of {len(tables['spans'])} (n queries, no gate, one per head, one per element) with"
         " another dimension; none. One gate a head scales the map and leaves the span at 1",
         at_most=0.0,
     )

@@ -70,13 +70,6 @@ QUICK = Scale(
     train_steps=20,
     train_seeds=1,
 )
-SHOWN = (
-    ("Right answers by look-ups of full attention", "composition"),
-    ("Share of Gaussian values left", "capacity"),
-    ("Milliseconds of processor time by length", "speed"),
-    ("Patterns of layers, over full attention", "patterns"),
-    ("Composition learned (a miniature)", "trained"),
-)
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
@@ -129,6 +122,13 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     return {**tables, "trained": ends(curve), "training": curve}
 
 
+SHOWN = (
+    ("Right answers by look-ups of full attention", "composition"),
+    ("Share of Gaussian values left", "capacity"),
+    ("Milliseconds of processor time by length", "speed"),
+    ("Patterns of layers, over full attention", "patterns"),
+    ("Composition learned (a miniature)", "trained"),
+)
 paper = Paper(
     "hybrid",
     "Expressiveness of hybrid linear-full attention (arXiv 2602.01763)",

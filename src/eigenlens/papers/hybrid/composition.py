@@ -1,7 +1,7 @@
 """Function composition by L + 1 layers of full attention, their weights written down; and with
 linear states for some of them.
 
-The input is the tables of L random functions of N values, two tokens an entry, in random order:
+The input is the tables of L random functions of N values, two tokens per entry, in random order:
 "function l of x", "is y". Behind them stand the queries, one token for every value (no query looks
 at another). The first layer lets every "is y" look at the token before it and take over l and x.
 Each of the L others looks up one function: a query that holds z attends to the entry (l, z) and

@@ -9,22 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from ...anatomy.truncation import query_weights, truncated
 from ...captures import labelled
-from ...lab import NearestNeighbour, Settings, Transformer, train
-from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..inputs import make_batches
 from ..paper import Paper
 from .claims import claims_of
 from .pictures import charts
 from .theory import rank_one, simulated, sweep
+from .training import trained_row
+from .truncated import cut_model
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     ]
     trained = parts.each(
         {
-            f"training/{L}-{r}-{s}": partial(_train, scale, L, r, s, parts, progress)
+            f"training/{L}-{r}-{s}": partial(trained_row, scale, L, r, s, parts, progress)
             for L, r, s in runs
         },
         progress,
@@ -129,102 +123,6 @@ def _rank_one(scale: Scale, heads: int, seeds: Sequence[int]) -> dict[str, Any]:
         "farthest": max(abs(t["theory"] - s) for t, s in zip(theory, found)),
         "limit": theory[0]["limit"],
     }
-
-
-def _train(
-    scale: Scale, layers: int, rank: int, seed: int, parts: Parts, progress: Progress
-) -> dict[str, Any]:
-    """Attention with rH = d and values of full width, trained; the error is 1 for the answer 0."""
-    task = NearestNeighbour(scale.points, scale.d)
-    torch.manual_seed(seed)
-    heads = scale.d // rank
-    shape = {
-        "width": 2 * scale.d,
-        "heads": heads,
-        "rank": rank,
-        "value_width": scale.d,
-        "mlp": False,
-        "norm": False,
-    }
-    model = Transformer(task.config(layers=layers, **shape))
-    steps = scale.steps if layers == 1 else scale.deep_steps
-    settings = Settings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
-    label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
-    checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
-    done = train(model, task, settings, progress=progress, label=label, checkpoint=checkpoint)
-    return {
-        "layers": layers,
-        "rank": rank,
-        "heads": heads,
-        "seed": seed,
-        "error": done.loss * scale.d,
-    }
-
-
-@torch.no_grad()
-def cut_model(
-    name: str, scale: Scale, seed: int, progress: Progress
-) -> dict[str, list[dict[str, Any]]]:
-    """Quality of a loaded model with all heads cut to each rank, and with one head cut at a
-    time.
-    """
-    model = load(name)
-    batches = make_batches(model, scale.text, scale.length, scale.inputs, seed)
-    attentions = query_weights(model.module)
-    width = attentions[0].weight.shape[1]
-    own = outputs(model, batches)
-    cut = []
-    for done, rank in enumerate(
-        ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})
-    ):
-        progress(f"{name}, all heads", done, len(ranks))
-        with truncated(model.module, rank):
-            cut.append(
-                {
-                    "model": name,
-                    "rank": rank,
-                    "share": rank / width,
-                    **quality(model, own, outputs(model, batches), batches),
-                }
-            )
-    heads = [(at, head) for at, queries in enumerate(attentions) for head in range(queries.heads)]
-    alone = []
-    some = batches[: max(1, len(batches) // 4)]
-    own = outputs(model, some)
-    for done, (at, head) in enumerate(heads):
-        progress(f"{name}, one head", done, len(heads))
-        for rank in scale.alone:
-            with truncated(model.module, rank, [(at, head)]):
-                found = quality(model, own, outputs(model, some), some)
-            alone.append({"model": name, "layer": at, "head": head, "rank": rank, **found})
-    return {"all heads": cut, "one head": alone}
-
-
-def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
-    """Embeddings (B, C) of an encoder, the mean over its tokens; logits (B, T, vocabulary) of a
-    decoder.
-    """
-    found = [model.module(**batch) for batch in batches]
-    if model.kind == "decoder":
-        return [out.logits for out in found]
-    return [out.last_hidden_state.mean(1) for out in found]  # windows of one length: no padding
-
-
-def quality(
-    model: Model, own: Sequence[Tensor], cut: Sequence[Tensor], batches: Sequence[Any]
-) -> dict[str, float]:
-    """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay; of decoders
-    `loss`, too, in nats.
-    """
-    if model.kind != "decoder":
-        near = torch.cat([F.cosine_similarity(a, b, dim=1) for a, b in zip(own, cut)])
-        return {"kept": float(near.mean())}
-    same = torch.cat([(a.argmax(2) == b.argmax(2)).flatten() for a, b in zip(own, cut)])
-    losses = [
-        F.cross_entropy(logits[:, :-1].flatten(0, 1), batch["input_ids"][:, 1:].flatten())
-        for logits, batch in zip(cut, batches)
-    ]
-    return {"kept": float(same.double().mean()), "loss": float(torch.stack(losses).mean())}
 
 
 def _means(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
