@@ -118,9 +118,9 @@ def test_a_plan_is_not_written_into_a_study(study):
         el.plan(study, budget=0.5, output_dir=study.folder, overwrite=True)
 
 
-def test_an_evaluation_says_when_its_inputs_are_not_new(place, plan, llama):
+def test_an_evaluation_says_when_its_inputs_are_not_new(plan, llama, text):
     assert el.evaluate(llama, plan=plan, max_inputs=2).notes == ()
-    again = el.evaluate(llama, place / "text.txt", plan=plan, max_inputs=6, max_length=24)
+    again = el.evaluate(llama, text, plan=plan, max_inputs=6, max_length=24)
     assert "the study was made from this text" in again.notes[0]
 
 
