@@ -118,7 +118,7 @@ def test_a_padded_study_does_not_depend_on_the_batch(tiny, inputs, tmp_path):
                     x, getattr(first.moments()[site], name), rtol=1e-4, atol=1e-3
                 )
         for a, b in zip(first.spectra, other.spectra, strict=True):
-            assert (a.name, a.samples) == (b.name, b.samples)
+            assert (a.at, a.samples) == (b.at, b.samples)
             assert abs(a.total / b.total - 1) < 1e-3
 
 
