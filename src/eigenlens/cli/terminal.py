@@ -40,9 +40,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     from ..captures import labelled
 
     rows = labelled(rows)
-    table = Table(
-        title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
-    )
+    table = Table(show_edge=False, pad_edge=False)
     for name in rows[0] if rows else []:
         table.add_column(
             name.replace("_", " "),
@@ -57,6 +55,8 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
+    if title:  # a title of the table itself would be folded to its width
+        console.print(title, style="bold", markup=False, highlight=False)
     console.print(table)
     console.print()
 
