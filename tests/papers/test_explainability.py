@@ -21,7 +21,6 @@ from eigenlens.papers.explainability import deletion, tasks
 from eigenlens.papers.explainability.checks import one_layer
 from eigenlens.papers.explainability.claims import claims_of
 from eigenlens.papers.explainability.labelled import (
-    CLOTHING,
     SENTIMENT,
     Labelled,
     labelled_pictures,
@@ -43,6 +42,7 @@ from eigenlens.papers.explainability.probe import (
 )
 from eigenlens.papers.explainability.stories import SURE, own_stories
 from eigenlens.papers.explainability.tables import area_rows, pair_rows
+from eigenlens.papers.inputs import CLOTHING
 from eigenlens.run.progress import silent
 from eigenlens.stats.intervals import bootstrap_interval
 from tiny import of_catalogue

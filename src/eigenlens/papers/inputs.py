@@ -14,6 +14,20 @@ from torch import Tensor
 from ..data.inputs import Request, prepare
 from ..models.load import Model
 
+CLOTHING = (
+    "T-shirt",
+    "trousers",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "trainer",
+    "bag",
+    "boot",
+)
+"""The classes of the pictures of clothing, in their order."""
+
 
 def make_batches(
     model: Model, data: str, length: int | None, inputs: int, seed: int, batch_size: int = 8

@@ -30,23 +30,12 @@ from ...lab.convex import (
     token_clusters,
 )
 from ...models.load import load
+from ..inputs import CLOTHING
 
 if TYPE_CHECKING:
     from . import Scale
 
 CLASSES = 10
-NAMES = (
-    "T-shirt",
-    "trousers",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "trainer",
-    "bag",
-    "boot",
-)
 GROUPINGS = 5
 """Seeds of k-means: what depends on its start is averaged."""
 STEPS = 5000
@@ -185,7 +174,7 @@ def token_run(tokens: Tokens, scale: Scale, number: int) -> dict[str, Any]:
     first = [int((y[2] == c).nonzero()[0]) for c in range(CLASSES) if bool((y[2] == c).any())]
     shown = [
         {
-            "class": NAMES[int(y[2][i])],
+            "class": CLOTHING[int(y[2][i])],
             "pixels": pictures[2][i].tolist(),
             "clusters": labels[i].tolist(),
         }

@@ -26,18 +26,6 @@ CLEAR = 1.0
 left out.
 """
 RUN = 50
-CLOTHING = (
-    "T-shirt",
-    "trousers",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "trainer",
-    "bag",
-    "boot",
-)
 SENTIMENT = ("negative", "positive")
 
 

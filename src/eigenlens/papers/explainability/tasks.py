@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...models.load import Model, load
 from ...run.progress import Progress
+from ..inputs import CLOTHING
 from .checks import checks
 from .deletion import compared
-from .labelled import CLOTHING, SENTIMENT, Labelled, labelled_pictures, labelled_reviews
+from .labelled import SENTIMENT, Labelled, labelled_pictures, labelled_reviews
 from .probe import probe_logits, probe_of, share_right
 from .stories import own_stories
 
