@@ -12,7 +12,7 @@ wait_quietly()
 
 from . import attention
 from .anatomy import freeze
-from .captures import AttentionCall, AttentionNotSeen, capture, replace_attention
+from .captures import AttentionCall, AttentionNotSeen, Head, Site, capture, replace_attention
 from .collapses import Collapse, ablate, collapse, decompose_paths
 from .errors import EigenlensError
 from .explanations import Explanation, Operator, explain, linearize
@@ -32,10 +32,12 @@ __all__ = [
     "EigenlensError",
     "Evaluation",
     "Explanation",
+    "Head",
     "Local",
     "Model",
     "Operator",
     "Plan",
+    "Site",
     "Study",
     "__version__",
     "ablate",

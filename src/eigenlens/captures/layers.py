@@ -17,7 +17,7 @@ from .borrowed import module_of
 from .call import AttentionCall
 from .own_thread import OwnThread
 from .session import capture
-from .sites import Site, SiteNames
+from .sites import Site, SiteNames, path_pattern
 
 Kind = Literal["self", "cross"]
 
@@ -78,18 +78,14 @@ def _unshared(paths: list[str]) -> dict[str, str]:
             if not any(q.startswith(f"{p}.") for q in paths if q != path)
         )
         if prefixes:
-            pattern = _pattern(path)
+            pattern = path_pattern(path)
             depth[pattern] = max(depth.get(pattern, 0), next(own, len(prefixes) - 1))
-    return {path: _prefixes(path)[depth[_pattern(path)]] for path in paths if _prefixes(path)}
+    return {path: _prefixes(path)[depth[path_pattern(path)]] for path in paths if _prefixes(path)}
 
 
 def _prefixes(path: str) -> list[str]:
     parts = path.split(".")
     return [".".join(parts[: i + 1]) for i, part in enumerate(parts[:-1]) if part.isdigit()]
-
-
-def _pattern(path: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
 @dataclass

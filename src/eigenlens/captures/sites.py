@@ -61,6 +61,7 @@ class Head:
 
     @property
     def site(self) -> Site:
+        """The layer of the head."""
         return Site(self.stack, self.layer)
 
     @property
@@ -109,7 +110,7 @@ class SiteNames:
         numbers: dict[str, list[set[int]]] = {}
         for path in self.paths.values():
             found = [int(part) for part in path.split(".") if part.isdigit()]
-            sets = numbers.setdefault(_pattern(path), [set() for _ in found])
+            sets = numbers.setdefault(path_pattern(path), [set() for _ in found])
             for values, number in zip(sets, found):
                 values.add(number)
         self._varying = {
@@ -139,7 +140,7 @@ class SiteNames:
         stack = stack_of(path, self._front)
         if self.kind(module) == "cross":
             stack = "cross" if stack == "self" else f"{stack}.cross"
-        varying = self._varying[_pattern(path)]
+        varying = self._varying[path_pattern(path)]
         numbers = [int(part) for part in path.split(".") if part.isdigit()]
         site = Site(stack, numbers[varying[0]] if len(varying) == 1 else 0)
         while site in self._pass.used:
@@ -190,7 +191,12 @@ def front_of(model: nn.Module) -> list[str]:
     )
 
 
-def _pattern(path: str) -> str:
+def path_pattern(path: str) -> str:
+    """A path with `*` for every number in it.
+
+    >>> path_pattern("encoder.layer.3.attention")
+    'encoder.layer.*.attention'
+    """
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 

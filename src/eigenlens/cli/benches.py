@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,9 +24,6 @@ from .options import (
 )
 from .places import place_for
 from .terminal import show
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(cls=Command, epilog=example("eigenlens bench speed --lengths 512,2048"))

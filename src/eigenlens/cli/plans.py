@@ -114,8 +114,8 @@ def plan(
     """Choose cheaper attention for every head.
 
     Every head of a studied model gets an estimator of its scores, within a budget or an error,
-    chosen on held-out inputs; with --blocks every key-value head gets a threshold for block-
-    adaptive attention on long inputs.
+    chosen on held-out inputs; with --blocks every key-value head gets a threshold for
+    block-adaptive attention on long inputs.
     """
     from ..plans import plan as make
     from ..run.charts import save_charts
