@@ -48,7 +48,7 @@ def run_whole(
     model = el.load(name)
     request = Request((data,), length, number)
     inputs = prepare(model, request, Path(tempfile.mkdtemp()))
-    forward, size = forward_of(model), Options(request).batch_size(length)
+    forward, size = forward_of(model), Options(request).inputs_per_batch(length)
 
     def plain() -> float:
         begin = time.perf_counter()
@@ -94,10 +94,10 @@ def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, A
     studied, forward, size = (
         StudiedModel(model, sites),
         forward_of(model),
-        options.batch_size(length),
+        options.inputs_per_batch(length),
     )
     batches = [batch for bucket in inputs.groups for _, batch in inputs.batches(bucket, size)]
-    every = options.every_diagnosed(length)
+    every = options.diagnostics_step(length)
     rows = []
     for label in [*DIAGNOSTICS, "all of them"]:
         chosen = {label: {}} if label in DIAGNOSTICS else {one: {} for one in DIAGNOSTICS}

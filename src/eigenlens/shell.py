@@ -34,5 +34,32 @@ def option(name: str, value: object = True) -> str:
     return f"{name}={value!r} ({given if value is True else f'{given} {value}'})"
 
 
+STORED_AS = {
+    "max_length": "length",
+    "max_inputs": "inputs",
+    "padding": "pad",
+    "matrix_memory": "matrix_gigabytes",
+    "batch_size": "batch",
+    "shard_size": "shard",
+}
+"""Options that files keep under another name."""
+_STORED_OPTIONS = {
+    **{stored: name for name, stored in STORED_AS.items()},
+    **dict.fromkeys(["held_out", "seed", "of", "only", "before_rope", "rank", "float64"]),
+    **dict.fromkeys(["depth_every", "diagnostics_every", "thresholds", "paths", "bounds", "by"]),
+}
+
+
+def stored_option(key: str) -> str:
+    """What a file keeps under a key, as a user gives it: an option, or a fact such as the model.
+
+    >>> stored_option("pad"), stored_option("seed"), stored_option("weights")
+    ('padding (--padding)', 'seed (--seed)', 'weights')
+    """
+    if key not in _STORED_OPTIONS:
+        return key.replace("_", " ")
+    return option(_STORED_OPTIONS[key] or key, None)
+
+
 def _path(path: Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)

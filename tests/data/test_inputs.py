@@ -61,7 +61,7 @@ def everything(inputs):
 
 
 def test_packed_windows_are_full_and_carry_the_special_tokens(minilm, marked, words, tmp_path):
-    inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=100)
+    inputs = make(minilm, marked, tmp_path / "w", max_length=24, max_inputs=100)
     batch = everything(inputs)
     assert set(batch) == {"input_ids"}
     assert batch["input_ids"].shape == (100, 24)
@@ -74,7 +74,7 @@ def test_packed_windows_are_full_and_carry_the_special_tokens(minilm, marked, wo
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_document_is_both_fitted_and_held_out(minilm, marked, tmp_path, seed, held_out):
     inputs = make(
-        minilm, marked, tmp_path / "w", length=24, inputs=200, seed=seed, held_out=held_out
+        minilm, marked, tmp_path / "w", max_length=24, max_inputs=200, seed=seed, held_out=held_out
     )
     buckets_of = {}
     for row, bucket in zip(
@@ -89,7 +89,7 @@ def test_no_document_is_both_fitted_and_held_out(minilm, marked, tmp_path, seed,
 
 
 def test_facts_count_documents_and_inputs(minilm, marked, tmp_path):
-    inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=100, pad=True)
+    inputs = make(minilm, marked, tmp_path / "w", max_length=24, max_inputs=100, padding=True)
     held = inputs.buckets != FIT
     assert inputs.facts["inputs_fit"] == (~held).sum()
     assert inputs.facts["inputs_held_out"] == held.sum()
@@ -100,7 +100,9 @@ def test_facts_count_documents_and_inputs(minilm, marked, tmp_path):
 
 def test_the_seed_decides_inputs_and_split(minilm, tmp_path):
     def of(seed, name):
-        inputs = make(minilm, "python-docs", tmp_path / name, length=16, inputs=60, seed=seed)
+        inputs = make(
+            minilm, "python-docs", tmp_path / name, max_length=16, max_inputs=60, seed=seed
+        )
         return everything(inputs)["input_ids"], inputs.buckets, inputs.facts["fingerprint"]
 
     first, again, other = of(3, "a"), of(3, "b"), of(4, "c")
@@ -115,10 +117,10 @@ def test_the_seed_decides_inputs_and_split(minilm, tmp_path):
 
 
 def test_a_resumed_study_reads_the_same_inputs_without_the_data(minilm, marked, tmp_path):
-    inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=50)
+    inputs = make(minilm, marked, tmp_path / "w", max_length=24, max_inputs=50)
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "w").iterdir()}
     again = prepare(
-        minilm, Request(("gone.txt",), length=24, inputs=50), tmp_path / "w", resume=True
+        minilm, Request(("gone.txt",), max_length=24, max_inputs=50), tmp_path / "w", resume=True
     )
     assert torch.equal(everything(again)["input_ids"], everything(inputs)["input_ids"])
     assert (again.buckets == inputs.buckets).all()
@@ -126,7 +128,7 @@ def test_a_resumed_study_reads_the_same_inputs_without_the_data(minilm, marked, 
 
 
 def test_batches_of_a_bucket_give_each_of_its_inputs_once(minilm, marked, tmp_path):
-    inputs = make(minilm, marked, tmp_path / "w", length=24, inputs=50)
+    inputs = make(minilm, marked, tmp_path / "w", max_length=24, max_inputs=50)
     whole = everything(inputs)["input_ids"]
     for bucket in inputs.groups:
         parts = list(inputs.batches(bucket, 7))
@@ -143,7 +145,12 @@ def test_padded_inputs_are_what_the_tokenizer_makes(minilm, marked, tmp_path, si
     tokenizer = copy.deepcopy(minilm.tokenizer)
     tokenizer.padding_side = side
     inputs = make(
-        replace(minilm, tokenizer=tokenizer), marked, tmp_path / "w", length=40, inputs=60, pad=True
+        replace(minilm, tokenizer=tokenizer),
+        marked,
+        tmp_path / "w",
+        max_length=40,
+        max_inputs=60,
+        padding=True,
     )
     texts = [json.loads(line)["text"] for line in Path(marked).read_text().splitlines()]
     expected = tokenizer(
@@ -159,14 +166,14 @@ def test_padded_inputs_are_what_the_tokenizer_makes(minilm, marked, tmp_path, si
 def test_rows_of_token_ids_are_inputs_as_they_are(minilm, tmp_path):
     ids = np.random.default_rng(0).integers(0, 30_000, (40, 12)).astype(np.uint16)
     np.save(tmp_path / "ids.npy", ids)
-    inputs = make(minilm, tmp_path / "ids.npy", tmp_path / "w", length=12, inputs=40)
+    inputs = make(minilm, tmp_path / "ids.npy", tmp_path / "w", max_length=12, max_inputs=40)
     np.testing.assert_array_equal(everything(inputs)["input_ids"], ids[inputs.documents])
     assert sorted(inputs.documents.tolist()) == list(range(40))
 
 
 def test_a_flat_array_of_token_ids_is_cut_and_split_by_run(minilm, tmp_path):
     np.save(tmp_path / "ids.npy", np.arange(12 * 100))
-    inputs = make(minilm, tmp_path / "ids.npy", tmp_path / "w", length=12, inputs=100)
+    inputs = make(minilm, tmp_path / "ids.npy", tmp_path / "w", max_length=12, max_inputs=100)
     ids = everything(inputs)["input_ids"]
     assert torch.equal(ids, ids[:, :1] + torch.arange(12))
     run = (ids[:, 0] // (8 * 12)).numpy()
@@ -216,14 +223,14 @@ def broken_file(path, content):
 def test_what_is_no_array_of_token_ids_is_refused(minilm, tmp_path, content, message):
     path = broken_file(tmp_path / "ids.npy", content)
     with pytest.raises(EigenlensError, match=message):
-        make(minilm, path, tmp_path / "w", length=12, inputs=40)
+        make(minilm, path, tmp_path / "w", max_length=12, max_inputs=40)
 
 
 def test_an_archive_of_arrays_is_no_array(minilm, tmp_path):
     np.savez(tmp_path / "a.npz", ids=np.zeros((40, 12), int))
     (tmp_path / "a.npz").rename(tmp_path / "ids.npy")
     with pytest.raises(EigenlensError, match="no array of token ids"):
-        make(minilm, tmp_path / "ids.npy", tmp_path / "w", length=12, inputs=40)
+        make(minilm, tmp_path / "ids.npy", tmp_path / "w", max_length=12, max_inputs=40)
 
 
 @pytest.mark.parametrize(
@@ -232,10 +239,10 @@ def test_an_archive_of_arrays_is_no_array(minilm, tmp_path):
         ("", {}, "the text is empty"),
         (" \n\n ", {}, "the text is empty"),
         ("a few words only", {}, "too short: at length 128 it gives 0 inputs to fit"),
-        ("words " * 9999, {"length": 513}, "513 is over the maximum of minilm, 512"),
-        ("words " * 9999, {"length": 2}, "no room beside the 2 special tokens"),
-        ("words " * 9999, {"length": 1}, "at least 2 tokens"),
-        ("words " * 9999, {"inputs": 2}, "2 inputs are too few"),
+        ("words " * 9999, {"max_length": 513}, "513 is over the maximum of minilm, 512"),
+        ("words " * 9999, {"max_length": 2}, "no room beside the 2 special tokens"),
+        ("words " * 9999, {"max_length": 1}, "at least 2 tokens"),
+        ("words " * 9999, {"max_inputs": 2}, "2 inputs are too few"),
         ("words " * 9999, {"held_out": 0.0}, "between 0 and 1, not 0"),
         ("words " * 9999, {"held_out": 1.0}, "between 0 and 1, not 1"),
         ("words " * 9999, {"held_out": math.nan}, "between 0 and 1, not nan"),
@@ -262,7 +269,7 @@ def test_an_encoder_decoder_reads_on_in_its_decoder(tmp_path, pad):
     token.
     """
     model = load("flan-t5-small")
-    inputs = make(model, "python-docs", tmp_path / "w", length=20, inputs=30, pad=pad)
+    inputs = make(model, "python-docs", tmp_path / "w", max_length=20, max_inputs=30, padding=pad)
     batch = everything(inputs)
     assert batch["input_ids"].shape == batch["decoder_input_ids"].shape == (30, 20)
     assert (batch["input_ids"][:, -1] == model.tokenizer.eos_token_id).all()
@@ -284,7 +291,7 @@ def test_crops_of_photographs_are_held_out_by_photograph(dinov2, tmp_path):
     """Two pictures: one is fitted, the other held out; crops of one differ, and are normalised as
     the processor says.
     """
-    inputs = make(dinov2, "photos", tmp_path / "w", length=17, inputs=20)
+    inputs = make(dinov2, "photos", tmp_path / "w", max_length=17, max_inputs=20)
     pixels = everything(inputs)["pixel_values"]
     patch = dinov2.module.config.patch_size
     assert pixels.shape == (20, 3, 4 * patch, 4 * patch)
@@ -313,7 +320,7 @@ def test_every_picture_of_a_folder_is_used(dinov2, tmp_path, number):
     folder.mkdir()
     for i in range(number):
         Image.new("RGB", (40, 30), (4 * i, 0, 0)).save(folder / f"{i}.png")
-    inputs = make(dinov2, folder, tmp_path / "w", length=17, inputs=100, held_out=0.2)
+    inputs = make(dinov2, folder, tmp_path / "w", max_length=17, max_inputs=100, held_out=0.2)
     assert len(inputs.buckets) == 100
     assert (inputs.buckets != FIT).sum() == 20
     assert len(set(inputs.documents)) == number
@@ -331,7 +338,7 @@ def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(
 
     for i in range(pictures):
         Image.new("RGB", (40, 30), (4 * i, 0, 0)).save(tmp_path / f"{i}.png")
-    request = Request((str(tmp_path),), length=17, inputs=number, held_out=0.5)
+    request = Request((str(tmp_path),), max_length=17, max_inputs=number, held_out=0.5)
     assert (
         len(everything(prepare(dinov2, request, tmp_path, fitted=False))["pixel_values"]) == number
     )
@@ -342,19 +349,19 @@ def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(
 
 def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path):
     with pytest.raises(EigenlensError, match=r"20 tokens are no square of patches.*17 and 26"):
-        make(dinov2, "photos", tmp_path / "w", length=20, inputs=8)
+        make(dinov2, "photos", tmp_path / "w", max_length=20, max_inputs=8)
     most = (dinov2.module.config.image_size // dinov2.module.config.patch_size) ** 2 + 1
     over = (math.isqrt(most) + 3) ** 2 + 1
     with pytest.raises(EigenlensError, match=f"{over} is over the maximum of dinov2-small, {most}"):
-        make(dinov2, "photos", tmp_path / "w", length=over, inputs=8)
+        make(dinov2, "photos", tmp_path / "w", max_length=over, max_inputs=8)
 
 
 def test_what_is_no_picture_is_refused(dinov2, tmp_path):
     (tmp_path / "a.png").write_text("not a picture")
     with pytest.raises(EigenlensError, match=r"a\.png is no picture"):
-        make(dinov2, tmp_path / "a.png", tmp_path / "w", inputs=8)
+        make(dinov2, tmp_path / "a.png", tmp_path / "w", max_inputs=8)
     with pytest.raises(EigenlensError, match=r"no such data.*photos"):
-        make(dinov2, "nowhere", tmp_path / "w", inputs=8)
+        make(dinov2, "nowhere", tmp_path / "w", max_inputs=8)
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +392,7 @@ def test_recordings_become_clips_with_transcripts(whisper, tmp_path):
             rate,
             1 + i // 2,
         )
-    inputs = make(whisper, folder, tmp_path / "w", length=6, inputs=4)
+    inputs = make(whisper, folder, tmp_path / "w", max_length=6, max_inputs=4)
     batch = everything(inputs)
     assert batch["input_features"].shape == (4, whisper.module.config.num_mel_bins, 3000)
     assert batch["decoder_input_ids"].shape == (4, 6)
@@ -402,17 +409,17 @@ def test_no_more_recordings_are_read_than_wanted(whisper, tmp_path):
     for i in range(4):
         record(tmp_path / f"{i}.wav", np.zeros(1600))
     (tmp_path / "5.wav").write_text("not a recording")
-    inputs = make(whisper, tmp_path, tmp_path / "w", length=4, inputs=4)
+    inputs = make(whisper, tmp_path, tmp_path / "w", max_length=4, max_inputs=4)
     assert len(inputs.buckets) == 4
 
 
 def test_what_is_no_recording_is_refused(whisper, tmp_path):
     (tmp_path / "a.wav").write_text("not a recording")
     with pytest.raises(EigenlensError, match=r"a\.wav is no \.wav file"):
-        make(whisper, tmp_path / "a.wav", tmp_path / "w", length=8, inputs=4)
+        make(whisper, tmp_path / "a.wav", tmp_path / "w", max_length=8, max_inputs=4)
     record(tmp_path / "b.wav", np.zeros(1600), channels=2)
     (tmp_path / "b.wav").write_bytes((tmp_path / "b.wav").read_bytes()[:-3])
     with pytest.raises(EigenlensError, match=r"too little sound|no \.wav file"):
-        make(whisper, tmp_path / "b.wav", tmp_path / "w", length=8, inputs=4)
+        make(whisper, tmp_path / "b.wav", tmp_path / "w", max_length=8, max_inputs=4)
     with pytest.raises(EigenlensError, match="no such data"):
-        make(whisper, tmp_path / "nowhere.wav", tmp_path / "w", length=8, inputs=4)
+        make(whisper, tmp_path / "nowhere.wav", tmp_path / "w", max_length=8, max_inputs=4)

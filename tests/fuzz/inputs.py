@@ -232,7 +232,7 @@ def read_ids(content: bytes, folder: Path) -> None:
     path.write_bytes(content)
     spool.mkdir()
     model = bert()
-    inputs = prepare(model, Request((str(path),), length=8, inputs=6), spool)
+    inputs = prepare(model, Request((str(path),), max_length=8, max_inputs=6), spool)
     for bucket in inputs.groups:
         for _, batch in inputs.batches(bucket, 4):
             ids = batch["input_ids"]

@@ -65,7 +65,7 @@ def held_out_ids(plan, model, scratch):
     """
     stored = plan.stored["study"]["request"]
     scratch.mkdir()
-    inputs = prepare(model, Request(**{**stored, "data": tuple(stored["data"])}), scratch)
+    inputs = prepare(model, Request.from_record(stored), scratch)
     rows = [
         np.flatnonzero(np.isin(inputs.buckets, plan.stored["groups"])),
         np.flatnonzero(inputs.buckets == FIT),

@@ -68,8 +68,8 @@ def case(
         data.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     else:
         np.save(data, np.random.default_rng(0).integers(0, 500, (inputs, length), dtype=np.int32))
-    request = Request((str(data),), length, inputs, pad=words)
-    asked = Options(request, tuple(only), batch=batch, shard=shard, **options)
+    request = Request((str(data),), length, inputs, padding=words)
+    asked = Options(request, tuple(only), batch_size=batch, shard_size=shard, **options)
     spool = folder / "spool"
     spool.mkdir(exist_ok=True)
     ready = prepare(model, request, spool)

@@ -230,8 +230,8 @@ def test_special_tokens_are_left_out_as_sinks(tmp_path):
 )
 def test_how_many_inputs_are_measured(inputs, length, every):
     """One in 32, in long inputs fewer, but enough of them."""
-    assert Options(Request(("a",), length, inputs)).every(length) == every
-    assert Options(Request(("a",), length, inputs), depth_every=3).every(length) == 3
+    assert Options(Request(("a",), length, inputs)).depth_step(length) == every
+    assert Options(Request(("a",), length, inputs), depth_every=3).depth_step(length) == 3
 
 
 def test_what_is_stored_shown_and_drawn(made, capsys):

@@ -312,7 +312,7 @@ def buckets(place, rows):
     """The rows of every bucket: the fit inputs, then the groups that are held out."""
     model = el.load(handmade(place / "sound"))
     (place / "spool").mkdir()
-    ready = prepare(model, Request((str(rows),), length=6, inputs=ROWS), place / "spool")
+    ready = prepare(model, Request((str(rows),), max_length=6, max_inputs=ROWS), place / "spool")
     return [ready.documents[ready.buckets == group].tolist() for group in ready.groups]
 
 

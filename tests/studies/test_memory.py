@@ -129,10 +129,13 @@ def test_more_shards_hold_more_sums_and_workers_are_counted(tmp_path):
 
     def held(workers=0, **options):
         return study_memory(
-            model, ready, sites, Options(request, ("rows",), batch=1, **options), None, workers
+            model, ready, sites, Options(request, ("rows",), batch_size=1, **options), None, workers
         ).parts
 
-    assert held(shard=1)["rows"] == held(shard=3)["rows"] + Rows.of(sites, Options(request)).sums
+    assert (
+        held(shard_size=1)["rows"]
+        == held(shard_size=3)["rows"] + Rows.of(sites, Options(request)).sums
+    )
     assert (
         not {"workers", "scheduler"} & set(held())
         and held(workers=4)["workers"] > 1.5 * held(workers=2)["workers"]

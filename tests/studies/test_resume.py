@@ -114,7 +114,9 @@ def test_killed_before_any_change_of_the_folder_it_goes_on(
     """From the empty folder to the last file that is removed, every change is a moment to die
     at.
     """
-    request = Request((str(data),), length=SKETCH["max_length"], inputs=SKETCH["max_inputs"])
+    request = Request(
+        (str(data),), max_length=SKETCH["max_length"], max_inputs=SKETCH["max_inputs"]
+    )
     # a group for each group of held-out documents
     last = f"held {len(prepare(model, request, tmp_path).groups) - 2}"
     died = die(place, data, tmp_path / "s", SKETCH, last)
@@ -222,14 +224,14 @@ def test_an_interrupted_study_is_begun_anew_by_force(model, data, undisturbed, t
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"seed": 1}, r"another seed \(0 then, 1 now\)"),
-        ({"max_length": 9}, r"another length \(8 then, 9 now\)"),
-        ({"max_inputs": 41}, r"another inputs \(40 then, 41 now\)"),
-        ({"held_out": 0.3}, r"another held out \(0.2 then, 0.3 now\)"),
-        ({"rank": 15}, r"another rank \(16 then, 15 now\)"),
-        ({"only": ["rows"]}, r"another only .* then, \['rows'\] now"),
-        ({"of": "pattern"}, r"another of \(scores then, pattern now\)"),
-        ({"depth_every": 1}, r"another depth every \(3 then, 1 now\)"),
+        ({"seed": 1}, r"another seed \(--seed\): 0 then, 1 now;"),
+        ({"max_length": 9}, r"another max_length \(--max-length\): 8 then, 9 now;"),
+        ({"max_inputs": 41}, r"another max_inputs \(--max-inputs\): 40 then, 41 now;"),
+        ({"held_out": 0.3}, r"another held_out \(--held-out\): 0.2 then, 0.3 now;"),
+        ({"rank": 15}, r"another rank \(--rank\): 16 then, 15 now;"),
+        ({"only": ["rows"]}, r"another only \(--only\): .* then, \['rows'\] now;"),
+        ({"of": "pattern"}, r"another of \(--of\): scores then, pattern now;"),
+        ({"depth_every": 1}, r"another depth_every \(--depth-every\): 3 then, 1 now;"),
     ],
 )
 def test_a_resumed_study_must_be_the_same_study(model, data, tmp_path, often, changed, message):

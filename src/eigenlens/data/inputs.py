@@ -15,6 +15,7 @@ from torch import Tensor
 from ..display import numbered
 from ..errors import EigenlensError
 from ..models.load import Model
+from ..shell import STORED_AS
 from . import images, speech
 from .arrays import array_tokens, is_array, width_of
 from .split import FIT, Split
@@ -72,20 +73,23 @@ class Request:
     """What inputs a study wants."""
 
     data: tuple[str, ...]
-    length: int | None = None
-    inputs: int = 1000
+    max_length: int | None = None
+    max_inputs: int = 1000
     held_out: float = 0.2
     seed: int = 0
-    pad: bool = False
+    padding: bool = False
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Request:
         """From the JSON of a result."""
-        return cls(**{**record, "data": tuple(record["data"])})
+        stored = {name: STORED_AS.get(name, name) for name in cls.__dataclass_fields__}
+        named = {name: record[key] for name, key in stored.items() if key in record}
+        return cls(**{**named, "data": tuple(record["data"])})
 
     def record(self) -> dict[str, Any]:
         """As the JSON of a result keeps it."""
-        return {**vars(self), "data": list(self.data)}
+        named = {STORED_AS.get(name, name): value for name, value in vars(self).items()}
+        return {**named, "data": list(self.data)}
 
 
 def prepare(
@@ -97,24 +101,23 @@ def prepare(
     Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those
     that there are will do.
     """
-    if fitted and request.inputs < 3:
+    if fitted and request.max_inputs < 3:
         raise EigenlensError(
-            f"{request.inputs} inputs are too few: a study needs at least 3 (2 to fit, 1 to hold"
-            " out)"
+            f"{request.max_inputs} inputs are too few: a study needs at least 3 (2 to fit, 1 to"
+            " hold out)"
         )
     if not 0 < request.held_out < 1:
         raise EigenlensError(f"the held-out share must lie between 0 and 1, not {request.held_out}")
-    split = Split(request.inputs, request.held_out, request.seed)
+    split = Split(request.max_inputs, request.held_out, request.seed)
     if not fitted:
-        split = replace(
-            split, held_out=request.held_out if request.inputs >= SPLIT_FROM else 0.0, least=(0, 0)
-        )
+        held_out = request.held_out if request.max_inputs >= SPLIT_FROM else 0.0
+        split = replace(split, held_out=held_out, least=(0, 0))
     if model.kind == "vision":
         return _image_inputs(model, request, split)
     arrays = [name for name in request.data if is_array(name)]
     if arrays and len(arrays) < len(request.data):
         raise EigenlensError("token ids (.npy) and text cannot be mixed in one study")
-    if arrays and request.length is None:
+    if arrays and request.max_length is None:
         length = _array_length(
             model, arrays, Windows.open(folder).ids.shape[1] if resume else width_of(arrays)
         )
@@ -173,7 +176,7 @@ def _inputs(
         "documents_held_out": len(np.unique(documents[buckets != FIT])),
         "inputs_fit": int((buckets == FIT).sum()),
         "inputs_held_out": int((buckets != FIT).sum()),
-        "padded": request.pad,
+        "padded": request.padding,
         **facts,
     }
     return Inputs(buckets, documents, length, make, facts, getattr(windows, "named", {}))
@@ -202,7 +205,7 @@ def _array_length(model: Model, names: list[str], width: int | None) -> int:
 
 
 def _length(model: Model, request: Request) -> int:
-    length = 128 if request.length is None else request.length
+    length = 128 if request.max_length is None else request.max_length
     if length < 2:
         raise EigenlensError(
             f"a length of {length} is too short: attention needs at least 2 tokens"
@@ -226,7 +229,7 @@ def _text_windows(
     stream = tokenised(pieces(request.data, section=32 * width, seed=request.seed), tokenizer)
     end = tokenizer.eos_token_id if model.kind == "decoder" else None
     pad = None
-    if request.pad:
+    if request.padding:
         pad = (
             tokenizer.pad_token_id
             if tokenizer.pad_token_id is not None
@@ -247,7 +250,7 @@ def _token_batch(
 ) -> Batch:
     ids = torch.from_numpy(np.asarray(windows.ids[rows], dtype=np.int64))  # (B, width)
     lengths = torch.from_numpy(windows.lengths[rows])
-    mask = (torch.arange(ids.shape[1])[None] < lengths[:, None]).long() if request.pad else None
+    mask = (torch.arange(ids.shape[1])[None] < lengths[:, None]).long() if request.padding else None
     batch: Batch
     if model.kind == "encoder-decoder":
         start = getattr(model.config, "decoder_start_token_id", 0) or 0
@@ -275,7 +278,8 @@ def _token_batch(
 
 
 def _image_inputs(model: Model, request: Request, split: Split) -> Inputs:
-    crops = images.crops(model, request.data, request.length, split, random.Random(request.seed))
+    order = random.Random(request.seed)
+    crops = images.crops(model, request.data, request.max_length, split, order)
     return _inputs(
         crops,
         crops.tokens,

@@ -129,8 +129,8 @@ def held_out_of(
         groups = inputs.groups[1:]
         groups = groups[::2] if len(groups) > 1 else groups
     else:
-        length = stored.length if loaded.kind == "vision" else study.length
-        request = Request(names, length, 200, 0.5, stored.seed, stored.pad)
+        length = stored.max_length if loaded.kind == "vision" else study.length
+        request = Request(names, length, 200, 0.5, stored.seed, stored.padding)
         inputs = prepare(loaded, request, _spool(scratch))
         groups = inputs.groups[1:]
     heads = max(site.heads for site in study.sites.values())

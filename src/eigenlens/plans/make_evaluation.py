@@ -231,13 +231,13 @@ def _held(
     heads = max(
         (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
     )
-    asked = stored.length if length is None else length
+    asked = stored.max_length if length is None else length
     chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(stored.data))
     request = replace(stored, data=names)
     own = list(names) == list(stored.data)
     if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
         own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
-    if own and asked == stored.length and pad == stored.pad:
+    if own and asked == stored.max_length and pad == stored.padding:
         inputs = prepare(model, request, scratch)
         seen = [] if chosen_elsewhere else plan.stored["groups"]
         not_seen = [group for group in inputs.groups[1:] if group not in seen]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from ..shell import option
+from ..shell import option, stored_option
 from .engine import Engine, choose
 from .files import disk_errors, locked, read_json, write_json
 from .progress import Progress, silent
@@ -104,7 +104,7 @@ class Parts:
             )
         asked = json.loads(json.dumps(request))
         if resume and (stored := read_json(mark)) != asked:
-            changed = [key for key in asked if stored.get(key) != asked[key]]
+            changed = [stored_option(key) for key in asked if stored.get(key) != asked[key]]
             raise EigenlensError(
                 f"the {what} in {folder} was begun with another {', '.join(changed)}; "
                 f"resume with the same, or begin anew with {option('overwrite')}"

@@ -25,7 +25,7 @@ from ..errors import EigenlensError
 from ..models.load import Model
 from ..passes.versions import versions
 from ..run.files import disk_errors, locked, read_json, sha256, write_json
-from ..shell import option
+from ..shell import option, stored_option
 from .options import Options
 from .result import FILES
 
@@ -193,8 +193,8 @@ class StudyFolder:
             if stored.get(key) != value:
                 raise EigenlensError(
                     f"the interrupted study in {self.path} was begun with another"
-                    f" {key.replace('_', ' ')} ({stored.get(key)} then, {value} now); resume with"
-                    f" the same, or begin anew with {option('overwrite')}"
+                    f" {stored_option(key)}: {stored.get(key)} then, {value} now; resume with the"
+                    f" same, or begin anew with {option('overwrite')}"
                 )
 
     def _check_kept(self) -> None:

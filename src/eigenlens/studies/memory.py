@@ -134,7 +134,7 @@ def study_memory(
 
     With `workers` processes on this machine they are counted too.
     """
-    size = options.shard_size(inputs.length)
+    size = options.inputs_per_shard(inputs.length)
 
     def folded(bucket: int) -> int:
         return copies(len(cut(inputs.documents[inputs.buckets == bucket], size)))

@@ -10,9 +10,12 @@ from ..data.inputs import Request
 from ..diagnostics import DIAGNOSTICS, find
 from ..errors import EigenlensError
 from ..names import near
+from ..shell import STORED_AS, option
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
 """What a study holds by default; each diagnostic can also be asked for by its own name."""
+LEAST = {"rank": 1, "matrix_memory": 0, "batch_size": 1, "shard_size": 1}
+"""The least that an option may be."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Options:
     before_rope: bool = False
     rank: int = 64
     oversample: int = 16
-    matrix_gigabytes: float = 4.0
-    batch: int | None = None
-    shard: int | None = None
+    matrix_memory: float = 4.0
+    batch_size: int | None = None
+    shard_size: int | None = None
     depth_every: int | None = None
     diagnostics_every: int | None = None
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -45,12 +48,10 @@ class Options:
             raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
         if self.of not in ("scores", "pattern"):
             raise EigenlensError(f"a study is of scores or of the pattern, not of {self.of!r}")
-        sizes = [size for size in (self.rank, self.batch, self.shard) if size is not None]
-        if min(sizes) < 1 or self.oversample < 0 or self.matrix_gigabytes < 0:
-            raise EigenlensError(
-                "the rank, the batch and the shard must be at least 1, oversampling and memory not"
-                " negative"
-            )
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise EigenlensError(f"{option(name, None)} must be at least {least}, not {value}")
         if self.depth_every is not None and self.depth_every < 1:
             raise EigenlensError(
                 "metrics along depth are of every n-th input, with n at least 1, not"
@@ -79,15 +80,15 @@ class Options:
         """ℓ, the columns of the matrix sketch."""
         return self.rank + self.oversample
 
-    def batch_size(self, length: int) -> int:
-        """Inputs in a batch: about 4,096 tokens."""
-        return self.batch or max(1, 4096 // length)
+    def inputs_per_batch(self, length: int) -> int:
+        """About 4,096 tokens by default."""
+        return self.batch_size or max(1, 4096 // length)
 
-    def shard_size(self, length: int) -> int:
-        """Inputs in a shard, but for the rest of its last document: about 16,384 tokens."""
-        return self.shard or max(1, 16384 // length)
+    def inputs_per_shard(self, length: int) -> int:
+        """About 16,384 tokens by default; a shard has also the rest of its last document."""
+        return self.shard_size or max(1, 16384 // length)
 
-    def every(self, length: int) -> int:
+    def depth_step(self, length: int) -> int:
         """Metrics along depth are measured on every n-th input: on all of them they would cost more
         than the model.
 
@@ -95,14 +96,11 @@ class Options:
         that they take about a fifth of its time; where that would leave too few to say anything, on
         16 inputs of up to 128 tokens, on 2 of a thousand or more.
         """
-        return self.depth_every or max(
-            1, min(max(32, length // 8), self.request.inputs // self._least(length))
-        )
+        return self.depth_every or self._step(length)
 
-    @staticmethod
-    def _least(length: int) -> int:
-        """Inputs of that length without which a mean says little."""
-        return min(16, max(2, 2048 // length))
+    def _step(self, length: int) -> int:
+        least = min(16, max(2, 2048 // length))  # inputs without which a mean says little
+        return max(1, min(max(32, length // 8), self.request.max_inputs // least))
 
     @property
     def diagnosed(self) -> dict[str, dict[str, Any]]:
@@ -114,16 +112,16 @@ class Options:
         )
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
-    def every_diagnosed(self, length: int) -> int:
+    def diagnostics_step(self, length: int) -> int:
         """Diagnostics are measured on every n-th input: one in 32, of more than 256 tokens one in
         `length / 8`.
 
         Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
         thousand or more.
         """
-        return self.diagnostics_every or max(
-            1, min(max(32, length // 8), self.request.inputs // self._least(length))
-        )
+        return self.diagnostics_every or self._step(length)
 
     def record(self) -> dict[str, Any]:
-        return {**asdict(self), "diagnosed": self.diagnosed}
+        """As the JSON of a study keeps it."""
+        named = {STORED_AS.get(name, name): value for name, value in asdict(self).items()}
+        return {**named, "request": self.request.record(), "diagnosed": self.diagnosed}

@@ -110,8 +110,9 @@ def pilot(run: Run) -> None:
     """The first fit inputs as samples, as many as the sketch has columns: they are the tests of the
     sketch, which begins with them.
     """
-    job, columns = run.fit_job(), run.common.options.columns
-    groups = _shard_groups(run, FIT, 0, columns, run.common.options.batch_size(run.inputs.length))
+    job, options = run.fit_job(), run.common.options
+    size = options.inputs_per_batch(run.inputs.length)
+    groups = _shard_groups(run, FIT, 0, options.columns, size)
     for part in _complete_groups(run, job, groups, before=0):
         _add_fit(run, job, part)
         del part  # not to be held while the next one is made
@@ -210,7 +211,7 @@ def _shard_groups(
     """
     options, length = run.common.options, run.inputs.length
     chosen = np.flatnonzero(run.inputs.buckets == bucket)[start:stop]
-    size, batch = size or options.shard_size(length), options.batch_size(length)
+    size, batch = size or options.inputs_per_shard(length), options.inputs_per_batch(length)
     return shard_groups(make_shards(run.inputs, chosen, size, batch, before + start))
 
 

@@ -176,9 +176,9 @@ def study(
             of,
             before_rope,
             rank,
-            matrix_gigabytes=matrix_memory,
-            batch=batch_size,
-            shard=shard_size,
+            matrix_memory=matrix_memory,
+            batch_size=batch_size,
+            shard_size=shard_size,
             depth_every=depth_every,
             diagnostics_every=diagnostics_every,
             thresholds=dict(thresholds or {}),
@@ -234,7 +234,7 @@ def _facts(
         },
         "sites": {site: info.record() for site, info in found.sites.items()},
         "diagnostics": _diagnosed(recording.diagnosing, model),
-        "notes": [*found.notes, *_notes(model, got, found.options.request.inputs, recording)],
+        "notes": [*found.notes, *_notes(model, got, found.options.request.max_inputs, recording)],
         "partial": failed,
     }
 

@@ -163,7 +163,7 @@ class Pass:
     ) -> DiagnosticRunner:
         """These diagnostics, ready for the model."""
         studied = StudiedModel(model, self.sites)
-        every = self.options.every_diagnosed(longest_of(self.sites))
+        every = self.options.diagnostics_step(longest_of(self.sites))
         return DiagnosticRunner.of(studied, settings, every, states, bool(self.block_names))
 
     def _fresh_runner(self, model: Model) -> DiagnosticRunner | None:

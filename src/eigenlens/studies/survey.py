@@ -95,15 +95,15 @@ def matrix_form(
         return None, ""
     fit = inputs.number(FIT)
     form: MatrixForm = "gram" if fit <= 2 * options.columns else "sketch"
-    shards = 1 + math.ceil(max(fit - options.columns, 0) / options.shard_size(inputs.length))
+    shards = 1 + math.ceil(max(fit - options.columns, 0) / options.inputs_per_shard(inputs.length))
     needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(
         copies(shards)
     )
-    if needed > options.matrix_gigabytes * 1e9:
+    if needed > options.matrix_memory * 1e9:
         pairs = sum(site.heads * site.pairs for site in sites.values())
         why = (
             f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all"
-            f" heads), over the limit of {options.matrix_gigabytes:g} GB"
+            f" heads), over the limit of {options.matrix_memory:g} GB"
         )
         if options.only == ("matrices",):
             raise EigenlensError(
@@ -124,7 +124,7 @@ def depth_form(
         return None, ""
     names = attention_kinds(sites)
     if block_paths(names):
-        every = options.every(longest_of(sites))
+        every = options.depth_step(longest_of(sites))
         return DepthForm(sinks_of(model, options.request.data), every), ""
     why = (
         f"{model.name} has no numbered blocks around its attention ({next(iter(names))}), so"

@@ -33,9 +33,8 @@ def batch_of(
     """Statistics work on one site after the other, in buffers that are used again: the largest site
     counts.
     """
-    B = min(
-        options.batch_size(inputs.length), max(inputs.number(bucket) for bucket in inputs.groups)
-    )
+    most = max(inputs.number(bucket) for bucket in inputs.groups)
+    B = min(options.inputs_per_batch(inputs.length), most)
     item = 8 if options.float64 else 4
     work = max(_site(site, options, B, item, matrix) for site in sites.values())
     tokens = B * max(site.queries for site in sites.values())
@@ -83,11 +82,11 @@ def _site(site: SiteInfo, options: Options, B: int, item: int, matrix: str | Non
         total += 2 * scores + 2 * item * H * site.pairs
     patterns = 0
     if options.diagnosed:
-        shown = math.ceil(B / options.every_diagnosed(T))
+        shown = math.ceil(B / options.diagnostics_step(T))
         patterns = item * shown * H * T * S
     total += 7 * patterns
     if "depth" in options.only:
-        shown = math.ceil(B / options.every(T))
+        shown = math.ceil(B / options.depth_step(T))
         total += (
             max(0, 9 * item * min(shown * H * T * S, max(PAIRS, shown * T * S)) - 5 * patterns)
             + 40 * shown * T * T
@@ -98,6 +97,6 @@ def _site(site: SiteInfo, options: Options, B: int, item: int, matrix: str | Non
 def mask_form(site: SiteInfo, options: Options) -> str:
     """The form that the masks of all inputs have together, where the probe saw one input."""
     form = site.mask
-    if not options.request.pad:
+    if not options.request.padding:
         return form
     return "rectangle" if form == "full" else form if form == "rectangle" else "varied"
