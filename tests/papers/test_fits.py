@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from eigenlens.papers.fits import bootstrap_interval, exponent, rank_correlation
+from eigenlens.papers.fits import exponent, rank_correlation, rank_correlation_interval
 
 
 @pytest.mark.parametrize("power", [1.5, -1.7])
@@ -30,7 +30,7 @@ def test_the_interval_holds_the_value_and_narrows_with_more_pairs():
     for number in (10, 200):
         left = generator.normal(size=number)
         right = left + generator.normal(size=number)
-        low, high = bootstrap_interval(left.tolist(), right.tolist(), draws=300)
+        low, high = rank_correlation_interval(left.tolist(), right.tolist(), draws=300)
         assert low < rank_correlation(left.tolist(), right.tolist()) < high
         widths.append(high - low)
     assert widths[1] < 0.5 * widths[0]

@@ -53,6 +53,7 @@ def bench(
     load: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help=(
                 'A Python file of yours that makes a mechanism known with @mechanism("name")'
                 " (default: none)."

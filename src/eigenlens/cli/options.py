@@ -4,18 +4,23 @@ listed in.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 DATA = "Data"
-MEASURE = "What is done"
+MEASURE = "Measurement"
 MEMORY = "Memory"
 RUNNING = "Where it runs"
 RESULT = "Result"
 GROUPS = (DATA, MEASURE, MEMORY, RUNNING, RESULT)
 """The order in which `--help` lists the groups of options."""
+
+METAVARS = {"int": "N", "int range": "N", "float": "NUMBER", "str": "TEXT", "path": "DIR"}
+"""What `--help` writes for the value of an option, by its type; a file says so itself."""
+_TYPE = re.compile(r" <([^<>]+)>$")
 
 
 ORDER = (
@@ -52,9 +57,12 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 group = getattr(parameter, "rich_help_panel", None) or "Other options"
+                name, text = record
                 if parameter.param_type_name == "argument":
-                    group = "Arguments"
-                listed.setdefault(group, []).append(record)
+                    group, name = "Arguments", _TYPE.sub("", name)
+                else:
+                    name = _TYPE.sub(lambda found: f" {METAVARS.get(found[1], found[1])}", name)
+                listed.setdefault(group, []).append((name, text))
         for group in ("Arguments", *GROUPS, "Other options"):
             if group in listed:
                 with formatter.section(group):

@@ -182,6 +182,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--settings",
+            metavar="NAME=VALUE",
             help=(
                 "A setting of the mechanism, such as window=64; once for each (default: the"
                 " mechanism's own)."
@@ -195,7 +196,7 @@ def evaluate(
     max_length: Annotated[
         int | None,
         typer.Option(
-            help="Tokens per input (default: as the plan; of a mechanism 128).",
+            help="Tokens per input (default: the plan's length; 128 with --attention).",
             rich_help_panel=DATA,
         ),
     ] = None,

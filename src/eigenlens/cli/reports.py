@@ -26,7 +26,10 @@ def report(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The page to write.", rich_help_panel=RESULT)
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The page to write.", rich_help_panel=RESULT
+        ),
     ] = Path("report.html"),
     title: Annotated[
         str | None,

@@ -273,6 +273,7 @@ def study(
         list[str] | None,
         typer.Option(
             "--thresholds",
+            metavar="DIAGNOSTIC.NAME=VALUE",
             help=(
                 "A threshold of a diagnostic, such as sinks.epsilon=0.2; once for each (default:"
                 " those of the papers)."

@@ -17,7 +17,7 @@ from ..captures.layers import Kind
 from ..data.inputs import Inputs
 from ..models.forward import forward_of
 from ..passes.model_ref import ModelRef
-from ..passes.shards import all_of, make_shards, singles, there
+from ..passes.shards import all_of, make_shards, singles, to_device
 from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import MergedShards, run_all
@@ -63,7 +63,7 @@ class CollapseRun:
     def names(self) -> dict[str, Kind]:
         """The modules that attend, as one input shows them."""
         with torch.no_grad(), self.model_ref.running() as model, capture(model.backbone) as calls:
-            forward_of(model)(there(self.inputs.make(all_of(self.inputs)[:1]), model))
+            forward_of(model)(to_device(self.inputs.make(all_of(self.inputs)[:1]), model.device))
         return attention_names(calls)
 
     def paths(self, number: int, by: By) -> dict[str, Any]:

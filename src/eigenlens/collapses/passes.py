@@ -15,7 +15,7 @@ from ..captures import Layer, capture_layers
 from ..captures.layers import Kind
 from ..models.forward import forward_of
 from ..passes.model_ref import ModelRef
-from ..passes.shards import ShardBatches, there
+from ..passes.shards import ShardBatches, to_device
 from ..run.shards import Tick
 from ..stats import DepthMetrics, State
 from .ablation import ablate
@@ -57,7 +57,7 @@ class CurvePass:
             off = nullcontext() if self.switches is None else ablate(backbone, self.switches)
             with off, capture_layers(backbone, self.names, see):
                 for batch in content.batches:
-                    forward(there(batch, model))
+                    forward(to_device(batch, model.device))
                     done += len(next(iter(batch.values())))
                     tick(done)
         return statistic.state()
@@ -154,6 +154,6 @@ def _frozen(
         for done, batch in enumerate(content.batches):
             yield (
                 content.first + done,
-                freeze(model.backbone, there(batch, model), forward_of(model)),
+                freeze(model.backbone, to_device(batch, model.device), forward_of(model)),
             )
             tick(done + 1)

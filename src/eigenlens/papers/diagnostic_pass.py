@@ -21,7 +21,7 @@ from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
-from ..passes.shards import ShardBatches, there
+from ..passes.shards import ShardBatches, to_device
 from ..run.engine import Local, choose, use_engine
 from ..run.run_all import describe_failures, run_all
 from ..run.shards import Shard, Tick
@@ -124,7 +124,7 @@ class DiagnosticJob:
                 hooks.enter_context(capture(model.backbone, runner.call))
             forward, done = forward_of(model), 0
             for given in content.batches:
-                batch = there(given, model)
+                batch = to_device(given, model.device)
                 runner.shown(batch, content.first + done)
                 forward(batch)
                 done += len(next(iter(batch.values())))

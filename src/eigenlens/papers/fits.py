@@ -37,7 +37,7 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
     return float(a @ b) / size if size else math.nan
 
 
-def bootstrap_interval(
+def rank_correlation_interval(
     left: Sequence[float], right: Sequence[float], draws: int = 2000
 ) -> tuple[float, float]:
     """The 95 % bootstrap interval of the rank correlation, over `draws` samples of pairs with

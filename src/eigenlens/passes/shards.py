@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.inputs import Batch, Inputs
-from ..models.load import Model
+from ..data.inputs import Inputs
 from ..run.shards import Shard, cut
 
 
@@ -26,7 +25,7 @@ class ShardBatches:
     batches: tuple[Mapping[str, Tensor], ...]
 
 
-def moved(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
     """A batch on a device; what is no tensor stays as it is."""
     return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
 
@@ -64,9 +63,4 @@ def _shards(
 
 def _content(inputs: Inputs, first: int, chosen: np.ndarray, batch: int) -> ShardBatches:
     batches = (inputs.make(chosen[i : i + batch]) for i in range(0, len(chosen), batch))
-    return ShardBatches(first, tuple(moved(made, "cpu") for made in batches))
-
-
-def there(batch: Mapping[str, Tensor], model: Model) -> Batch:
-    """A batch where the model is."""
-    return moved(batch, model.device)
+    return ShardBatches(first, tuple(to_device(made, "cpu") for made in batches))

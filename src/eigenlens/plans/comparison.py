@@ -18,7 +18,7 @@ from ..estimators.measures import Sums
 from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
-from ..passes.shards import ShardBatches, there
+from ..passes.shards import ShardBatches, to_device
 from ..run.shards import Tick
 from ..stats import State
 from .tasks import Task, task_of
@@ -60,7 +60,7 @@ class CallComparison:
 
         with self.model_ref.running() as model, capture(model.backbone, sink):
             for batch in content.batches:
-                forward_of(model)(there(batch, model))
+                forward_of(model)(to_device(batch, model.device))
                 done += len(next(iter(batch.values())))
                 tick(done)
         return {name: x.cpu() for name, x in found.sums.items()}
@@ -101,7 +101,7 @@ class TimedPass:
         with self.model_ref.running() as model:
             forward = forward_of(model, whole=True)
             for given in content.batches:
-                batch = there(given, model)
+                batch = to_device(given, model.device)
                 if not self._warm:
                     forward(batch)  # the first pass of a process is slower
                     self._warm = True

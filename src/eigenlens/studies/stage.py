@@ -24,7 +24,7 @@ from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
-from ..passes.shards import ShardBatches, moved
+from ..passes.shards import ShardBatches, to_device
 from ..run.arrays import as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
@@ -78,17 +78,17 @@ class Pass:
         attention call and every block to statistics and diagnostics.
         """
         with self.model_ref.running() as model:
-            self.sketch_tests = moved(self.sketch_tests, model.device)
-            self.bases = moved(self.bases, model.device)
+            self.sketch_tests = to_device(self.sketch_tests, model.device)
+            self.bases = to_device(self.bases, model.device)
             statistics, depth = self.statistics(), self.depth_metrics()
             runner = self._fresh_runner(model)
             shown = CaptureRun(statistics, depth, runner, self.options.before_rope)
             forward, done = forward_of(model), 0
             with torch.no_grad(), shown.installed(model, self.block_names):
                 for batch in content.batches:
-                    there = moved(batch, model.device)
-                    shown.next_batch(there, content.first + done)
-                    forward(there)
+                    on_device = to_device(batch, model.device)
+                    shown.next_batch(on_device, content.first + done)
+                    forward(on_device)
                     done += len(next(iter(batch.values())))
                     tick(done)
             sums = pack_states(statistics)

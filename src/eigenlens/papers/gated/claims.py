@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..claims import Claim, Tables, judged
-from ..fits import bootstrap_interval, rank_correlation
+from ..fits import rank_correlation, rank_correlation_interval
 
 PUBLISHED = {  # gate: perplexity, mean gate, attention to the first token, largest activation
     "none": (6.026, None, 0.467, 1053),
@@ -82,7 +82,7 @@ def _spans(tables: Tables) -> Claim:
 def _sink(tables: Tables) -> Claim:
     rows = [row for row in tables["runs"] if row["mean_gate"] is not None]
     gate, sink = ([row[key] for row in rows] for key in ("mean_gate", "first_token"))
-    low, high = bootstrap_interval(gate, sink)
+    low, high = rank_correlation_interval(gate, sink)
     found = rank_correlation(gate, sink)
     plain = [row for row in tables["runs"] if row["gate"] == "none"]
     there = sum(row["first_token"] for row in plain) / len(plain)

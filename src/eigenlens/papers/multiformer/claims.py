@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..claims import Claim, Tables, Verdict, judged
-from ..fits import bootstrap_interval, rank_correlation
+from ..fits import rank_correlation, rank_correlation_interval
 
 ZERO = {"all full": 1e-5, "terms": 1e-5, "relevance": 1e-5, "local heads": 0.0}
 """What each check may be away from zero at most."""
@@ -113,7 +113,7 @@ def _even(tables: Tables) -> Claim:
     without = [row for row in rows if row["heads"] != "all local"]
     value, (low, high) = (
         rank_correlation(*columns(rows)),
-        bootstrap_interval(*columns(rows), draws=1000),
+        rank_correlation_interval(*columns(rows), draws=1000),
     )
     note = (
         "rank correlation of evenness (entropy of the relevance map over its largest value) and"

@@ -16,7 +16,7 @@ from ...lab import NextBytes, Settings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..fits import bootstrap_interval, rank_correlation
+from ..fits import rank_correlation, rank_correlation_interval
 from ..paper import Paper
 from .claims import claims_of
 from .heads import head_rows
@@ -117,7 +117,7 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for column in COLUMNS:
             for look in LOOKS:
                 pair = [row[column] for row in rows], [row[look] for row in rows]
-                low, high = bootstrap_interval(*pair, draws=1000)
+                low, high = rank_correlation_interval(*pair, draws=1000)
                 found.append(
                     {
                         "model": model,
