@@ -15,7 +15,7 @@ from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces
 from ..spectra.rows import levels
 from ..spectra.spectrum import ANALYSES, LEVELS, Analysis, Level
-from .stored import KEPT_VECTORS
+from .options import KEPT_VECTORS
 
 if TYPE_CHECKING:
     from .result import Study

@@ -13,6 +13,8 @@ from ..names import near
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
 """What a study holds by default; each diagnostic can also be asked for by its own name."""
+KEPT_VECTORS = 16
+"""Leading eigenvectors of whole matrices that a study keeps of every head."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..captures import Labels, Site, SiteInfo
 from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
+from ..diagnostics.depth import Depth, of_depth
 from ..diagnostics.roles import roles_sentence
 from ..display import numbered
 from ..errors import EigenlensError
@@ -33,7 +34,6 @@ from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
-from .depth import Depth, of_depth
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
 from .record import check_record

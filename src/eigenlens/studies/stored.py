@@ -21,11 +21,10 @@ from ..stats.queries_keys import VECTOR_SHAPES
 from ..stats.rows import shapes_of
 from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
+from .options import KEPT_VECTORS
 from .recorder import Recording
 
 Sites = Mapping[str, SiteInfo]
-KEPT_VECTORS = 16
-"""Leading eigenvectors of whole matrices that a study keeps of every head."""
 
 
 def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
