@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..captures import SiteInfo
+from ..captures import Site, SiteInfo
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -36,7 +36,7 @@ from ..spectra.factor import bounded, kept, room
 from .options import KEPT_VECTORS, Options
 from .workload import batch_of, mask_form
 
-Sites = Mapping[str, SiteInfo]
+Sites = Mapping[Site, SiteInfo]
 PROGRAM = 64_000_000
 """Libraries that a study loads on its way, and small things."""
 PROCESS = 450_000_000
