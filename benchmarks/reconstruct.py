@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import eigenlens as el
+from eigenlens.captures import Site
 from eigenlens.estimators.candidates import BUDGETS, ESTIMATORS
 from eigenlens.estimators.rows import RowConditional
 from eigenlens.estimators.selection import RULES
@@ -48,7 +49,8 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
     measurement.
     """
     parts = {
-        site: [PlanPart(tuple(range(made.sites[site].heads)), e)] for site, e in estimators.items()
+        site: [PlanPart(tuple(range(made.sites[Site.parse(site)].heads)), e)]
+        for site, e in estimators.items()
     }
     facts = {
         "model": made.stored["model"],
@@ -62,7 +64,8 @@ def equal_plan(made: el.Study, estimators: dict[str, Any]) -> Plan:
             "data": made.stored["data"],
         },
         "shapes": {
-            site: {key: getattr(info, key) for key in SHAPE} for site, info in made.sites.items()
+            str(site): {key: getattr(info, key) for key in SHAPE}
+            for site, info in made.sites.items()
         },
     }
     return Plan(facts, (), parts)

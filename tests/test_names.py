@@ -9,6 +9,7 @@ from eigenlens import EigenlensError
 from eigenlens.attention import find as mechanism
 from eigenlens.bench.choice import _candidates
 from eigenlens.bench.entrants import entrants
+from eigenlens.captures import Site
 from eigenlens.collapses.run_collapse import ABLATIONS
 from eigenlens.data import datasets
 from eigenlens.diagnostics import DIAGNOSTICS
@@ -111,13 +112,13 @@ WRONG = {
         None,
         ["L0H0", "L1H3"],
     ),
-    "encoders/1": (
+    "encoders L1": (
         lambda made: made.row_basis(Scope("layer", "encoders", 1)),
-        "encoder/1",
-        ["encoder/0", "encoder/1"],
+        "encoder L1",
+        ["encoder L0", "encoder L1"],
     ),
-    "encoder/7": (lambda made: made.row_sums()["encoder/7"], None, ["encoder/0", "encoder/1"]),
-    "self/0": (lambda made: made.moments()["self/0"], None, ["encoder/0", "encoder/1"]),
+    "L7": (lambda made: made.row_sums()[Site("encoder", 7)], None, ["L0", "L1"]),
+    "self L0": (lambda made: made.moments()[Site("self", 0)], None, ["encoder L0", "encoder L1"]),
     "fitted": (lambda made: made.row_sums("fitted"), None, ["fit", "held"]),
     "heads": (lambda made: made.spectra.select(level="heads"), "head", ["head", "layer", "stack"]),
     "layers": (lambda made: made.spectra.select(layers=1), "layer", ["analysis", "stack", "layer"]),

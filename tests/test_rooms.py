@@ -34,10 +34,10 @@ each other.
 """
 ORDER = list(chain(*LAYERS.values()))
 RESULTS = {
-    "studies": {"Study", "Comparison", "Depth"},
+    "studies": {"Study", "Comparison"},
     "plans": {"Plan", "Evaluation"},
     "collapses": {"Collapse"},
-    "explanations": {"Explanation", "Operator"},
+    "explanations": {"Explanation"},
 }
 """What a room of the layer of results may import from another one of it."""
 LONGEST = 450

@@ -158,7 +158,7 @@ def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     amplifier = Amplifier()
     sites = studied.block_sites()
     # where its activations step up and down
-    studied.sites = {site: studied.sites[site] for site in ("self/11", "self/28")}
+    studied.sites = {site: studied.sites[site] for site in (Site("self", 11), Site("self", 28))}
     assert amplifier.begin(studied) == ""
     assert {row["layer"]: row["channel"] for row in reversed(amplifier.top())} == {11: 507, 28: 507}
     branch = gated(sites[Site("self", 11)])

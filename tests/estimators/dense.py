@@ -14,7 +14,7 @@ M = 3
 def statistics(c, **extra):
     moments = RowMoments()
     moments.update(c)
-    sums = moments.result()[str(c.site)]
+    sums = moments.result()[c.site]
     T, S, D = c.q.shape[2], c.k.shape[2], c.q.shape[3]
     return SiteStatistics(
         str(c.site),

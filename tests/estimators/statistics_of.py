@@ -10,9 +10,9 @@ def statistics_of(*calls, rows=True):
         moments.update(call)
         if rows:
             row_moments.update(call)
-    first, site = calls[0], str(calls[0].site)
+    first, site = calls[0], calls[0].site
     return SiteStatistics(
-        site=site,
+        site=str(site),
         heads=first.heads,
         kv_heads=first.k.shape[1],
         queries=first.q.shape[2],

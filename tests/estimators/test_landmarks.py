@@ -18,7 +18,7 @@ from stats.calls import FORMS, call
 def statistics(c):
     moments = RowMoments()
     moments.update(c)
-    rows = moments.result()[str(c.site)]
+    rows = moments.result()[c.site]
     return SiteStatistics(
         str(c.site),
         c.heads,

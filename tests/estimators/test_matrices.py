@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from eigenlens.captures import Site
 from eigenlens.errors import EigenlensError
 from eigenlens.estimators.estimator import MatrixModel, SiteStatistics
 from eigenlens.estimators.matrices import MatrixConditional
@@ -166,7 +167,7 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
     fit, held = recorded("minilm")
     calls = [c for group in held for c in group]
     model = model_of(torch.cat([c.scores() for c in fit]), fit[0].valid()[0, 0], 16)
-    rows = seen(RowMoments(), fit).result()["encoder/1"]
+    rows = seen(RowMoments(), fit).result()[Site("encoder", 1)]
     stats = SiteStatistics("encoder/1", 12, 12, 32, 32, 32, False, rows=rows, matrices=model)
     floor = MeanOnly.fit(stats)
 

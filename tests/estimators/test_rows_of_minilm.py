@@ -32,13 +32,13 @@ def minilm(n=128, number=100):
         def sink(c, bucket=bucket, statistic=statistic):
             statistic.update(c)
             if bucket != FIT:
-                kept.setdefault(str(c.site), c)
+                kept.setdefault(c.site, c)
 
         with torch.no_grad(), capture(model.backbone, sink):
             for _, batch in inputs.batches(bucket, 16):
                 forward_of(model)(batch)
     stats = {
-        site: SiteStatistics(site, 12, 12, n, n, 32, False, rows=sums)
+        site: SiteStatistics(str(site), 12, 12, n, n, 32, False, rows=sums)
         for site, sums in fit.result().items()
     }
     return stats, held.result(), kept

@@ -10,6 +10,7 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention.interpolated import RIDGE
+from eigenlens.captures import Site
 from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
@@ -52,7 +53,8 @@ def test_the_error_in_closed_form_is_that_of_every_row_estimated(m):
 
 
 def test_more_keys_leave_less_error():
-    fit, held = {"self/0": sums(explicit_rows(300))}, {"self/0": sums(explicit_rows(200))}
+    site = Site("self", 0)
+    fit, held = {site: sums(explicit_rows(300))}, {site: sums(explicit_rows(200))}
     medians = [row["median"] for row in error_table(fit, held, (0.05, 0.25, 0.5, 1.0))]
     assert medians == sorted(medians, reverse=True)
     assert medians[0] < 1 and medians[-1] == pytest.approx(0, abs=1e-9)

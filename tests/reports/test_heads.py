@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from eigenlens.captures import Site
 from eigenlens.spectra.bases import Scope
 from reports.browser import column
 
@@ -156,7 +157,7 @@ def test_the_maps_are_the_study_s(opened):
     """
     shown, study, layer, head, _ = opened
     rows = [{**row, "map": row["map"].partition(",")[0]} for row in shown.figure("heads0-maps")]
-    parts = study.matrix_results[f"encoder/{layer}"]
+    parts = study.matrix_results[Site("encoder", layer)]
     maps = {"mean score": parts["mean"][head].numpy()}
     maps |= {f"eigenvector {k + 1}": parts["vectors"][head, k].numpy() for k in range(3)}
     assert {row["map"] for row in rows} == set(maps)

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 import eigenlens as el
+from eigenlens.captures import Site
 from eigenlens.reports.head_numbers import head_numbers
 from eigenlens.reports.results import gather
 from reports.browser import column
@@ -75,7 +76,7 @@ def test_one_statistic_alone(show, tmp_path, bert, ids, only, figures):
     assert shown.complaints == []
     if "mean" in figures:
         found = np.array(column(shown.figure("heads0-mean"), "value"))
-        sums = study.row_sums()["encoder/1"]
+        sums = study.row_sums()[Site("encoder", 1)]
         by_hand = (sums.first[1].double() / sums.rows).flatten().numpy()
         np.testing.assert_allclose(found, by_hand, atol=np.abs(by_hand).max() * 1e-4)
     assert shown.page.locator("#overlap article").count() == (only == "rows")

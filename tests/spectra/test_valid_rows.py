@@ -14,6 +14,7 @@ from eigenlens.stats import RowMoments
 from eigenlens.studies.stored import read_spectra, spectra_tensors
 from stats.calls import call, dense_rows
 
+SITE = Site("self", 0)
 MASKED = ["causal", "causal grouped", "window", "padded", "causal padded", "biased"]
 
 
@@ -47,7 +48,7 @@ def sums_of(*calls):
 @pytest.mark.parametrize("centring", CENTRINGS)
 def test_every_entry_is_over_the_rows_that_see_both_keys(form, centring):
     fit, held = call(form, batch=8), call(form, batch=5, seed=1)
-    found = valid_rows(sums_of(fit).of_site("self/0"), sums_of(held).of_site("self/0"), centring)
+    found = valid_rows(sums_of(fit).of_site(SITE), sums_of(held).of_site(SITE), centring)
     for head in (0, 3):
         (rows, valid), (others, seen) = (
             tuple(x.numpy() for x in dense_rows(one, head)) for one in (fit, held)
@@ -79,9 +80,9 @@ def test_every_entry_is_over_the_rows_that_see_both_keys(form, centring):
 
 @pytest.mark.parametrize("centring", CENTRINGS)
 def test_without_a_mask_it_is_the_spectrum_over_all_rows(centring):
-    fit, held = (sums_of(call("full", batch=6, seed=seed)).of_site("self/0") for seed in (0, 1))
-    analysis = RowAnalysis({"self/0": fit})
-    all_rows = Spectra(tuple(analysis.spectra([analysis.energies({"self/0": held})]))).select(
+    fit, held = (sums_of(call("full", batch=6, seed=seed)).of_site(SITE) for seed in (0, 1))
+    analysis = RowAnalysis({SITE: fit})
+    all_rows = Spectra(tuple(analysis.spectra([analysis.energies({SITE: held})]))).select(
         level="head", centring=centring
     )
     for mine, other in zip(valid_rows(fit.as_masked(), held.as_masked(), centring), all_rows):
@@ -112,7 +113,7 @@ def test_under_a_causal_mask_equal_keys_look_unequal_over_all_rows_only():
         k = torch.eye(S, dtype=torch.float64).expand(batch, 1, S, S)
         return sums_of(
             AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0, causal=True)
-        ).of_site("self/0")
+        ).of_site(SITE)
 
     fit, held = drawn(20_000), drawn(5_000)
     over_all = row_basis(fit, "centred").eigenvalues[0].numpy()
@@ -143,7 +144,7 @@ def test_negative_eigenvalues_are_clipped_and_counted():
             mask[0, 0, 2 * pair + turn, [j, k]] = True
     k = torch.eye(S, dtype=torch.float64)[None, None]
     one = AttentionCall(Site("self", 0), "self", "", q, k, k, 1.0, mask=mask)
-    found = valid_rows(sums_of(one).of_site("self/0"), None, "raw")[0]
+    found = valid_rows(sums_of(one).of_site(SITE), None, "raw")[0]
     matrix = np.array([[1.0, 1, -1], [1, 1, 1], [-1, 1, 1]])  # 2, 2 and −1
     np.testing.assert_allclose(
         found.eigenvalues, np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0), atol=1e-12
@@ -170,7 +171,7 @@ def test_a_causal_study_has_both_side_by_side(studies):
     study = studies["causal"]
     fit, held = study.row_sums("fit"), study.row_sums("held")
     for head in study.heads():
-        site = f"{head['stack']}/{head['layer']}"
+        site = Site(head["stack"], head["layer"])
         for name in CENTRINGS:
             expected = valid_rows(fit[site], held[site], name)[head["head"]]
             prefix = f"rows_{name.replace('-', '_')}"
@@ -243,7 +244,7 @@ def test_a_damaged_spectrum_over_valid_rows_is_refused(studies, change):
 def test_a_head_whose_scores_never_vary_has_no_dimension():
     q = torch.zeros(2, 1, 5, 3, dtype=torch.float64)
     one = AttentionCall(Site("self", 0), "self", "", q, q, q, 1.0, causal=True)
-    found = valid_rows(sums_of(one).of_site("self/0"), sums_of(one).of_site("self/0"), "centred")[0]
+    found = valid_rows(sums_of(one).of_site(SITE), sums_of(one).of_site(SITE), "centred")[0]
     assert (
         isinstance(found, ValidRows)
         and found.total == 0

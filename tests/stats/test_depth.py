@@ -262,7 +262,7 @@ def test_what_cannot_be_measured_is_refused():
         DepthMetrics(every=0)
     (layer,) = a_pass(depth=1)
     layer.outputs[2, 3] = math.nan
-    with pytest.raises(EigenlensError, match=r"tokens of block encoder/0 are not finite"):
+    with pytest.raises(EigenlensError, match=r"tokens of block encoder L0 are not finite"):
         DepthMetrics().update(layer)
     with pytest.raises(EigenlensError, match="was seen with shapes"):
         measured([(a_pass(heads=3), 0), (a_pass(heads=2), 0)])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
+from eigenlens.captures import Site
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.stats import MatrixGram, MatrixSketch, Pairs
 from stats.calls import call
@@ -37,7 +38,7 @@ def test_padded_inputs_are_left_out(form):
     complete = int(each.query_valid.all(1).sum())
     assert 0 < complete < 24
     gram.update(each)
-    sums = gram.result()["self/0"]
+    sums = gram.result()[Site("self", 0)]
     assert int(sums.number) == complete
     if form == "causal padded":
         assert torch.equal(sums.valid, torch.ones(9, 9, dtype=torch.bool).tril())

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
+from eigenlens.captures import Site
 from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
 from stats.calls import FORMS, call
 
@@ -31,10 +32,10 @@ def makers(form):
     }
     if form in FIXED:
         tests = MatrixSketch.from_pilot(pilot(form)).tests
-        bases = {site: x[:, :, :4] for site, x in tests.items()}
+        bases = {str(site): x[:, :, :4] for site, x in tests.items()}
         bases |= {
-            "self/0/layer": tests["self/0"][0, :, :3],
-            "self/stack": tests["self/1"][1, :, :3],
+            "self/0/layer": tests[Site("self", 0)][0, :, :3],
+            "self/stack": tests[Site("self", 1)][1, :, :3],
         }
         rows |= {
             "sketch": lambda: MatrixSketch(tests),

@@ -103,7 +103,7 @@ def test_a_padded_study_does_not_depend_on_the_batch(tiny, inputs, tmp_path):
     }
     studies = [study(model, data, **options, batch_size=size) for size in (1, 8, 32)]
     first = studies[0]
-    real = first.moments()["self/0" if tiny is tiny_llama else "encoder/0"]
+    real = first.moments()[Site("self" if tiny is tiny_llama else "encoder", 0)]
     assert (
         int(real.key_number)
         == int(real.query_number)
@@ -183,7 +183,7 @@ def test_heads_with_masks_of_their_own_are_summed_by_their_own():
     q, k = torch.randn(2, 3, 2, 6, 4, dtype=torch.float64)
     moments = RowMoments()
     moments.update(AttentionCall(Site("self", 0), "self", "", q, k, k, 0.5, mask=mask))
-    sums, valid = moments.result()["self/0"], mask[0].double()  # (2, 6, 6)
+    sums, valid = moments.result()[Site("self", 0)], mask[0].double()  # (2, 6, 6)
     scores = (q @ k.mT * 0.5) * valid
     torch.testing.assert_close(sums.first, torch.einsum("bhij,hik->hjk", scores, valid))
     torch.testing.assert_close(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from eigenlens.captures import Site
 from eigenlens.stats import QueryKeyMoments
 from stats.calls import call
 
@@ -12,7 +13,7 @@ def test_moments_are_those_of_the_valid_tokens(form):
     each = call(form)
     moments = QueryKeyMoments()
     moments.update(each)
-    sums = moments.result()["self/0"]
+    sums = moments.result()[Site("self", 0)]
     real = torch.ones(3, 9, dtype=torch.bool) if each.query_valid is None else each.query_valid
     q = (each.q * each.scale).transpose(1, 2)[real]  # (tokens, H, D)
     k = each.k.transpose(1, 2)[real]
@@ -36,6 +37,6 @@ def test_they_give_the_mean_square_of_the_scores():
     each = call("full", batch=1)
     moments = QueryKeyMoments()
     moments.update(each)
-    sums = moments.result()["self/0"]
+    sums = moments.result()[Site("self", 0)]
     product = torch.einsum("hde,hed->h", sums.query_second, sums.key_second)
     torch.testing.assert_close(product, each.scores().square().sum((0, 2, 3)))

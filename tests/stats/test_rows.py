@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eigenlens.captures import capture
+from eigenlens.captures import Site, capture
 from eigenlens.models.load import load
 from eigenlens.spectra.centring import row_mean, row_scatter
 from eigenlens.stats import RowMoments
@@ -14,7 +14,7 @@ def sums_of(*calls, of="scores"):
     moments = RowMoments(of)
     for each in calls:
         moments.update(each)
-    return moments.result()["self/0"]
+    return moments.result()[Site("self", 0)]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -12,6 +12,7 @@ import transformers as tf
 from torch import nn
 
 from eigenlens import EigenlensError, Study, study
+from eigenlens.captures import Site
 from eigenlens.cli.terminal import show
 from eigenlens.data.inputs import Request
 from eigenlens.stats.depth import ATTENTION_METRICS, TOKEN_METRICS
@@ -154,7 +155,9 @@ def test_patterns_are_the_models_own_also_before_the_rotary_embedding(ids):
     plain = study(llama(), ids, **options)
     before = study(llama(), ids, **options, before_rope=True)
     assert plain.depth.numbers == before.depth.numbers
-    assert plain.row_sums()["self/0"].second.ne(before.row_sums()["self/0"].second).any()
+    assert (
+        plain.row_sums()[Site("self", 0)].second.ne(before.row_sums()[Site("self", 0)].second).any()
+    )
 
 
 def test_blocks_of_two_stacks_and_none_of_cross_attention():

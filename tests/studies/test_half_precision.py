@@ -14,6 +14,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from eigenlens import capture, collapse, study
+from eigenlens.captures import Site
 from eigenlens.captures.transformers_backend import AttentionNotSeen
 from eigenlens.spectra.rows import row_basis
 from eigenlens.stats import RowMoments
@@ -61,7 +62,7 @@ def test_row_spectra_of_a_real_encoder_are_those_of_its_queries_and_keys(dtype):
     with torch.no_grad(), capture(model, moments.update):
         model(input_ids=ids)
     for layer, (q, k, scale) in enumerate(queries_and_keys(model, ids)):
-        basis = row_basis(moments.result()[f"encoder/{layer}"], "centred")
+        basis = row_basis(moments.result()[Site("encoder", layer)], "centred")
         scores = torch.einsum("bhid,bhjd->hbij", q.double(), k.double()) * scale
         for head in (0, 7):
             truth = PCA(svd_solver="full").fit(scores[head].flatten(0, 1).numpy())
@@ -77,7 +78,7 @@ def test_causal_rows_of_a_real_decoder_are_those_of_its_queries_and_keys():
     noted = queries_and_keys(model.base_model, ids)
     for layer in (0, 11, 29):
         q, k, scale = noted[layer]
-        sums = moments.result()[f"self/{layer}"]
+        sums = moments.result()[Site("self", layer)]
         scores = (
             torch.einsum("bhid,bhjd->bhij", q.double(), k.double().repeat_interleave(3, 1)) * scale
         )

@@ -7,10 +7,10 @@ from transformers import BertConfig, BertModel
 
 from eigenlens import compare, study
 from eigenlens.captures import Head
+from eigenlens.diagnostics.depth import Depth
 from eigenlens.spectra.overlap import Overlap
 from eigenlens.stats import DepthNumber
 from eigenlens.studies.comparison import Comparison, Pair
-from eigenlens.studies.depth import Depth
 
 
 def numbers(metric, values, stack="encoder"):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from ..errors import EigenlensError
+from ..names import unknown
 from .sites import Head, Site, location_of
+
+V = TypeVar("V")
 
 _WHERE = ("stack", "layer", "head")
 
@@ -40,6 +44,26 @@ class Labels:
     def stack(self, stack: str) -> str:
         """What a stack is called: `cross` for `decoder.cross`, if no other is called so."""
         return self._stacks.get(stack, stack)
+
+
+def unknown_place(
+    what: str, given: Head | Site | str, known: Iterable[Head | Site | str]
+) -> EigenlensError:
+    """What is said of a head, layer or stack that is none of the known ones."""
+    places = [*known, given]
+    labels = Labels(_stacks(places))
+    return unknown(what, labels(given), [labels(place) for place in places[:-1]])
+
+
+def _stacks(places: Iterable[Head | Site | str]) -> list[str]:
+    return [place.stack for place in places if not isinstance(place, str)]
+
+
+class BySite(dict[Site, V]):
+    """A dictionary by site that says, of a site it does not have, which sites it has."""
+
+    def __missing__(self, site: Site) -> V:
+        raise unknown_place("site", site, self)
 
 
 def labelled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

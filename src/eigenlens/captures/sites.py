@@ -40,6 +40,11 @@ class Site:
         """Such as `L3`; with the stack in front by `Labels`."""
         return f"L{self.layer}"
 
+    @property
+    def full_label(self) -> str:
+        """Such as `encoder L3`, where the other stacks of the model are not known."""
+        return f"{self.stack} {self.label}"
+
     @classmethod
     def parse(cls, key: str) -> Site:
         """The inverse of `str`: `encoder/3`."""
@@ -236,7 +241,7 @@ class SiteInfo:
         return asdict(self)
 
 
-def attention_kinds(sites: Mapping[str, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
+def attention_kinds(sites: Mapping[Site, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
     """The modules that attend, by path, with the kind of their attention: they show where the
     blocks are.
     """

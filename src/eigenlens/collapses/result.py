@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from ..diagnostics.depth import Depth
 from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named
@@ -18,7 +19,6 @@ from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
 from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
-from ..studies.depth import Depth
 
 MAYBE = (MEASURED, None)
 PLACE = {"stack": str, "layer": LAYER, "head": LAYER}

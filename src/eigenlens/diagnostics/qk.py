@@ -59,7 +59,7 @@ class QueryKey(Constants):
     @torch.no_grad()
     def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in studied.entries:
+        for site in studied.sites:
             try:
                 if not self.known(site):
                     self._read(site, studied)
@@ -68,7 +68,7 @@ class QueryKey(Constants):
         return "" if self.peaks else (reasons or ["no attention was seen"])[0]
 
     def _read(self, site: Site, studied: StudiedModel) -> None:
-        path = studied.entries[site].name
+        path = studied.sites[site].name
         module = studied.module.get_submodule(path)
         if norm := projection_norm(module):
             raise EigenlensError(

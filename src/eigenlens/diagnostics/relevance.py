@@ -53,7 +53,7 @@ class Relevance(Diagnostic):
 
     def begin(self, studied: StudiedModel) -> str:
         reasons = []
-        for site in studied.entries:
+        for site in studied.sites:
             try:
                 self._outputs[site] = studied.weights(site).output  # (H, E, C)
             except EigenlensError as error:

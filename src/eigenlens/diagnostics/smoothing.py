@@ -82,9 +82,9 @@ class Smoothing(Diagnostic):
             known = studied.block_sites()
         except EigenlensError as error:
             known, why = {}, str(error)
-            self.refused = dict.fromkeys(studied.entries, why)
+            self.refused = dict.fromkeys(studied.sites, why)
         for site, block in known.items():
-            entry = studied.entries[site]
+            entry = studied.sites[site]
             try:
                 self.blocks[site] = PostNorm(block, entry.heads, entry.kv_heads)
                 self.peak(f"{site}/post", torch.ones(1))

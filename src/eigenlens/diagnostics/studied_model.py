@@ -18,18 +18,10 @@ from ..models.load import Model
 
 @dataclass(eq=False)
 class StudiedModel:
-    """A loaded model and the sites that attend in it.
-
-    `sites` has every site by its name, such as `encoder/3`.
-    """
+    """A loaded model and the sites that attend in it."""
 
     model: Model
-    sites: Mapping[str, SiteInfo]
-
-    @property
-    def entries(self) -> dict[Site, SiteInfo]:
-        """`sites`, by where they are."""
-        return {Site.parse(key): entry for key, entry in self.sites.items()}
+    sites: Mapping[Site, SiteInfo]
 
     @property
     def module(self) -> nn.Module:
@@ -67,7 +59,7 @@ class StudiedModel:
         """Projections of the site's attention by head; an `EigenlensError` where they are out of
         reach.
         """
-        entry = self.entries[site]
+        entry = self.sites[site]
         module = self.module.get_submodule(entry.name)
         if id(module) not in self._outputs:
             raise EigenlensError(f"{entry.name} attends, and where its output goes is not known")
@@ -76,7 +68,7 @@ class StudiedModel:
     def block_sites(self) -> dict[Site, Block]:
         """The block of every site of self-attention whose block is known."""
         found = {}
-        for site, entry in self.entries.items():
+        for site, entry in self.sites.items():
             if entry.kind == "self":
                 for block in self.blocks:
                     if entry.name.startswith(f"{block.path}."):

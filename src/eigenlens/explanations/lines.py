@@ -5,7 +5,7 @@ elsewhere.
 from __future__ import annotations
 
 import html as markup
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..display import html_table, numbered, picture_view, visible
@@ -30,6 +30,9 @@ class Cell:
     strong: bool = False
     whole: str = ""
     """Its full name, where a line shows less."""
+    row: int | None = None
+    column: int | None = None
+    """Where a patch of a picture is; other tokens have neither."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ def lines(found: Explanation) -> list[Line]:
         down, across = found.grid
         front = len(cells) - down * across
         patches = [cells[front + row * across : front + (row + 1) * across] for row in range(down)]
+        if down > 1:  # one row is frames of sound
+            patches = [
+                [replace(cell, row=row, column=column) for column, cell in enumerate(cells_of_row)]
+                for row, cells_of_row in enumerate(patches)
+            ]
         made.append(Line(method, cells[:front], [_pooled(row) for row in patches]))
     return made
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, SiteInfo, attention_kinds, capture, capture_layers
+from ..captures import AttentionCall, Site, SiteInfo, attention_kinds, capture, capture_layers
 from ..diagnostics import DIAGNOSTICS, Diagnostic, StudiedModel
 from ..errors import EigenlensError
 from ..models.forward import forward_of
@@ -33,10 +33,10 @@ Batch = Mapping[str, Tensor]
 
 def find_sites(model: Model, run: Callable[[], Any]) -> StudiedModel:
     """The model with the sites whose attention is called during `run`, one forward pass."""
-    sites: dict[str, SiteInfo] = {}
+    sites: dict[Site, SiteInfo] = {}
 
     def note(call: AttentionCall) -> None:
-        sites[str(call.site)] = SiteInfo.of_call(call)
+        sites[call.site] = SiteInfo.of_call(call)
 
     with torch.no_grad(), capture(model.backbone, note):
         run()
@@ -95,7 +95,7 @@ class DiagnosticJob:
 
     model_ref: ModelRef
     threads: int
-    sites: Mapping[str, SiteInfo]
+    sites: Mapping[Site, SiteInfo]
     name: str
     keep: bool
     _runner: AllInputsRunner | None = field(default=None, repr=False)
@@ -158,9 +158,9 @@ class DiagnosticPass:
         self.diagnostic.merge(type(self.diagnostic).from_state(self._fold(keep=False)))
         return self.diagnostic
 
-    def values_per_input(self) -> dict[str, Tensor]:
+    def values_per_input(self) -> dict[Site, Tensor]:
         """Every value that the diagnostic measures, (N, numbers, H) by site."""
-        return self._fold(keep=True)
+        return {Site.parse(name): x for name, x in self._fold(keep=True).items()}
 
     def _fold(self, keep: bool) -> State:
         """The state over all batches.

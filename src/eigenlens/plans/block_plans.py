@@ -90,7 +90,7 @@ def make_block_plan(
         "shapes": {},
         "curve": [],
     }
-    heads = {site: known.heads for site, known in opened.sites.items()}
+    heads = {str(site): known.heads for site, known in opened.sites.items()}
     found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
     if folder is not None:
         found.save(folder)

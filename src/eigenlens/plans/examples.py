@@ -251,7 +251,7 @@ def take(
     measured: Measured,
     chosen: np.ndarray,
     held: HeldOut,
-    sites: dict[str, SiteInfo],
+    sites: dict[Site, SiteInfo],
     number: int,
     progress: Progress = silent,
 ) -> Examples | None:
@@ -274,7 +274,7 @@ def take(
         if known.kind == "self" and known.queries == known.keys
     }
     columns = _spread(
-        [j for j, at in enumerate(heads) if str(at.site) in square],
+        [j for j, at in enumerate(heads) if at.site in square],
         errors[chosen, np.arange(len(heads))],
     )
     if not columns:
@@ -306,7 +306,7 @@ def take(
     columns = [j for j in columns if j in found]
     if not columns:
         return None
-    stacks = {site.stack: square[str(site)].queries for site in map(Site.parse, square)}
+    stacks = {site.stack: known.queries for site, known in square.items()}
     return Examples(
         _tokens(held.model, batch, stacks, n),
         tuple(heads[j] for j in columns),

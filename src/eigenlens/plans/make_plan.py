@@ -163,7 +163,7 @@ def plan(
         },
         "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
         "shapes": {
-            site: {key: getattr(known, key) for key in SHAPE}
+            str(site): {key: getattr(known, key) for key in SHAPE}
             for site, known in opened.sites.items()
         },
         "target": {"budget": budget} if budget is not None else {"error": error},

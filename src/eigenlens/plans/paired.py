@@ -52,7 +52,7 @@ class PairedEvaluation:
         state, used = self._run(
             what, CallComparison(self.model_ref, self.engine.threads, self.change)
         )
-        return by_site(state), used
+        return {str(site): sums for site, sums in by_site(state).items()}, used
 
     def whole_passes(self) -> list[dict[str, Any]]:
         """The task's measure and the seconds of whole passes, plain and changed in turn.

@@ -19,8 +19,8 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     moments = study.moments() if study.has("moments") else {}
     matrices = _matrices(study) if study.has("matrices") else {}
     return {
-        site: SiteStatistics(
-            site,
+        str(site): SiteStatistics(
+            str(site),
             known.heads,
             known.kv_heads,
             known.queries,
@@ -35,12 +35,15 @@ def site_statistics(study: Study) -> dict[str, SiteStatistics]:
     }
 
 
-def _matrices(study: Study) -> dict[str, MatrixModel]:
+def _matrices(study: Study) -> dict[Site, MatrixModel]:
     found = {}
     for site, parts in study.matrix_results.items():
-        at = Site.parse(site)
         spectra = study.spectra.select(
-            analysis="matrices", level="head", centring="centred", stack=at.stack, layer=at.layer
+            analysis="matrices",
+            level="head",
+            centring="centred",
+            stack=site.stack,
+            layer=site.layer,
         )
         kept = parts["vectors"].shape[1]
         values = [torch.from_numpy(spectrum.eigenvalues[:kept]) for spectrum in spectra]

@@ -53,12 +53,7 @@ class Tokens:
     @staticmethod
     def place(cell: Cell) -> str:
         """A patch in words: `row 3, column 4`; other tokens as they are."""
-        row, comma, column = cell.whole.partition(",")
-        return (
-            f"row {row}, column {column}"
-            if comma and row.isdigit() and column.isdigit()
-            else cell.whole
-        )
+        return cell.whole if cell.row is None else f"row {cell.row}, column {cell.column}"
 
     @staticmethod
     def text(line: Line) -> str:

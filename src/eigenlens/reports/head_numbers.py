@@ -42,7 +42,7 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
     """
     found: dict[Head | Site, dict[str, Any]] = {}
     for site in study.ordered_sites:
-        for number in range(study.sites[str(site)].heads):
+        for number in range(study.sites[site].heads):
             head = Head(site.stack, site.layer, number)
             found[head] = asdict(head)
     for record in study.heads():

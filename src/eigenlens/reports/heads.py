@@ -191,8 +191,8 @@ def _site(study: Study, site: Site, side: int, arrays: Arrays) -> tuple[dict[str
     if study.has("rows") and not study.has("matrices"):
         record["mean"] = arrays.add_scaled(study.row_basis(scope).mean.numpy(), np.int16)  # (H, S)
     step = 1
-    if study.has("matrices") and str(site) in study.matrix_results:
-        parts = study.matrix_results[str(site)]
+    if study.has("matrices") and site in study.matrix_results:
+        parts = study.matrix_results[site]
         kept = parts["vectors"][:, :MAPS].numpy()
         masked = np.isnan(parts["mean"].numpy())[:, None]
         # (H, 1 + MAPS, T, S)

@@ -90,7 +90,7 @@ def _size(study: Study) -> str:
     """Such as `72 heads in 6 layers`, stack by stack where there are several."""
     stacks: dict[str, list[int]] = {}
     for site in study.ordered_sites:
-        stacks.setdefault(site.stack, []).append(study.sites[str(site)].heads)
+        stacks.setdefault(site.stack, []).append(study.sites[site].heads)
     message = []
     for stack, heads in stacks.items():
         layers = numbered(len(heads), "layer") + (

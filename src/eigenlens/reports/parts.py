@@ -170,7 +170,7 @@ def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
             for picture in pictures
             if picture in charts
         ]
-        mine = [table for table in tables if table.key.rpartition("-")[2] in rows]
+        mine = [tables[name] for name in rows if name in tables]
         return (
             [PagePart(key, title + named, [sentence], figures=figures, tables=mine)]
             if figures

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..captures import labelled
 from ..collapses.result import Collapse
+from ..diagnostics.depth import TITLES
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.tables import choice_rows, curve_rows
 from ..studies.comparison import Comparison
-from ..studies.depth import TITLES
 from ..studies.result import Study
 from ..studies.tables import summary_numbers
 from .figures import columns
@@ -147,35 +147,30 @@ PATHS = (
 )
 
 
-def _residuals(
-    run: Collapse, key: str, title: str, rows: list[dict[str, Any]], shown: tuple[str, ...] = ()
-) -> Table:
-    return Table(key, title, rows, shown, to_read=run.in_words(rows))
+RESIDUALS = ("residual", "without", "lengths", "single")
+"""Tables of residuals; those below rounding are printed as words."""
 
 
-def collapse_tables(run: Collapse, key: str) -> list[Table]:
-    found = [
-        _residuals(
-            run, f"{key}-residual", "Relative residual behind each block, by variant", run.rows()
-        ),
-        _residuals(
-            run,
-            f"{key}-without",
-            "The same without the sink tokens",
-            run.rows(tokens="without sinks"),
-        ),
-        _residuals(run, f"{key}-lengths", "The output by path length", run.paths, PATHS),
-        _residuals(
-            run, f"{key}-single", "Products of patterns along single random paths", run.single_paths
-        ),
-        Table(
-            f"{key}-layers",
-            "Bounds, median of the heads of each layer",
-            run.bounds_by_layer() if run.bounds else [],
-        ),
-        Table(f"{key}-bounds", "Bounds of every head", run.bounds),
-        Table(
-            f"{key}-composed", "Bounds composed over depth, base-ten logarithms", run.depth_bounds
-        ),
-    ]
-    return [table for table in found if table.rows]
+def collapse_tables(run: Collapse, key: str) -> dict[str, Table]:
+    """The tables that have rows, by what each is of; a table's own key has `key` in front."""
+    layers = run.bounds_by_layer() if run.bounds else []
+    found: dict[str, tuple[str, list[dict[str, Any]]]] = {
+        "residual": ("Relative residual behind each block, by variant", run.rows()),
+        "without": ("The same without the sink tokens", run.rows(tokens="without sinks")),
+        "lengths": ("The output by path length", run.paths),
+        "single": ("Products of patterns along single random paths", run.single_paths),
+        "layers": ("Bounds, median of the heads of each layer", layers),
+        "bounds": ("Bounds of every head", run.bounds),
+        "composed": ("Bounds composed over depth, base-ten logarithms", run.depth_bounds),
+    }
+    return {
+        name: Table(
+            f"{key}-{name}",
+            title,
+            rows,
+            PATHS if name == "lengths" else (),
+            to_read=run.in_words(rows) if name in RESIDUALS else [],
+        )
+        for name, (title, rows) in found.items()
+        if rows
+    }

@@ -115,21 +115,21 @@ class MatrixAnalysis:
     def __init__(
         self, fit: MatrixSketch | MatrixGram, rank: int = 64, release: bool = False
     ) -> None:
-        self.pairs: dict[str, Pairs] = {}
+        self.pairs: dict[Site, Pairs] = {}
         self.bases: dict[Scope, list[MatrixBasis]] = {}
         # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
         self.projection_bases: dict[str, Tensor] = {}
         self.rank = rank
-        layers: dict[str, list[tuple[str, Factor]]] = {}
+        layers: dict[str, list[tuple[Site, Factor]]] = {}
         # else all others were padded
         found = {site: sums for site, sums in fit.result().items() if float(sums.number) >= 2}
-        in_stack = Counter(Site.parse(site).stack for site in found)
+        in_stack = Counter(site.stack for site in found)
         for site, sums in found.items():
             pairs = self.pairs[site] = Pairs(sums.valid)
-            where, heads = Site.parse(site), range(len(sums.first))
+            heads = range(len(sums.first))
             samples = int(sums.number)
             of_head = kept(pairs.number, rank, samples, len(heads))
-            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[where.stack])
+            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[site.stack])
             if isinstance(fit, MatrixSketch):
                 make = partial(_of_sketch, fit.tests[site], sums, pairs, of_head)
             else:
@@ -138,9 +138,9 @@ class MatrixAnalysis:
             if release:
                 fit.forget(site)
             layer = pooled(factors, pairs, rank, of_layer)
-            self._add(Scope.of(where, "head"), factors, pairs)
-            self._add(Scope.of(where, "layer"), [layer], pairs)
-            layers.setdefault(where.stack, []).append((site, layer))
+            self._add(Scope.of(site, "head"), factors, pairs)
+            self._add(Scope.of(site, "layer"), [layer], pairs)
+            layers.setdefault(site.stack, []).append((site, layer))
         for stack, parts in layers.items():
             first = self.pairs[parts[0][0]]
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):

@@ -38,15 +38,14 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
     )
 
 
-def levels(fit: dict[str, RowSums]) -> dict[Scope, RowSums]:
+def levels(fit: dict[Site, RowSums]) -> dict[Scope, RowSums]:
     """The sums of every head, layer and stack.
 
     A stack is left out where its layers see different numbers of keys.
     """
     found: dict[Scope, RowSums] = {}
     stacks: dict[str, list[RowSums]] = {}
-    for key, sums in fit.items():
-        site = Site.parse(key)
+    for site, sums in fit.items():
         found[Scope.of(site, "head")] = sums
         found[Scope.of(site, "layer")] = pooled = pool_heads(sums)
         stacks.setdefault(site.stack, []).append(pooled)
@@ -62,14 +61,14 @@ def levels(fit: dict[str, RowSums]) -> dict[Scope, RowSums]:
 class RowAnalysis:
     """Bases from the fit inputs; held-out inputs are measured in them group by group."""
 
-    def __init__(self, fit: dict[str, RowSums]) -> None:
+    def __init__(self, fit: dict[Site, RowSums]) -> None:
         self.bases: dict[Key, RowBasis] = {
             (scope, centring): row_basis(sums, centring)
             for scope, sums in levels(fit).items()
             for centring in CENTRINGS
         }
 
-    def energies(self, group: dict[str, RowSums]) -> dict[Key, Energies]:
+    def energies(self, group: dict[Site, RowSums]) -> dict[Key, Energies]:
         """Variance of held-out rows along every eigenvector: `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, means from
         the fit.
         """

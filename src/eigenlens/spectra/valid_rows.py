@@ -121,8 +121,7 @@ def with_valid_rows(
         if uneven(sums):
             beyond = held.of_site(site) if site in held.sites else None
             found |= {
-                (Site.parse(site), centring): valid_rows(sums, beyond, centring)
-                for centring in CENTRINGS
+                (site, centring): valid_rows(sums, beyond, centring) for centring in CENTRINGS
             }
 
     def beside(s: Spectrum) -> Spectrum:

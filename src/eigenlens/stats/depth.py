@@ -174,7 +174,7 @@ class DepthMetrics:
         values = torch.where(counted, values, 0.0)
         new = torch.stack([counted.double(), values, values.square()], -1).sum(0).cpu()
         if name in self.sums:
-            same_shape(name, tuple(self.sums[name].shape), tuple(new.shape))
+            same_shape(field_of(name)[0].full_label, tuple(self.sums[name].shape), tuple(new.shape))
             new = self.sums[name] + new
         self.sums[name] = new
 
@@ -223,6 +223,6 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
 def _check_finite(site: Site, X: Tensor, valid: Tensor | None) -> None:
     if not bool(torch.isfinite(X if valid is None else X[valid]).all()):
         raise EigenlensError(
-            f"the tokens of block {site} are not finite: they overflow there, or the model or its"
-            " inputs are broken"
+            f"the tokens of block {site.full_label} are not finite: they overflow there, or the"
+            " model or its inputs are broken"
         )

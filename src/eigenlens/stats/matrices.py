@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from .pairs import Pairs, complete_inputs
 from .statistic import State, add_sites, by_site, same_shape
@@ -47,9 +47,9 @@ class MatrixSketch:
     head, float32, for Y and Ω.
     """
 
-    tests: dict[str, Tensor]  # site → Ω (H, N, ℓ)
+    tests: dict[Site, Tensor]  # site → Ω (H, N, ℓ)
     of: Literal["scores", "pattern"] = "scores"
-    sites: dict[str, MatrixSums] = field(default_factory=dict)
+    sites: dict[Site, MatrixSums] = field(default_factory=dict)
     _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @classmethod
@@ -71,7 +71,7 @@ class MatrixSketch:
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        site = str(call.site)
+        site = call.site
         if site not in self.tests:
             return  # every pilot input was padded
         found = matrix_samples(call, self.of, self.sites.get(site), self._space)
@@ -94,10 +94,10 @@ class MatrixSketch:
     def from_state(cls, state: State, **settings: Any) -> Self:
         return cls(**settings, sites=_sites(state))
 
-    def result(self) -> dict[str, MatrixSums]:
+    def result(self) -> dict[Site, MatrixSums]:
         return self.sites
 
-    def forget(self, site: str) -> None:
+    def forget(self, site: Site) -> None:
         """Let go of Y and Ω of a site when their analysis is made; means and variances stay."""
         self.tests.pop(site, None)
         self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
@@ -112,14 +112,14 @@ class MatrixGram:
 
     most: int = 1024
     of: Literal["scores", "pattern"] = "scores"
-    sites: dict[str, MatrixSums] = field(default_factory=dict)
+    sites: dict[Site, MatrixSums] = field(default_factory=dict)
     # (H, B, N) each, not yet joined
-    _batches: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+    _batches: dict[Site, list[Tensor]] = field(default_factory=dict, repr=False)
     _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        site = str(call.site)
+        site = call.site
         found = matrix_samples(call, self.of, self.sites.get(site), self._space)
         if found is None:
             return
@@ -160,11 +160,11 @@ class MatrixGram:
     def from_state(cls, state: State, **settings: Any) -> Self:
         return cls(**settings, sites=_sites(state))
 
-    def result(self) -> dict[str, MatrixSums]:
+    def result(self) -> dict[Site, MatrixSums]:
         self._join()
         return self.sites
 
-    def forget(self, site: str) -> None:
+    def forget(self, site: Site) -> None:
         """Let go of the samples of a site when their analysis is made; means and variances stay."""
         self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
@@ -199,10 +199,10 @@ def matrix_samples(
         }
         empty = {name: values.new_zeros(size, dtype=torch.float64) for name, size in sizes.items()}
         sums = MatrixSums(valid=mask, sketch=values.new_zeros(0), **empty)
-    same_shape(str(call.site), tuple(sums.valid.shape), tuple(mask.shape))
+    same_shape(call.site.full_label, tuple(sums.valid.shape), tuple(mask.shape))
     if not torch.equal(sums.valid, mask):
         raise EigenlensError(
-            f"{call.site} was seen with two different masks; matrix spectra need one"
+            f"{call.site.full_label} was seen with two different masks; matrix spectra need one"
         )
     pairs = Pairs(sums.valid)
     samples = pairs.vectors(values)
@@ -228,7 +228,7 @@ def _same_mask(mine: MatrixSums, theirs: MatrixSums) -> None:
         raise EigenlensError("a site was seen with two different masks; matrix spectra need one")
 
 
-def _state(sites: dict[str, MatrixSums]) -> State:
+def _state(sites: dict[Site, MatrixSums]) -> State:
     return {
         f"{site}/{name}": x.contiguous()
         for site, sums in sites.items()
@@ -236,5 +236,5 @@ def _state(sites: dict[str, MatrixSums]) -> State:
     }
 
 
-def _sites(state: State) -> dict[str, MatrixSums]:
+def _sites(state: State) -> dict[Site, MatrixSums]:
     return {site: MatrixSums(**parts) for site, parts in by_site(state).items()}

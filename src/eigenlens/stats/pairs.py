@@ -87,6 +87,6 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
     first = valid[int(whole.int().argmax())]
     if not bool((valid[whole] == first).all()):
         raise EigenlensError(
-            f"{call.site} was seen with two different masks; matrix spectra need one"
+            f"{call.site.full_label} was seen with two different masks; matrix spectra need one"
         )
     return first, whole

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..captures import AttentionCall
 from .matrices import matrix_samples
-from .statistic import State, add_sites, by_site
+from .statistic import State, add_sites
 from .workspace import Workspace
 
 
@@ -87,9 +87,12 @@ class MatrixProjection:
 
     @classmethod
     def from_state(cls, state: State, **settings: Any) -> Self:
+        found: dict[str, State] = {}
+        for key, x in state.items():
+            name, _, part = key.rpartition("/")
+            found.setdefault(name, {})[part] = x
         return cls(
-            **settings,
-            sums={name: ProjectionSums(**parts) for name, parts in by_site(state).items()},
+            **settings, sums={name: ProjectionSums(**parts) for name, parts in found.items()}
         )
 
     def result(self) -> dict[str, ProjectionSums]:

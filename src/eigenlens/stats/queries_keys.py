@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
 from .statistic import State, add_sites, by_site, same_shape
 
 VECTOR_SHAPES = {
@@ -60,7 +60,7 @@ class QueryKeyMoments:
     """
 
     def __init__(self) -> None:
-        self.sites: dict[str, VectorSums] = {}
+        self.sites: dict[Site, VectorSums] = {}
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
@@ -85,10 +85,10 @@ class QueryKeyMoments:
             key_counts=torch.full((S,), float(B)) if keys is None else keys.sum(0).float(),
         )
         sums = VectorSums(**{name: x.to(torch.float64) for name, x in vars(sums).items()})
-        site = str(call.site)
+        site = call.site
         if site in self.sites:
             same_shape(
-                site,
+                site.full_label,
                 tuple(self.sites[site].query_positions.shape),
                 tuple(sums.query_positions.shape),
             )
@@ -111,5 +111,5 @@ class QueryKeyMoments:
         moments.sites = {site: VectorSums(**parts) for site, parts in by_site(state).items()}
         return moments
 
-    def result(self) -> dict[str, VectorSums]:
+    def result(self) -> dict[Site, VectorSums]:
         return self.sites

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
 from .row_products import MAP_SHAPES, MASKED_SHAPES, ROW_SHAPES, MapSums, RowSums, row_sums
 from .statistic import State, add_sites, by_site, same_shape
 from .workspace import Workspace
@@ -22,14 +22,15 @@ class RowMoments:
 
     def __init__(self, of: Literal["scores", "pattern"] = "scores") -> None:
         self.of = of
-        self.sites: dict[str, RowSums | MapSums] = {}
+        self.sites: dict[Site, RowSums | MapSums] = {}
         self._space = Workspace()
 
     @torch.no_grad()
     def update(self, call: AttentionCall) -> None:
-        site, sums = str(call.site), row_sums(call, self.of, self._space)
+        site, sums = call.site, row_sums(call, self.of, self._space)
         if site in self.sites:
-            same_shape(site, tuple(self.sites[site].second.shape), tuple(sums.second.shape))
+            shapes = tuple(self.sites[site].second.shape), tuple(sums.second.shape)
+            same_shape(site.full_label, *shapes)
             self.sites[site] = _added(self.sites[site], sums)
         else:
             self.sites[site] = sums.double()
@@ -51,11 +52,11 @@ class RowMoments:
             moments.sites[site] = MapSums(**parts) if "sum_map" in parts else RowSums(**parts)
         return moments
 
-    def result(self) -> dict[str, RowSums]:
+    def result(self) -> dict[Site, RowSums]:
         """The sums by site; `eigenlens.spectra` turns them into covariances."""
         return {site: self.of_site(site) for site in self.sites}
 
-    def of_site(self, site: str) -> RowSums:
+    def of_site(self, site: Site) -> RowSums:
         return _finished(self.sites[site])
 
 

@@ -8,9 +8,11 @@ from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
+from ..captures.sites import field_of
 from ..errors import EigenlensError
 
+K = TypeVar("K")
 T = TypeVar("T")
 State = dict[str, Tensor]
 """Named tensors, ready for a safetensors file.
@@ -40,25 +42,25 @@ class Statistic(Protocol):
     def result(self) -> Any: ...
 
 
-def add_sites(mine: dict[str, T], theirs: dict[str, T], add: Callable[[T, T], T]) -> None:
+def add_sites(mine: dict[K, T], theirs: dict[K, T], add: Callable[[T, T], T]) -> None:
     """Merge two dictionaries of accumulators by site, without ever sharing memory between them."""
     for site, other in theirs.items():
         mine[site] = add(mine[site], other) if site in mine else copy.deepcopy(other)
 
 
-def by_site(state: State) -> dict[str, State]:
-    """`{"encoder/3/second": x}` → `{"encoder/3": {"second": x}}`."""
-    sites: dict[str, State] = {}
+def by_site(state: State) -> dict[Site, State]:
+    """`{"encoder/3/second": x}` → `{Site("encoder", 3): {"second": x}}`."""
+    sites: dict[Site, State] = {}
     for name, tensor in state.items():
-        site, _, part = name.rpartition("/")
+        site, part = field_of(name)
         sites.setdefault(site, {})[part] = tensor
     return sites
 
 
-def same_shape(site: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+def same_shape(where: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
     """Inputs of different lengths cannot share a covariance over positions."""
     if mine != theirs:
         raise EigenlensError(
-            f"{site} was seen with shapes {mine} and {theirs}; all inputs of a study must have one"
+            f"{where} was seen with shapes {mine} and {theirs}; all inputs of a study must have one"
             " length"
         )

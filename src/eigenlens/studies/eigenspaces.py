@@ -15,7 +15,7 @@ from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces
 from ..spectra.rows import levels
 from ..spectra.spectrum import ANALYSES, LEVELS, Analysis, Level
-from .stored import KEPT_VECTORS
+from .options import KEPT_VECTORS
 
 if TYPE_CHECKING:
     from .result import Study
@@ -36,8 +36,8 @@ def eigenspaces_of(
                 f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors"
                 " of each head"
             )
-        for site in [site for site in study.ordered_sites if str(site) in study.matrix_results]:
-            parts = study.matrix_results[str(site)]
+        for site in [site for site in study.ordered_sites if site in study.matrix_results]:
+            parts = study.matrix_results[site]
             for head, found in enumerate(parts["vectors"][:, :rank].flatten(2)):
                 at.append(Head(site.stack, site.layer, head))
                 vectors.append(found.T.double())

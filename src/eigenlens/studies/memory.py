@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..captures import SiteInfo
+from ..captures import Site, SiteInfo
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -33,10 +33,10 @@ from ..models.load import Model
 from ..run.shards import SHARDS_PER_GROUP, copies, cut
 from ..shell import option
 from ..spectra.factor import bounded, kept, room
-from .options import Options
+from .options import KEPT_VECTORS, Options
 from .workload import batch_of, mask_form
 
-Sites = Mapping[str, SiteInfo]
+Sites = Mapping[Site, SiteInfo]
 PROGRAM = 64_000_000
 """Libraries that a study loads on its way, and small things."""
 PROCESS = 450_000_000
@@ -191,7 +191,7 @@ def study_memory(
                 + weights
                 + batch.run
                 + batch.kept
-                + matrices.against
+                + matrices.sketch_tests
                 + int((4 + SHARDS_PER_GROUP / workers) * state)
             )
             parts["workers"] = workers * each
@@ -239,11 +239,11 @@ class Rows:
 class Matrices:
     """Bytes of matrix spectra.
 
-    `state`: what a shard adds; `against`: Ω; `kept`: what the bases are made from.
+    `state`: what a shard adds; `sketch_tests`: Ω; `kept`: what the bases are made from.
     """
 
     state: int = 0
-    against: int = 0
+    sketch_tests: int = 0
     kept: int = 0
     bases: int = 0
     passing: int = 0
@@ -253,8 +253,6 @@ class Matrices:
     def of(
         cls, sites: Sites, options: Options, matrix: str | None, fit: int, item: int
     ) -> Matrices:
-        from .stored import KEPT_VECTORS  # here, so that the probe may ask for the figure too
-
         if matrix is None:
             return cls()
         r, columns = options.rank, options.columns
@@ -275,15 +273,15 @@ class Matrices:
             written += (4 * KEPT_VECTORS + 32) * H * N
             factors, pooled = 8 * of_head * H * N, 16 * (min(H * of_head, most) + H) * N
             passing = max(passing, factors + pooled + 32 * number * N)
-        against = state if matrix == "sketch" else 0
+        sketch_tests = state if matrix == "sketch" else 0
         # once more in holes of the heap
-        return cls(state, against, state + against, bases, 2 * passing, written)
+        return cls(state, sketch_tests, state + sketch_tests, bases, 2 * passing, written)
 
     def fit(self, held: int) -> int:
         """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and
         what it came from.
         """
-        return self.against * 2 + self.state * held if self.against else self.state * 2
+        return self.sketch_tests * 2 + self.state * held if self.sketch_tests else self.state * 2
 
     def most(self, held: int) -> int:
         """At the greatest moment, where a fold holds the sums so many times."""

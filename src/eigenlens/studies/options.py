@@ -16,6 +16,8 @@ STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
 """What a study holds by default; each diagnostic can also be asked for by its own name."""
 LEAST = {"rank": 1, "matrix_memory": 0, "batch_size": 1, "shard_size": 1}
 """The least that an option may be."""
+KEPT_VECTORS = 16
+"""Leading eigenvectors of whole matrices that a study keeps of every head."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def draw(study: Study, folder: Path) -> list[Path]:
     if "matrices" in has:
         heads = study.spectra.select(analysis="matrices", level="head", centring="centred")
         leader = max(heads, key=lambda s: s.held_out[min(15, len(s.held_out) - 1)])
-        parts = study.matrix_results[str(Site(leader.stack, leader.layer or 0))]
+        parts = study.matrix_results[Site(leader.stack, leader.layer or 0)]
         maps = [parts["mean"][leader.head], *parts["vectors"][leader.head, :7]]
         titles = [
             f"{study.labels(leader.at)}: mean score",

@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..captures import Labels, Site, SiteInfo
+from ..captures import BySite, Labels, Site, SiteInfo, unknown_place
 from ..data.inputs import Request
 from ..diagnostics import Finding, Findings, find
+from ..diagnostics.depth import Depth, of_depth
 from ..diagnostics.roles import roles_sentence
 from ..display import numbered
 from ..errors import EigenlensError
-from ..names import Named, unknown
+from ..names import unknown
 from ..passes.facts import Facts
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
@@ -33,7 +34,6 @@ from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
-from .depth import Depth, of_depth
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
 from .record import check_record
@@ -203,16 +203,17 @@ class Study(ResultViews):
         return self.stored.get("partial", [])
 
     @cached_property
-    def sites(self) -> dict[str, SiteInfo]:
-        """Every layer that attends, such as `encoder/3`, with its heads, shapes and mask."""
-        return {site: SiteInfo.of(record) for site, record in self.stored["sites"].items()}
+    def sites(self) -> dict[Site, SiteInfo]:
+        """Every layer that attends, with its heads, shapes and mask."""
+        return {
+            Site.parse(key): SiteInfo.of(record) for key, record in self.stored["sites"].items()
+        }
 
     @property
     def ordered_sites(self) -> list[Site]:
         """The sites stack by stack, each in the order the model runs them."""
-        sites = [Site.parse(key) for key in self.sites]
-        stacks = list(dict.fromkeys(site.stack for site in sites))
-        return sorted(sites, key=lambda site: stacks.index(site.stack))
+        stacks = list(dict.fromkeys(site.stack for site in self.sites))
+        return sorted(self.sites, key=lambda site: stacks.index(site.stack))
 
     @property
     def labels(self) -> Labels:
@@ -229,30 +230,29 @@ class Study(ResultViews):
             )
 
     @cached_property
-    def _rows(self) -> dict[str, dict[str, RowSums]]:
+    def _rows(self) -> dict[str, dict[Site, RowSums]]:
         with self._damage("rows"):
             parts = halves(self._tensors("rows"))
             for state in parts.values():
                 check_rows(state, self.sites)
             return {
-                part: Named("site", RowMoments.from_state(state).result())
-                for part, state in parts.items()
+                part: BySite(RowMoments.from_state(state).result()) for part, state in parts.items()
             }
 
-    def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[str, RowSums]:
+    def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[Site, RowSums]:
         """First and second moments of the rows of every site."""
         if part not in HALVES:
             raise unknown("part", part, HALVES)
         return self._rows[part]
 
-    def moments(self, part: Literal["fit", "held"] = "fit") -> dict[str, VectorSums]:
+    def moments(self, part: Literal["fit", "held"] = "fit") -> dict[Site, VectorSums]:
         """Moments of queries and keys of every site."""
         if part not in HALVES:
             raise unknown("part", part, HALVES)
         with self._damage("moments"):
             state = halves(self._tensors("moments"))[part]
             check_moments(state, self.sites)
-            return Named("site", QueryKeyMoments.from_state(state).result())
+            return BySite(QueryKeyMoments.from_state(state).result())
 
     @cached_property
     def depth(self) -> Depth:
@@ -308,19 +308,19 @@ class Study(ResultViews):
         if (scope, centring) not in self._bases:
             known = levels(self.row_sums())
             if (sums := known.get(scope)) is None:
-                others = (str(one.at) for one in known if one.level == scope.level)
-                raise unknown(scope.level, str(scope.at), others)
+                others = (one.at for one in known if one.level == scope.level)
+                raise unknown_place(scope.level, scope.at, others)
             with self._damage("rows"):
                 self._bases[scope, centring] = row_basis(sums, centring)
         return self._bases[scope, centring]
 
     @cached_property
-    def matrix_results(self) -> dict[str, dict[str, Tensor]]:
+    def matrix_results(self) -> dict[Site, dict[str, Tensor]]:
         """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps
         `(H, T, S)`.
         """
         with self._damage("matrices"):
-            return Named("site", read_matrices(self._tensors("matrices"), self.sites))
+            return BySite(read_matrices(self._tensors("matrices"), self.sites))
 
     def eigenspaces(
         self,

@@ -131,7 +131,7 @@ class Run:
         """Of the sketch that the pilot began."""
         sketch = self.fit["matrices"]
         assert isinstance(sketch, MatrixSketch)
-        return sketch.tests
+        return {str(site): x for site, x in sketch.tests.items()}
 
     def state(self) -> State:
         """What a checkpoint holds of the shard groups that are complete; the fit has a file of its

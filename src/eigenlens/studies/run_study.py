@@ -232,7 +232,7 @@ def _facts(
             "depth_by": found.depth.record() if found.depth else None,
             "threads": threads,
         },
-        "sites": {site: info.record() for site, info in found.sites.items()},
+        "sites": {str(site): info.record() for site, info in found.sites.items()},
         "diagnostics": _diagnosed(recording.diagnosing, model),
         "notes": [*found.notes, *_notes(model, got, found.options.request.max_inputs, recording)],
         "partial": failed,

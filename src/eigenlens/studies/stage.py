@@ -13,6 +13,7 @@ from torch import Tensor
 from ..captures import (
     AttentionCall,
     Layer,
+    Site,
     SiteInfo,
     attention_kinds,
     block_paths,
@@ -55,7 +56,7 @@ class Pass:
 
     model_ref: ModelRef
     options: Options
-    sites: dict[str, SiteInfo]
+    sites: dict[Site, SiteInfo]
     depth: DepthForm | None
     threads: int
     matrices: Literal["samples", "sketch", "projection"] | None = None
@@ -128,7 +129,9 @@ class Pass:
             made["matrices"] = MatrixGram.from_state(parts["matrices"], of=of, most=self.most)
         elif self.matrices == "sketch":
             made["matrices"] = MatrixSketch.from_state(
-                parts["matrices"], tests=self.sketch_tests, of=of
+                parts["matrices"],
+                tests={Site.parse(name): x for name, x in self.sketch_tests.items()},
+                of=of,
             )
         elif self.matrices == "projection":
             made["matrices"] = MatrixProjection.from_state(

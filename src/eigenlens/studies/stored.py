@@ -21,11 +21,10 @@ from ..stats.queries_keys import VECTOR_SHAPES
 from ..stats.rows import shapes_of
 from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
+from .options import KEPT_VECTORS
 from .recorder import Recording
 
-Sites = Mapping[str, SiteInfo]
-KEPT_VECTORS = 16
-"""Leading eigenvectors of whole matrices that a study keeps of every head."""
+Sites = Mapping[Site, SiteInfo]
 
 
 def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
@@ -56,7 +55,7 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
 def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
     """The inverse; a `ValueError` where the tensors are not those of spectra of these sites."""
     spectra = []
-    stacks = {Site.parse(site).stack for site in sites}
+    stacks = {site.stack for site in sites}
     for name in [name for name in tensors if name.endswith("|numbers")]:
         prefix = name.removesuffix("|numbers")
         analysis, level, centring, stack, layer = prefix.split("|")
@@ -66,11 +65,8 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             or centring not in CENTRINGS
         ):
             raise ValueError(f"there are no spectra {prefix[:80]!r}")
-        if (
-            (f"{stack}/{layer}" not in sites)
-            if level != "stack"
-            else (layer or stack not in stacks)
-        ):
+        site = None if level == "stack" else Site.parse(f"{stack}/{layer}")
+        if (layer or stack not in stacks) if site is None else site not in sites:
             raise ValueError(f"the study has no {level} {stack}/{layer}"[:120])
         parts = {
             part: tensors[f"{prefix}|{part}"] for part in ("eigenvalues", "held_out", "low", "high")
@@ -94,7 +90,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             raise ValueError(f"{prefix} has no spectrum")
         if numbers.shape[1] not in (3, 4):  # studies of before told no lower bounds
             raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
-        heads = sites[f"{stack}/{layer}"].heads if level == "head" else 1
+        heads = sites[site].heads if site is not None and level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
         valid = _read_valid_rows(tensors, prefix, len(numbers))
@@ -156,7 +152,7 @@ def matrix_tensors(recording: Recording) -> dict[str, Tensor]:
     for site, sums in recording.fit["matrices"].result().items():
         if site not in analysis.pairs:
             continue
-        bases = analysis.bases[Scope.of(Site.parse(site), "head")]
+        bases = analysis.bases[Scope.of(site, "head")]
         vectors = [basis.vectors("centred", KEPT_VECTORS) for basis in bases]
         mean = sums.first / sums.number
         tensors |= {
@@ -179,7 +175,7 @@ def halves(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
     """Raise a `ValueError` where the sums of rows are not those of these sites."""
     for site, parts in by_site(state).items():
-        sizes = check_tensors(site, parts, shapes_of(parts))
+        sizes = check_tensors(str(site), parts, shapes_of(parts))
         if (sizes["H"], sizes["S"]) != (sites[site].heads, sites[site].keys):
             raise ValueError(f"the rows of {site} have the sizes {sizes}")
 
@@ -188,7 +184,7 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
     """Raise a `ValueError` where the sums of queries and keys are not those of these sites."""
     names = {"H": "heads", "G": "kv_heads", "T": "queries", "S": "keys", "D": "head_dimension"}
     for site, parts in by_site(state).items():
-        sizes = check_tensors(site, parts, VECTOR_SHAPES)
+        sizes = check_tensors(str(site), parts, VECTOR_SHAPES)
         if sizes != {letter: getattr(sites[site], name) for letter, name in names.items()}:
             raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
 
@@ -203,14 +199,14 @@ def check_depth(state: dict[str, Tensor]) -> None:
             raise ValueError(f"{name} counts fewer inputs than none")
 
 
-def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[str, dict[str, Tensor]]:
+def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[str, Tensor]]:
     """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`; a `ValueError` where they
     do not fit the sites.
     """
     found = by_site(tensors)
     for site, parts in found.items():
         size = check_tensors(
-            site, parts, {"valid": "T S", "vectors": "H k N", "mean": "H N", "variance": "H N"}
+            str(site), parts, {"valid": "T S", "vectors": "H k N", "mean": "H N", "variance": "H N"}
         )
         known, pairs = sites[site], Pairs(parts.pop("valid"))
         if (size["H"], size["T"], size["S"], size["N"]) != (

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..captures import AttentionCall, SiteInfo, attention_kinds, block_paths, capture
+from ..captures import AttentionCall, Site, SiteInfo, attention_kinds, block_paths, capture
 from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError, first_line
@@ -42,7 +42,7 @@ class DepthForm:
 class Survey:
     """The sites of a model, and what a study of them will record."""
 
-    sites: dict[str, SiteInfo]
+    sites: dict[Site, SiteInfo]
     options: Options  # what was asked for, but for what was left out
     matrix: MatrixForm | None
     depth: DepthForm | None
@@ -62,16 +62,16 @@ def survey(model: Model, inputs: Inputs, asked: Options) -> Survey:
     return Survey(sites, options, matrix, depth, notes)
 
 
-def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, SiteInfo]:
+def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo]:
     """Every site of the model, in the order in which the model runs them."""
-    sites: dict[str, SiteInfo] = {}
+    sites: dict[Site, SiteInfo] = {}
 
     def note(call: AttentionCall) -> None:
         if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
             raise EigenlensError(
                 f"the queries of {call.name} are not finite; the model or its inputs are broken"
             )
-        sites[str(call.site)] = SiteInfo.of_call(call)
+        sites[call.site] = SiteInfo.of_call(call)
 
     forward = forward_of(model)
     with torch.no_grad(), capture(model.backbone, note, before_rope=options.before_rope):
@@ -86,7 +86,7 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[str, SiteInfo]
 
 
 def matrix_form(
-    sites: Mapping[str, SiteInfo], inputs: Inputs, options: Options
+    sites: Mapping[Site, SiteInfo], inputs: Inputs, options: Options
 ) -> tuple[MatrixForm | None, str]:
     """The form of matrix spectra; None where they are not asked for, or with the reason where they
     would take too much memory.
@@ -115,7 +115,7 @@ def matrix_form(
 
 
 def depth_form(
-    sites: Mapping[str, SiteInfo], model: Model, options: Options
+    sites: Mapping[Site, SiteInfo], model: Model, options: Options
 ) -> tuple[DepthForm | None, str]:
     """The form of metrics along depth; None where they are not asked for, or with the reason where
     the model has no blocks.
@@ -135,6 +135,6 @@ def depth_form(
     return None, f"{why} were left out"
 
 
-def longest_of(sites: Mapping[str, SiteInfo]) -> int:
+def longest_of(sites: Mapping[Site, SiteInfo]) -> int:
     """The most queries of any site."""
     return max(site.queries for site in sites.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..captures import SiteInfo
+from ..captures import Site, SiteInfo
 from ..data.inputs import Inputs
 from ..stats.depth import PAIRS
 from ..stats.row_products import BLOCK
@@ -25,7 +25,7 @@ class BatchMemory:
 
 def batch_of(
     module: nn.Module,
-    sites: Mapping[str, SiteInfo],
+    sites: Mapping[Site, SiteInfo],
     options: Options,
     inputs: Inputs,
     matrix: str | None,

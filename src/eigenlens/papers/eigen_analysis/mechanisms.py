@@ -75,7 +75,7 @@ def moments(
     found = []
     pairs, sums = rows.result(), vectors.result()
     for layer in range(model.config.layers):
-        site = str(Site("self", layer))
+        site = Site("self", layer)
         mean = row_mean(pairs[site], "centred")
         scatter = row_scatter(pairs[site], "centred", mean)
         covariance = scatter / normaliser(pairs[site].rows, "centred")
@@ -94,11 +94,11 @@ class MeanMaps:
     """`Σ S` over inputs: the scores of every pair of positions."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.inputs: dict[str, int] = {}
+        self.sums: dict[Site, Tensor] = {}
+        self.inputs: dict[Site, int] = {}
 
     def update(self, call: AttentionCall) -> None:
-        site = str(call.site)
+        site = call.site
         scores = torch.einsum("bhid,bhjd->hij", call.q, call.k).double() * call.scale
         self.sums[site] = self.sums[site] + scores if site in self.sums else scores
         self.inputs[site] = self.inputs.get(site, 0) + len(call.q)

@@ -37,21 +37,20 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
 
 
 def error_table(
-    fit: dict[str, RowSums], held: dict[str, RowSums], shares: Sequence[float] = SHARES
+    fit: dict[Site, RowSums], held: dict[Site, RowSums], shares: Sequence[float] = SHARES
 ) -> list[dict[str, Any]]:
     """One row per share of the keys: the error of the median head, the least and the most, and
     that of every head.
     """
-    rows, labels = [], Labels(Site.parse(site).stack for site in fit)
+    rows, labels = [], Labels(site.stack for site in fit)
     for share in shares:
         heads: dict[str, float] = {}
         keys = 0
         for site in fit:
-            at = Site.parse(site)
             n = fit[site].second.shape[1]
             keys = max(1, round(share * n))
             for head, error in enumerate(held_out_error(fit[site], held[site], keys).tolist()):
-                heads[labels(Head(at.stack, at.layer, head))] = error
+                heads[labels(Head(site.stack, site.layer, head))] = error
         values = torch.tensor(list(heads.values()), dtype=torch.float64)
         quarter, middle, three = values.quantile(
             torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)

@@ -28,15 +28,15 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
     diagnostic_pass = DiagnosticPass(model, "relevance", batches)
     values = diagnostic_pass.values_per_input()  # (N, 1, H)
     found: dict[str, dict[int, Tensor]] = {}
-    for site, entry in diagnostic_pass.studied.entries.items():
+    for site, entry in diagnostic_pass.studied.sites.items():
         if entry.kind != "self":
             continue
-        if str(site) not in values:
+        if site not in values:
             raise EigenlensError(
                 f"{entry.name} attends, and where its output goes is not known; its heads cannot"
                 " be weighed"
             )
-        medians = values[str(site)][:, 0].nanquantile(0.5, dim=0)
+        medians = values[site][:, 0].nanquantile(0.5, dim=0)
         found.setdefault(site.stack, {})[site.layer] = medians
     return {
         stack: torch.stack([layers[layer] for layer in sorted(layers)])

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import nn
 
-from ...captures import Site
 from ...diagnostics.smoothing import Smoothing
 from ...errors import EigenlensError
 from ...models.load import Model
@@ -61,7 +60,7 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
         raise EigenlensError(next(iter(smoothing.refused.values())))
     found: list[Step] = []
     for number, (site, inputs) in enumerate(diagnostic_pass.values_per_input().items()):
-        block = smoothing.blocks[Site.parse(site)]
+        block = smoothing.blocks[site]
         for i, values in enumerate(inputs[..., 0].tolist()):
             of = dict(zip(smoothing.numbers, values))
             if of["v"] != of["v"]:

@@ -1,4 +1,4 @@
-"""What a study found along the depth of the model."""
+"""What was found along the depth of a model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..captures import Site
-from ..diagnostics import Finding, Number
 from ..display import numbered
 from ..errors import EigenlensError
 from ..names import several, unknown
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
 from ..stats.rounding import in_words
+from .finding import Finding, Number
 
 TITLES = {
     "residual": "relative residual",
