@@ -1,16 +1,17 @@
-"""Block-adaptive attention against torch's causal attention: seconds, perplexity, and other ways to
-choose pairs.
+"""Block-adaptive attention against torch's causal attention: seconds and perplexity.
 
-    python benchmarks/attention.py fit                      plans for several budgets, from one
-    calibration document
-    python benchmarks/attention.py speed --length 8192      attention of all layers, ours beside
-    torch's, in one run
-    python benchmarks/attention.py frontier --length 4096   perplexity of plans and of other
-    selections, on held-out documents
-    python benchmarks/attention.py far                      dropped keys estimated by their moments
-    instead of left out
-    python benchmarks/attention.py picture                  what `speed` and `frontier` measured, as
-    one picture
+Beside it stand other ways to choose pairs. Each command is one measurement:
+
+    python benchmarks/attention.py fit
+        plans for several budgets, from one calibration document
+    python benchmarks/attention.py speed --length 8192
+        attention of all layers, ours beside torch's, in one run
+    python benchmarks/attention.py frontier --length 4096
+        perplexity of plans and of other selections, on held-out documents
+    python benchmarks/attention.py far
+        dropped keys estimated by their moments instead of left out
+    python benchmarks/attention.py picture
+        what `speed` and `frontier` measured, as one picture
 
 SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file
 (`--results`).

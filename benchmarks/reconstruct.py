@@ -1,4 +1,4 @@
-"""How good and how dear estimated scores are, on documents that nothing was fitted or chosen on.
+"""Quality and cost of estimated scores, on documents that nothing was fitted or chosen on.
 
     python benchmarks/reconstruct.py estimators     every estimator at 5/10/25/50 %, in the model
     python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on the

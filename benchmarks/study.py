@@ -213,8 +213,9 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
 
 
 def run_others(number: int, length: int) -> list[dict[str, Any]]:
-    """Each in a process of its own; accuracy is the overlap with the eigenspace of a dense float64
-    decomposition.
+    """Each in a process of its own.
+
+    Accuracy is the overlap with the eigenspace of a dense float64 decomposition.
     """
     kinds = [
         "plain forward",
@@ -224,24 +225,10 @@ def run_others(number: int, length: int) -> list[dict[str, Any]]:
     ]
     found = []
     for kind in kinds:
-        command = [
-            sys.executable,
-            __file__,
-            "other",
-            "--kind",
-            kind,
-            "--inputs",
-            str(number),
-            "--length",
-            str(length),
-        ]
-        found.append(
-            json.loads(
-                subprocess.run(
-                    command, capture_output=True, text=True, check=True
-                ).stdout.splitlines()[-1]
-            )
-        )
+        options = ["--kind", kind, "--inputs", str(number), "--length", str(length)]
+        command = [sys.executable, __file__, "other", *options]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(json.loads(run.stdout.splitlines()[-1]))
     truth = dense_spaces(number, length)
     rows = []
     for one in found:

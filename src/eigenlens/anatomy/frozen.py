@@ -1,13 +1,11 @@
-"""The frozen linear graph: a transformer at one input, with everything that is not linear held
-fixed.
+"""The frozen linear graph: a transformer at one input, with all that is not linear held fixed.
 
 With patterns P, the statistics of norms and the gates of MLPs frozen at their values for an input
 X, every part is affine:
 
-    attention  y ↦ Σ_h P_h y W_V,h W_O,h              + P b_V W_O + b_O
-    norm       y ↦ (y − ȳ) · g / σ                     + b            (RMS norms without the mean)
-    MLP        y ↦ (r ⊙ (y W_1)) W_2, r = φ(z)/z       + (r ⊙ b_1) W_2 + b_2,   or r = φ(gate) for a
-    gated one
+    attention  y ↦ Σ_h P_h y W_V,h W_O,h    + P b_V W_O + b_O
+    norm       y ↦ (y − ȳ) · g / σ          + b                    (RMS norms without the mean)
+    MLP        y ↦ (r ⊙ (y W_1)) W_2        + (r ⊙ b_1) W_2 + b_2  (r = φ(z)/z; gated: φ(gate))
 
 The graph reproduces the model's output at X exactly and is linear everywhere. It is not the
 Jacobian.

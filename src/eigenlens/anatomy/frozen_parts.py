@@ -153,8 +153,9 @@ class FrozenAttention(FrozenPart):
         return self.pattern @ v
 
     def read_back(self, g: Tensor) -> Tensor:
-        """`g W_O,hᵀ`, what a direction of the stream asks of each head: (M, B, T, C) → (M, B, H, T,
-        E).
+        """What a direction of the stream asks of each head, `g W_O,hᵀ`.
+
+        (M, B, T, C) → (M, B, H, T, E).
         """
         return torch.einsum("mbtc,hec->mbhte", g, self.weights.output)
 

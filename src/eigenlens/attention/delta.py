@@ -1,17 +1,13 @@
-"""Three recurrences with one state matrix per head, which read from the stream how much to forget
-and to write.
+"""Three recurrences with one state matrix per head; the stream says how much to forget and write.
 
-    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ            DeltaNet, arXiv
-    2406.06484
-    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                               arXiv 2312.06635, with
-    one decay a head
-    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        Gated DeltaNet, arXiv
-    2412.06464
+    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        arXiv 2406.06484
+    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                           arXiv 2312.06635
+    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ    arXiv 2412.06464
 
 with `o_t = S_t q_t`, queries and keys of length one (so that erasing contracts and outputs do not
-grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and `α_t = exp(−a
-softplus(w_α·x_t + b))` for every head. They are causal. A token at padding neither decays nor
-writes: α = 1, β = 0.
+grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and
+`α_t = exp(−a softplus(w_α·x_t + b))`, one decay per head. They are causal. A token at padding
+neither decays nor writes: α = 1, β = 0.
 """
 
 from __future__ import annotations
@@ -134,11 +130,12 @@ class Recurrence(Mechanism):
 
 @mechanism("delta", letter="N")
 class Delta(Recurrence):
-    """`S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: what a key held is
-    replaced (DeltaNet).
+    """DeltaNet: what a key held is replaced.
 
+    `S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> Delta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = False, True
@@ -146,11 +143,12 @@ class Delta(Recurrence):
 
 @mechanism("gated-linear", letter="G")
 class GatedLinear(Recurrence):
-    """`S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`: what was written fades, by one factor a head
-    and token.
+    """Gated linear attention: what was written fades, by one factor per head and token.
 
+    `S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> GatedLinear(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, False
@@ -158,10 +156,12 @@ class GatedLinear(Recurrence):
 
 @mechanism("gated-delta", letter="D")
 class GatedDelta(Recurrence):
-    """`S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: both (Gated DeltaNet).
+    """Gated DeltaNet: what was written fades, and what a key held is replaced.
 
+    `S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> GatedDelta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, True

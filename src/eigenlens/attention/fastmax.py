@@ -184,7 +184,7 @@ class Fastmax(Mechanism):
         """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c
         (2d+2)`.
 
-        Without a causal mask there are no products within chunks; the figure is that of the dearer,
+        Without a causal mask there are no products within chunks; the figure is that of the slower,
         causal form.
         """
         c = min(self.settings.chunk, n)

@@ -63,8 +63,8 @@ class Gate(nn.Module):
     in any width: every gate starts near σ(b), one half where b is 0, and not in the flat part of
     the sigmoid.
 
+    >>> # x (B, T, 64) → (B, 4, T, 1)
     >>> Gate(GateSettings(per="head"), width=64, heads=4, head_width=16).values(x).shape
-    (B, 4, T, 1)
     """
 
     def __init__(self, settings: GateSettings, width: int, heads: int, head_width: int) -> None:
@@ -123,8 +123,8 @@ class Gated(Mechanism):
     (`pattern`) are those of the inner mechanism: what the gate does to the values or to the output
     is not in them.
 
+    >>> # (B, 4, T, E)
     >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape
-    (B, 4, T, E)
     """
 
     Settings = GateSettings

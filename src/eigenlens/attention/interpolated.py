@@ -56,8 +56,8 @@ class InterpolatedKeys(Mechanism):
     It is made from the moments of a study, for whole inputs of their length, so it has no name
     among the mechanisms.
 
+    >>> # mean (H, n), covariance (H, n, n), keys (H, m)
     >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)
-    (H, n), (H, n, n), (H, m)
     >>> mechanism(q, k, v).shape  # (B, H, n, d)
     """
 

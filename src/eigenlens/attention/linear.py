@@ -68,7 +68,7 @@ class Linear(Mechanism):
         return ratio(*whole_product(phi_q, phi_k, wide(v))).to(v.dtype)
 
     def cost(self, n: int, d: int) -> int:
-        """Causal, the dearer form: `2nd` for every token of a chunk, `nd²` to add to the state and
+        """Causal, the slower form: `2nd` for every token of a chunk, `nd²` to add to the state and
         to read it each.
         """
         return 2 * n * d * (min(self.settings.chunk, n) + d)

@@ -101,6 +101,7 @@ def truncate(
     with a bias `(W_Q′, b_Q′)`.
 
     >>> (cut,) = truncate(torch.randn(12, 384, 32), torch.randn(12, 384, 32), rank=4)
+    >>> tuple(cut.shape)
     (12, 384, 32)
     """
     keys = augmented(w_k, b_k)
@@ -109,11 +110,10 @@ def truncate(
 
 
 def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
-    """`W_Q′` of `rank` with the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)` for a metric S (…, D, D) ≥
-    0.
+    """`W_Q′` of `rank`, the nearest to `W_Q` in a metric S ≥ 0: (…, C, D), (…, D, D) → (…, C, D).
 
-    `S = W_KᵀW_K` makes it the error of `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R
-    S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`, (…, C, D).
+    It has the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`. `S = W_KᵀW_K` makes that the error of
+    `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`.
     """
     if rank < 0:
         raise EigenlensError(f"a rank is at least 0, not {rank}")

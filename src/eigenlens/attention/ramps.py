@@ -37,8 +37,8 @@ class Ramp(nn.Module):
     `2/Δ`, a Gaussian of width Δ/2. Error for a Lipschitz constant ℓ of f: at most `ℓΔ/2` for large
     β, with `Δ = (b − a)/(H(p − 1))`.
 
+    >>> # close to 0.3 and 1
     >>> Ramp(-1, 1, p=129, w=torch.tensor([1.0]))(torch.tensor([[0.3], [2.0]]))
-    close to 0.3 and 1
     """
 
     anchors: Tensor

@@ -25,7 +25,7 @@ class SpectralGapRemoval(Mechanism):
     Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query
     sees, under a causal mask their running mean.
 
-    >>> Gapless()(q, k, v, causal=True).shape  # (B, H, T, E)
+    >>> SpectralGapRemoval()(q, k, v, causal=True).shape  # (B, H, T, E)
     """
 
     takes_pairs = True

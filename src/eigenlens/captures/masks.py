@@ -18,11 +18,9 @@ class MaskShape:
 
     `form` is one of
       full       every query sees every key
-      rectangle  each input has its own valid queries and keys, and every valid query sees every
-      valid key (padding)
+      rectangle  padding: each input has its own valid queries, which see all its valid keys
       causal     query i sees keys j ≤ i, in every input
-      fixed      another pattern without padding, the same in every input (sliding window, causal
-      cross shapes)
+      fixed      another pattern, the same in every input, no padding (such as a sliding window)
       varied     anything else (causal with padding, packed sequences)
 
     Padding is a query that is no token, or a key that the mask hides from every query. It depends

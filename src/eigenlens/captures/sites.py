@@ -176,18 +176,16 @@ def stack_of(path: str, front: Sequence[str] = ()) -> str:
 
 
 def front_of(model: nn.Module) -> list[str]:
-    """Where the backbone of a transformers model is; nowhere of any other module."""
+    """The path of the backbone in a transformers model; empty for any other module."""
     # slow to load; before that, nothing is a model of it
     library = sys.modules.get("transformers.modeling_utils")
-    if (
-        library is None
-        or not isinstance(model, library.PreTrainedModel)
-        or model.base_model is model
-    ):
+    if library is None or not isinstance(model, library.PreTrainedModel):
         return []
-    return next(path for path, module in model.named_modules() if module is model.base_model).split(
-        "."
-    )
+    backbone = model.base_model
+    if backbone is model:
+        return []
+    path = next(path for path, module in model.named_modules() if module is backbone)
+    return path.split(".")
 
 
 def _pattern(path: str) -> str:

@@ -119,10 +119,11 @@ class PostNorm:
 
     def of(self, P: Tensor, rows: list[int], tape: Tape) -> Bounds:
         """The bounds of inputs with patterns P (b, H, T, T), which are these `rows` of the tape."""
+        # (b,): the smallest σ of a token at each norm
         deviations = [
             (tape[at][0][rows].double().var(2, correction=0) + norm.eps).sqrt().amin(1)
             for at, norm in enumerate(self.norms)
-        ]  # (b,): the smallest σ of a token at each norm
+        ]
         sigma = deviations[0] * deviations[1]
         P = P.double()
         roots = _largest_of_pattern(P - P.mean(2, keepdim=True))  # (b, H): √λ of each head

@@ -5,12 +5,9 @@ what is not known yet:
 
     uniform           evenly spaced
     random            without replacement
-    pivoted-cholesky  argmax_j C_jj                        greedy D-optimal: the entry that is least
-    known
-    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)       the entry that removes most variance from
-    all the others
-    q-deim            pivots of the QR of U_mᵀ             the best conditioned rows of the leading
-    eigenvectors
+    pivoted-cholesky  argmax_j C_jj                     greedy D-optimal: the least known entry
+    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)    removes most variance from all the others
+    q-deim            pivots of the QR of U_mᵀ          best conditioned rows of the leading U
 
 and C ← C − C_:j C_j: / (C_jj + σ²) after every choice.
 """
@@ -104,19 +101,18 @@ def ranked(
 def pairs(
     rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH
 ) -> Tensor:
-    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r) and ψ (…, N) → (…, m),
-    sorted; no N × N is formed.
+    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r), ψ (…, N) → (…, m), sorted.
 
-    The factors z of a matrix have the posterior covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r) given
-    the chosen pairs, so an unknown pair has the variance `ψ_j + ℓ_j`, `ℓ_j = F_j P F_jᵀ`, and
-    covariances `F_i P F_jᵀ` with the others:
+    No N × N matrix is formed. The factors z of a matrix have, given the chosen pairs, the posterior
+    covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r), so an unknown pair has the variance `ψ_j + ℓ_j`,
+    `ℓ_j = F_j P F_jᵀ`, and covariances `F_i P F_jᵀ` with the others:
 
         pivoted-cholesky  argmax ψ_j + ℓ_j
-        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j),   M = Σ_{i ∉ S}
-        F_iᵀ F_i
+        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j)
+                          with M = Σ_{i ∉ S} F_iᵀ F_i
         q-deim            pivots of F, then as pivoted-cholesky
 
-    Cost: N·r² a round. A round chooses `growth` times the number chosen so far (0: one pair), so
+    Cost: N·r² per round. A round chooses `growth` times the number chosen so far (0: one pair), so
     there are about `(1 + ln(growth·m)) / growth` of them: 58 for 4,096 pairs.
     """
     N = F.shape[-2]

@@ -93,8 +93,8 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     what a backward pass keeps.
 
     >>> seen = observe(model, batch, target_of(model, batch))
+    >>> # (B, H, T, S), (B, T, C), (B, T)
     >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape
-    (B, H, T, S), (B, T, C), (B, T)
     """
     never_drops(model.module, "explained")
     if any(p.is_inference() for p in model.module.parameters()):

@@ -161,7 +161,8 @@ def _tar_member(tar: tarfile.TarFile, archive: Path, path: str) -> IO[bytes]:
         # reading on would skip that many bytes, be they there or not
         if info.size > _most(archive):
             raise _too_large(archive)
-        tar.members.clear()  # type: ignore[attr-defined]  # it would keep a record of every member that passed
+        # the archive would keep a record of every member that passed
+        tar.members.clear()  # type: ignore[attr-defined]
         if info.name.removeprefix("./") != path:
             continue
         # a sparse file has as many bytes as it says, out of nothing

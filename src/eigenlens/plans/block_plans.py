@@ -57,8 +57,8 @@ def make_block_plan(
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(
-            f"block-adaptive attention is planned for causal language models, and {loaded.name} is"
-            " none"
+            "block-adaptive attention is planned for causal language models,"
+            f" and {loaded.name} is none"
         )
     base = BlockSettings(())
     if max_length <= 4 * base.query_block:

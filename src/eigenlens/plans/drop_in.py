@@ -80,8 +80,8 @@ def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = Non
     """The mechanism of a name with its settings, if a model can have it without training."""
     if not isinstance(attention, str) and settings:
         raise EigenlensError(
-            f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is"
-            " given"
+            f"settings {', '.join(settings)} are for mechanisms known by name,"
+            " not for one that is given"
         )
     without_weights(find(attention) if isinstance(attention, str) else attention)
     return make(attention, **(settings or {})) if isinstance(attention, str) else attention

@@ -221,8 +221,8 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
     then, current = study.facts.data.fingerprint, inputs.facts.get("fingerprint")
     if then != current:
         raise EigenlensError(
-            f"the data of the study ({where}) has changed since; make the study anew, or give other"
-            " data"
+            f"the data of the study ({where}) has changed since;"
+            " make the study anew, or give other data"
         )
     return inputs
 

@@ -71,8 +71,8 @@ class Plan(ResultViews):
     >>> plan = Plan.open("PLAN")
     >>> with plan.applied(model):            # any model the study could capture
     ...     model(**inputs)
+    >>> # or for good, in a transformers model
     >>> el.attention.register("planned", plan.mechanism(model))
-    or for good, in a transformers model
     >>> model.set_attn_implementation("planned")
     """
 

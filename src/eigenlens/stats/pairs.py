@@ -59,9 +59,7 @@ class Pairs:
         return sums / self.row_counts.clamp_min(1)
 
     def less_row_means(self, vectors: Tensor) -> Tensor:
-        """The projection P that softmax cannot see past: each row less its own mean. (…, N) → (…,
-        N).
-        """
+        """The projection P that softmax cannot see past, each row less its own mean: (…, N)."""
         T, S = self.valid.shape
         if self.number == T * S:
             rows = vectors.unflatten(-1, (T, S))

@@ -59,6 +59,6 @@ def same_shape(site: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Non
     """Inputs of different lengths cannot share a covariance over positions."""
     if mine != theirs:
         raise EigenlensError(
-            f"{site} was seen with shapes {mine} and {theirs}; all inputs of a study must have one"
-            " length"
+            f"{site} was seen with shapes {mine} and {theirs};"
+            " all inputs of a study must have one length"
         )

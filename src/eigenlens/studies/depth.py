@@ -36,8 +36,7 @@ class Depth:
     """Every metric at every block, with its 95 % interval over inputs; residuals below `floor` are
     rounding.
 
-    >>> study.depth.curve("residual")
-    depth 0 is what goes into the first block
+    >>> study.depth.curve("residual")  # depth 0 is what goes into the first block
     >>> study.depth.plot()
     """
 

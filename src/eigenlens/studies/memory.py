@@ -1,15 +1,13 @@
 """What a study will hold in memory, known before it starts.
 
-With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and P =
-4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with `float64`), a
-study holds at most
+With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and
+P = 4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with
+`float64`), a study holds at most
 
-    sums of rows       R = U without a mask, 3 U under a mask that is the same in every input
-    (causal), 4 U with padding
-    while it fits      c R,                               c = 1, 2, 3 for one shard, one group, more
-    (`run.shards.copies`)
-    row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in
-    every input, else 0
+    sums of rows       R = U without a mask, 4 U with padding,
+                       3 U under a mask that is the same in every input (causal)
+    while it fits      c R, c = 1, 2, 3 for one shard, one group, more (`run.shards.copies`)
+    row bases          R + F + 3 U, F = 3 U of a mask that is the same in every input, else 0
     held-out inputs    R + 3 U + R + c R + F
     matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
                        then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns

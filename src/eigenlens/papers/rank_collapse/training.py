@@ -4,13 +4,14 @@ Attention with skips and nothing else learns a task. Its output is then `Σ_k X_
 lengths k, and each X_k is read out by the model's own read-out:
 
     frozen   X_k with the patterns of the whole model: the terms add up to the model
-    rerun    random paths of length k, each a network of its own that attends to its own stream;
-    their mean is read out
+    rerun    the mean of random paths of length k, each a network that attends to its own stream
 
-    alone    X_k                          residual   X_k − 1x̄ᵀ, without what it says of all tokens
-    alike
-    up to    Σ_{j≤k} X_j + bias           single     rerun paths one by one: the mean of their
-    accuracies
+They are read out in four ways:
+
+    alone      X_k
+    up to      Σ_{j≤k} X_j + bias
+    residual   X_k − 1x̄ᵀ, without what all tokens share
+    single     rerun paths one by one: the mean of their accuracies
 """
 
 from __future__ import annotations
