@@ -1,6 +1,4 @@
-"""The one exception family: every error a user can cause says what was wrong, with the value, and
-what to do.
-"""
+"""The one exception family: an error says what was wrong, with the value, and what to do."""
 
 
 class EigenlensError(Exception):

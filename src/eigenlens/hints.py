@@ -1,6 +1,4 @@
-"""Values from a file, a command line or a caller against the types that a function or dataclass
-asks for.
-"""
+"""Values from a file, a command line or a caller against the types that are asked for."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Site
+from ..display import percent
 from ..lab import Transformer
 from ..run.parts import Parts
 from ..run.progress import Progress
@@ -178,6 +179,6 @@ def sentence(rows: Sequence[Row]) -> str:
             f" largest effective rank ({high['effective_rank']:.1f}), those of {low['mechanism']}"
             f" the least ({low['effective_rank']:.1f}), {full['mechanism']}"
             f" {full['effective_rank']:.1f}; {sink['mechanism']} puts most on one key"
-            f" ({sink['largest_column']:.0%})"
+            f" ({percent(sink['largest_column'])})"
         )
     return f"{'; '.join(message)}." if message else "No mechanism fits a task."

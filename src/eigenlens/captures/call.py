@@ -109,9 +109,7 @@ class AttentionCall:
 
     @cached_property
     def mask_shape(self) -> MaskShape:
-        """The form of the mask; worked out once for all calls of a forward pass that share the mask
-        tensor.
-        """
+        """The form of the mask, worked out once for all calls of a pass that share the mask."""
         if self.mask is None:
             return self._find_mask_shape()
         key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
@@ -178,9 +176,7 @@ class AttentionCall:
 
     @cached_property
     def query_gram(self) -> Tensor:
-        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(H, B, D, D)`, over valid
-        queries.
-        """
+        """`Σ_i q_i q_iᵀ` of the scaled valid queries of each input, `(H, B, D, D)`."""
         return self.head_queries.transpose(2, 3) @ self.head_queries
 
     @cached_property
@@ -193,8 +189,9 @@ class AttentionCall:
         return self.shaped(self.scaled_q @ self.keys.transpose(2, 3))
 
     def shaped(self, products: Tensor) -> Tensor:
-        """Cap, position bias and additive mask on plain products `scale · q kᵀ (B, H, T, S)`, exact
-        or estimated.
+        """Cap, position bias and additive mask on products `scale · q kᵀ (B, H, T, S)`.
+
+        The products may be exact or estimated.
         """
         scores = products
         if self.softcap is not None:
@@ -215,8 +212,9 @@ class AttentionCall:
         return scores if self.mask_shape.form == "full" else scores.masked_fill(~self.valid(), fill)
 
     def pattern(self) -> Tensor:
-        """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits),
-        padding rows are zero.
+        """The attention probabilities, `(B, H, T, S)`.
+
+        Rows sum to 1 (less with sink logits); padding rows are zero.
         """
         return self.pattern_of(self.raw_scores())
 

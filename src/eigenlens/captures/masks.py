@@ -35,8 +35,7 @@ class MaskShape:
 
 
 class MaskShapes:
-    """The shapes of the masks of one forward pass, each worked out once for all calls that share
-    the mask tensor.
+    """The shapes of the masks of one forward pass, worked out once for all calls that share a mask.
 
     A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may
     get the address of one that is gone. `terms` is what else the shape depends on.
@@ -78,9 +77,7 @@ def causal_pairs(T: int, S: int, device: torch.device) -> Tensor:
 
 
 def allowed_pairs(mask: Tensor, T: int, S: int, causal: bool = False) -> Tensor:
-    """The pairs that a mask allows, and causality where it holds as well: (b, h, T, S) bool, `b`
-    and `h` possibly 1.
-    """
+    """The pairs that a mask, and causality where it holds, allow: (B or 1, H or 1, T, S) bool."""
     allowed = ~excluded(mask)
     while allowed.ndim < 4:
         allowed = allowed[None]

@@ -85,7 +85,7 @@ class PathLengths:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per length; with `by="both"` one a pair of numbers of hops."""
+        """One row per length; with `by="both"` one per pair of numbers of hops."""
         counts, total = self.paths, sum(self.paths)
         found = zip(self.shares().tolist(), self.sizes().tolist(), self.residuals().tolist())
         rows = []

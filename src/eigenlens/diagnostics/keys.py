@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..attention.doubly_normalised import balanced
 from ..captures import AttentionCall
+from ..display import percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
@@ -157,10 +158,10 @@ class Keys(Diagnostic):
             )
         beside, where = self._beside(finding), finding.labels(most)
         if len(below) == 1:
-            return f"In the only head, {where}, {mean:.1%} of the keys get {less}{beside}."
+            return f"In the only head, {where}, {percent(mean, 1)} of the keys get {less}{beside}."
         return (
-            f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in"
-            f" {where}, with {below[most]:.0%}."
+            f"On average over heads {percent(mean, 1)} of the keys get {less}{beside}; most in"
+            f" {where}, with {percent(below[most])}."
         )
 
     def _beside(self, finding: Finding) -> str:
@@ -178,8 +179,8 @@ class Keys(Diagnostic):
         )
         return (
             "; normalised over queries first it would be"
-            f" {sum(balanced.values()) / len(balanced):.1%} and not"
-            f" {sum(same) / len(same):.1%}{heads}, on the inputs where both were measured"
+            f" {percent(sum(balanced.values()) / len(balanced), 1)} and not"
+            f" {percent(sum(same) / len(same), 1)}{heads}, on the inputs where both were measured"
         )
 
 

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..display import percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding, Number
@@ -275,13 +276,14 @@ class Localisation(Diagnostic):
         half = sum(value < 0.5 for value in relative.values())
         if len(relative) == 1:
             return (
-                f"The only head, {labels(near)}, looks {mean:.0%} as far as uniform attention"
+                f"The only head, {labels(near)}, looks {percent(mean)} as far as uniform attention"
                 " would."
             )
         return (
-            f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)}"
-            f" less than half as far; the nearest is {labels(near)}, which looks"
-            f" {relative[near]:.0%} as far, the farthest {labels(far)}, {relative[far]:.0%}."
+            f"Heads look {percent(mean)} as far as uniform attention would,"
+            f" {half} of {len(relative)} less than half as far;"
+            f" the nearest is {labels(near)}, which looks {percent(relative[near])} as far,"
+            f" the farthest {labels(far)}, {percent(relative[far])}."
         )
 
 

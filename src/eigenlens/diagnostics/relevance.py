@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..attention.relevance import evenness, over_tokens, shares
 from ..captures import Site, location_of
+from ..display import percent
 from ..errors import EigenlensError
 from ..stats.intervals import t_interval_of_sums
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
@@ -144,7 +145,7 @@ class Relevance(Diagnostic):
         of, labels = finding.values("median"), finding.labels
         most = max(of, key=lambda at: of[at])
         message = (
-            f"The head that counts most is {labels(most)}, with {of[most]:.0%} of what its"
+            f"The head that counts most is {labels(most)}, with {percent(of[most])} of what its"
             " layer gives"
         )
         if not known:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
@@ -125,9 +125,10 @@ class Sinks(TokenCounts, Diagnostic):
         strongest = max(strengths, key=lambda at: strengths[at])
         return (
             f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
-            f" takes more than {self.settings.epsilon:.0%} of the attention in at least half of the"
-            f" inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); most in"
-            f" {finding.labels(strongest)}, with {strengths[strongest]:.0%}."
+            f" takes more than {percent(self.settings.epsilon)} of the attention"
+            " in at least half of the inputs"
+            f" (over all heads and inputs: {percent(rate)}, at any token {percent(anywhere)});"
+            f" most in {finding.labels(strongest)}, with {percent(strengths[strongest])}."
         )
 
 

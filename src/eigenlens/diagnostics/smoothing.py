@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..captures import Head, Site
+from ..display import percent
 from ..errors import EigenlensError
 from ..stats.geometry import mean_cosine, residual
 from .diagnostic import Diagnostic, LayerView
@@ -44,7 +45,7 @@ class Smoothing(Diagnostic):
 
     `maps` is the cosine of the block's attention map, mean over heads, with that of the block
     before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
-    other and none is padding (`smoothing_bound.py`); at n³ a head it is computed of the expensive
+    other and none is padding (`smoothing_bound.py`); at n³ per head it is computed of the expensive
     inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only
     tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal
     but for rounding no ratio.
@@ -251,8 +252,8 @@ class Smoothing(Diagnostic):
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[at] < 1 for at in v)
         bound = (
-            f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in"
-            f" {says} of {len(v)} blocks"
+            f"the bound for post-norm blocks is kept in {percent(kept)} of cases"
+            f" and says something in {says} of {len(v)} blocks"
         )
         return f"{message}; {bound}."
 

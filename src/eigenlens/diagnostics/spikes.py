@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..captures import location_of
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
@@ -214,7 +214,7 @@ class Spikes(TokenCounts, Diagnostic):
         return (
             f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive"
             f" activations, on average up to {largest[top]:,.0f}{ratio}, most often in channel"
-            f" {channel}, and in {front:.0%} of the inputs at the first token{moves}."
+            f" {channel}, and in {percent(front)} of the inputs at the first token{moves}."
         )
 
     @classmethod

@@ -31,7 +31,7 @@ class MatrixConditional(Estimator):
     Pairs that the mask excludes are none of the N; a padded input uses the pairs of P that it has,
     with its own r × r solve. Tensors: `pairs (H, m)` as `i·S + j`, `mean (H, T, S)`, `factor (H, r,
     T, S)`, `noise (H, m)`, `valid (H, T, S)`. Cost: `m·d + n²·r + m·r`; fit: `N·r²` for each of
-    about 60 rounds of choices. Memory: `N·r` a head.
+    about 60 rounds of choices. Memory: `N·r` per head.
     """
 
     name = "matrices-lmmse"

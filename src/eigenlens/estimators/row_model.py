@@ -35,7 +35,7 @@ class RowModel:
 
 
 def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
-    """The rows of a site in float64. Cost: n³ a key-value head.
+    """The rows of a site in float64. Cost: n³ per key-value head.
 
     Σ_jk is the covariance over the rows in which both j and k are valid, each divided by its own
     count (under a causal mask rows i ≥ max(j, k)); as these are different rows the matrix may be
@@ -99,7 +99,7 @@ def expected_error(W: Tensor, S: Tensor, covariance: Tensor) -> Tensor:
 
     `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any
     rows, held-out ones too. Computed entries are exact, so their rows of W count as unit rows.
-    Cost: n·m² a head; no score is needed.
+    Cost: n·m² per head; no score is needed.
     """
     H, n, m = W.shape
     W = W.to(covariance).scatter(

@@ -47,7 +47,7 @@ def random(n: int, m: int, seed: int = 0) -> Tensor:
 def pivoted_cholesky(C: Tensor, m: int) -> Tensor:
     """Greedy D-optimal: the largest conditional variance each time.
 
-    `C (…, n, n)` → (…, m); n·m² a head.
+    `C (…, n, n)` → (…, m); n·m² per head.
     """
     return _pivots(C, m).sort(-1).values
 
@@ -62,7 +62,7 @@ def a_optimal(C: Tensor, m: int, noise: float | Tensor = 0.0) -> Tensor:
 
 def q_deim(U: Tensor, m: int) -> Tensor:
     """Pivots of the column-pivoted QR of `U_mᵀ`; `U (…, n, r)`, leading eigenvector first → (…, m);
-    n·m² a head.
+    n·m² per head.
 
     With m > r the rest follows by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
     """

@@ -213,11 +213,10 @@ class NextBytes(Text):
 
 
 class NextTokens(NextBytes):
-    """Guess the next token; tokens are byte pairs merged, `vocabulary` of them, learned from the
-    training documents.
+    """Guess the next token; tokens are merged byte pairs, learned from the training documents.
 
-    `bytes_per_token` of the held-out text tells how a loss a token compares with one a byte: divide
-    by it.
+    There are `vocabulary` of them. `bytes_per_token` of the held-out text tells how a loss per
+    token compares with one per byte: divide by it.
     """
 
     def __init__(

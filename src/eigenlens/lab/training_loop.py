@@ -111,7 +111,7 @@ class Trained:
 
 @torch.no_grad()
 def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
-    """Held-out loss in nats a place that is asked for, and the share of them that are right.
+    """Held-out loss in nats per place that is asked for, and the share of them that are right.
 
     Where vectors are asked for the loss is the mean squared error of a number, and no share is
     right: nan.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError, first_line
 from ..models.device import device_named
 from ..passes.versions import versions
@@ -151,7 +151,7 @@ class TrainingRun(ResultViews):
             if len(ends) > 1
             else ""
         )
-        share = f", {mean(right):.1%} right" if right else ""
+        share = f", {percent(mean(right), 1)} right" if right else ""
         return (
             f"{self.stored['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share}"
             f" after {ends[-1]['step']} steps of a model of {self.stored['weights']:,} weights,"

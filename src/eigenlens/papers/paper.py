@@ -99,6 +99,6 @@ def of_models(
             missing.append({"model": name, "reason": str(error)})
     if not found:
         raise EigenlensError(
-            f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}"
+            f"none of the models can be loaded: {'; '.join(row['reason'] for row in missing)}"
         )
     return found, missing

@@ -60,9 +60,7 @@ class ModelRef:
             and fingerprint_of(self._model.module) != self.fingerprint
         )
         if self.place is None or changed:
-            what = (
-                "is a module in hand" if self.place is None else "was changed since it was loaded"
-            )
+            what = "was never saved" if self.place is None else "was changed since it was loaded"
             raise EigenlensError(
                 f"{self.name} {what}, and a cluster loads a model from its place: save it to a"
                 " folder that the workers see, or use the local engine"

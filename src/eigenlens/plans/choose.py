@@ -43,7 +43,7 @@ def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.nda
     `budget`. → (N,).
 
     What `on_hull` leaves over buys the single steps that lower the error most for their work, as
-    far as it goes. O(CN) a step.
+    far as it goes. O(CN) per step.
     """
     columns = np.arange(errors.shape[1])
     chosen = on_hull(errors, work, budget)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..names import unknown
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
@@ -135,7 +135,9 @@ class Evaluation(ResultViews):
                 " variation"
             )
             label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
-            work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
+            work = (
+                f"{percent(rows[label]['planned'], 1)} of the {label.removeprefix('share of the ')}"
+            )
         else:
             lost.append(
                 "the attention output has a relative error of"
@@ -224,23 +226,23 @@ def _block_work(rows: dict[str, dict[str, Any]]) -> str:
     """
     planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
     if BLOCK_MEASURES["work"] not in rows:
-        return f"a planned {planned:.1%} of the work of causal attention (not counted here)"
+        return f"a planned {percent(planned, 1)} of the work of causal attention (not counted here)"
     return (
-        f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
-        f" ({planned:.1%} were planned)"
+        f"{percent(rows[BLOCK_MEASURES['work']]['planned'], 1)} of the work of causal attention"
+        f" ({percent(planned, 1)} were planned)"
     )
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has
-    one number.
+    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1 %)`.
+
+    A figure that is 1 by definition has one number.
     """
     plain, planned = row["plain"], row["planned"]
     if plain == 1:
         return f"the {row['measure']} is {planned:.4f} (1 without it)"
-    return (
-        f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
-    )
+    change = f"{100 * (planned / plain - 1):+.1f} %"
+    return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({change})"
 
 
 def _speed(row: dict[str, Any]) -> str:

@@ -16,8 +16,9 @@ from .spectrum import Analysis, Level, Spectrum
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose rows or matrices a basis is fitted on: those of each head of a site, of a layer as a
-    whole, or of a stack, which has no layer.
+    """Whose rows or matrices a basis is fitted on: each head of a site, a whole layer, or a stack.
+
+    A stack has no layer.
     """
 
     level: Level

@@ -19,8 +19,9 @@ from .spectrum import Spectrum
 
 
 class MatrixBasis:
-    """The eigenvectors of one factor in all three centrings, as coefficients in a basis that
-    held-out samples meet once.
+    """The eigenvectors of one factor in all three centrings, as coefficients in one basis.
+
+    Held-out samples meet the basis once.
 
     The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred
     eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
@@ -105,8 +106,7 @@ class MatrixBasis:
 
 
 class MatrixAnalysis:
-    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected
-    on them.
+    """Bases of every head, layer and stack from fit inputs; held-out inputs are projected on them.
 
     With `release`, `fit` lets go of its sketch or samples site by site as the bases take their
     place in memory.

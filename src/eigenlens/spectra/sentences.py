@@ -19,9 +19,7 @@ ALL_ROWS = (
 
 
 def masked_rows(spectra: Spectra) -> bool:
-    """Whether some dimensions are of rows that a mask cuts, and those over valid rows stand beside
-    them.
-    """
+    """Whether a mask cuts some rows, so that dimensions over valid rows stand beside the others."""
     return any(s.valid_rows is not None for s in spectra)
 
 

@@ -76,9 +76,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """`exp(−Σ p ln p)` with `p = λ / total`, in the sample; of a truncated spectrum a lower
-        bound.
-        """
+        """`exp(−Σ p ln p)` with `p = λ / total`, in-sample; a lower bound if truncated."""
         return effective_rank(self.eigenvalues, self.total)
 
     @property
@@ -154,8 +152,9 @@ class Spectrum:
 
 
 def counted(m: int, most: int = 48) -> np.ndarray:
-    """Numbers of components at which a curve of m is drawn: all, or the first sixteen and up to
-    `most` in even ratios.
+    """Numbers of components at which a curve of m is drawn.
+
+    All, or the first sixteen and up to `most` in even ratios.
     """
     if m <= most:
         return np.arange(1, m + 1)
@@ -170,8 +169,9 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectra:
-    """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern
-    behind the softmax.
+    """All spectra of a study, in the order stack, layer, head.
+
+    `of` scores, or of the pattern behind the softmax.
     """
 
     spectra: tuple[Spectrum, ...]
@@ -189,8 +189,9 @@ class Spectra:
         return Labels(spectrum.stack for spectrum in self)
 
     def select(self, **wanted: Any) -> Spectra:
-        """The spectra whose attributes are as given: `select(analysis="rows", level="head",
-        centring="centred", layer=2)`.
+        """The spectra whose attributes are as given.
+
+        `select(analysis="rows", level="head", centring="centred", layer=2)`.
         """
         for name, value in wanted.items():
             if name not in ATTRIBUTES:
@@ -236,9 +237,7 @@ class Spectra:
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
-        """Held-out and in-sample curves, one panel per layer (an altair chart); `wanted` selects as
-        in `select`.
-        """
+        """Held-out and in-sample curves, one panel per layer; `wanted` selects as in `select`."""
         from .plots import spectrum_curves
 
         analysis = "rows" if len(self.select(analysis="rows")) else "matrices"

@@ -1,5 +1,4 @@
-"""How alike the tokens of an input are, and how an attention pattern mixes them: formulas of rank
-collapse.
+"""How alike the tokens of an input are, and how a pattern mixes them: formulas of rank collapse.
 
 Tokens `X (B, T, C)` with `valid (B, T)`, where False marks tokens that are left out (padding,
 sinks); patterns `P (B, H, T, S)`. Everything is computed in float64 and always defined: an input
@@ -40,9 +39,7 @@ def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
 def residual(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> Tensor:
-    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (the ℓ1
-    minimiser).
-    """
+    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (ℓ1)."""
     if centre not in ("mean", "median"):
         raise EigenlensError(f"the centre of the tokens is mean or median, not {centre!r}")
     Z, n = present(X, valid)
@@ -60,8 +57,9 @@ def residual(
 
 
 def composite_norm(X: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…): of the largest absolute column sum and the largest
-    absolute row sum.
+    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…).
+
+    Of the largest absolute column sum and the largest absolute row sum.
 
     >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
     tensor(3.4641)
@@ -96,8 +94,9 @@ def spread(
 
 
 def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Effective rank `exp(−Σ p ln p)`, p = σ/Σσ; stable rank `‖X‖_F²/‖X‖₂²`; participation ratio
-    `(Σσ²)²/Σσ⁴`; each (B,).
+    """Effective rank, stable rank and participation ratio, each (B,).
+
+    `exp(−Σ p ln p)` with p = σ/Σσ; `‖X‖_F²/‖X‖₂²`; `(Σσ²)²/Σσ⁴`.
 
     The σ² are the eigenvalues of the smaller Gram matrix, at a quarter of the cost of the singular
     values themselves. Squaring loses those below about 1e-7 σ₁; they count as zero, which changes
@@ -121,8 +120,9 @@ def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
 
 
 def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,), as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`; 1
-    where there are no pairs.
+    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,); 1 without pairs.
+
+    Computed as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`.
 
     A zero token is at right angles to the others; if all are zero, they are all alike.
     """
@@ -211,8 +211,9 @@ def _krylov(P: Tensor) -> Tensor:
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
-    """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's
-    eigensolver does not converge.
+    """Eigenvalues of Gram matrices, ascending, (N, m).
+
+    By singular values where LAPACK's eigensolver does not converge.
     """
     try:
         return by_matrix(torch.linalg.eigvalsh, G)

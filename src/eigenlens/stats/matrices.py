@@ -36,15 +36,16 @@ class MatrixSums:
 
 @dataclass
 class MatrixSketch:
-    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a
-    fixed Ω (N, ℓ) a head.
+    """The range of `C = Σ x xᵀ` in N = n² dimensions, without forming C.
+
+    `Y = C Ω` is summed, with a fixed Ω (N, ℓ) per head.
 
     `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves
     (`from_pilot`): drawn from the distribution whose covariance is sought, they lie along its
     leading eigenvectors, where random directions would not. The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never
     overstates an eigenvalue, what it misses of the trace is known (the trace itself is exact), and
-    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` a head and input. Memory: `8·N·ℓ` bytes a
-    head, float32, for Y and Ω.
+    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` per head and input. Memory:
+    `8·N·ℓ` bytes per head, float32, for Y and Ω.
     """
 
     tests: dict[str, Tensor]  # site → Ω (H, N, ℓ)
@@ -54,9 +55,7 @@ class MatrixSketch:
 
     @classmethod
     def from_pilot(cls, pilot: MatrixGram) -> Self:
-        """A sketch that has already seen the inputs of `pilot`, and tests all others against
-        them.
-        """
+        """A sketch that has seen the inputs of `pilot`, and tests all others against them."""
         sketch = cls({}, of=pilot.of)
         for site, sums in pilot.result().items():
             samples = sums.sketch  # (H, ℓ, N)

@@ -69,8 +69,9 @@ class Pairs:
 
 
 def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
-    """The mask `(T, S)` of inputs without padding (None: there are none), and which `(B,)` those
-    are (None: all).
+    """The mask `(T, S)` of inputs without padding, and which `(B,)` those are.
+
+    The mask is None where there are none, the inputs are None where it is all.
 
     A matrix over positions has the same pairs in every input; a padded input would leave some of
     them without a value.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..captures import location_of
 from ..diagnostics import changes_sentence
+from ..display import percent
 from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
@@ -315,8 +316,8 @@ def comparison_sentence(record: dict[str, Any]) -> str:
     )
     if record["captured_right_by_left"] is not None:
         text += (
-            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
-            " second's own hold of its variance, those of the second"
-            f" {record['captured_left_by_right']:.0%} of the first's"
+            f". The spaces of the first hold {percent(record['captured_right_by_left'])}"
+            " of what the second's own hold of its variance, those of the second"
+            f" {percent(record['captured_left_by_right'])} of the first's"
         )
     return text + "."

@@ -272,6 +272,6 @@ def _spread_sentence(finding: Finding) -> str:
     ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
-        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the middle"
+        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the median"
         f" head has {middle:.2f}."
     )

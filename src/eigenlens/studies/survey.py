@@ -131,7 +131,7 @@ def depth_form(
         " metrics along depth"
     )
     if options.only == ("depth",):
-        raise EigenlensError(f"{why} are not to be had; ask for other statistics")
+        raise EigenlensError(f"{why} cannot be measured; ask for other statistics")
     return None, f"{why} were left out"
 
 

@@ -64,7 +64,7 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
             "centring": numbers["centring"],
             "stack": numbers["stack"],
         }
-        row["of"] = numbers["dimensions"]
+        row["dimensions"] = numbers["dimensions"]
         for share in SHARES:
             found = numbers[f"held_out_dimension_{round(share * 100)}"]
             row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"

@@ -39,7 +39,7 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
             x=alt.X(f"{key}:Q", title=title),
             y=alt.Y(
                 "loss:Q",
-                title="held-out nats a masked byte",
+                title="held-out nats per masked byte",
                 scale=alt.Scale(domain=span, clamp=True),
             ),
             color=alt.Color(
