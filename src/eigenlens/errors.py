@@ -16,7 +16,5 @@ class EigenlensWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, short enough for a sentence of ours; its kind, where it says
-    nothing.
-    """
+    """What an error of a library says, cut to fit a sentence; its kind where it says nothing."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

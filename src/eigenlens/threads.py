@@ -81,8 +81,9 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
-    """`work(item)` of every item, in order: each in one thread, as many at once as torch has
-    threads.
+    """`work(item)` of every item, in order, each in one thread.
+
+    As many run at once as torch has threads.
 
     What an item gives does not depend on how many there are. Where a mode of torch is on, such as
     the one that keeps float64, which other threads would not have, the items follow each other.
@@ -107,9 +108,7 @@ def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
 
 
 def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
-    """`decompose(batch)` of matrices `(b, m, n)`, each of them in one thread, those of a large
-    batch side by side.
-    """
+    """`decompose(batch)` of matrices `(b, m, n)`, each in one thread, large batches in parallel."""
     import torch
 
     if batch.is_cuda:

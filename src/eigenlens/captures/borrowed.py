@@ -1,6 +1,4 @@
-"""A module that belongs to somebody else: it comes back as it was, and one thread has it at a
-time.
-"""
+"""A module that belongs to somebody else: one thread has it at a time, it comes back unchanged."""
 
 from __future__ import annotations
 

@@ -67,8 +67,9 @@ class AttentionCall:
         return self.softcap is None and self.bias is None and not self._additive
 
     def of_heads(self, heads: Sequence[int] | Tensor) -> AttentionCall:
-        """The call of some query heads `(h,)` alone, each with the keys and values it reads: q, k,
-        v become `(B, h, …)`.
+        """The call of some query heads `(h,)` alone: q, k, v become `(B, h, …)`.
+
+        Each head comes with the keys and values it reads.
         """
         index = torch.as_tensor(heads, dtype=torch.long, device=self.q.device)
 
@@ -122,15 +123,17 @@ class AttentionCall:
         return find_shape(self.allowed(), causal, self.query_valid, (B, T, S))
 
     def allowed(self) -> Tensor | None:
-        """The pairs that the mask and causality allow, `(b, h, T, S)` bool with `b` and `h`
-        possibly 1; None where there is no mask.
+        """The pairs that mask and causality allow, `(B or 1, H or 1, T, S)` bool.
+
+        None where there is no mask.
         """
         T, S = self.q.shape[2], self.k.shape[2]
         return None if self.mask is None else allowed_pairs(self.mask, T, S, self.causal)
 
     def valid(self) -> Tensor:
-        """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query
-        is no padding.
+        """The pairs that count, `(B or 1, H or 1, T, S)` bool.
+
+        They are allowed by the mask, and the query is no padding.
         """
         shape = self.mask_shape
         if shape.valid is not None:

@@ -1,6 +1,4 @@
-"""The token stream of a model: what goes into every block and what comes out, with the attention
-calls made inside.
-"""
+"""The token stream of a model: what goes into and comes out of every block, and its calls."""
 
 from __future__ import annotations
 

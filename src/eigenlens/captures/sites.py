@@ -19,8 +19,9 @@ _CROSS = re.compile(r"cross|encoder_attn|encdecattention|multihead_attn", re.IGN
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """The attention of one layer: `stack` groups the layers that belong together, `layer` counts
-    within it.
+    """The attention of one layer.
+
+    `stack` groups the layers that belong together, `layer` counts within it.
 
     A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
     `self`. `str` is the key in files, `label` is what a person reads.
@@ -159,8 +160,9 @@ class _Pass(threading.local):
 
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:
-    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that
-    leads to the backbone.
+    """`encoder.layer.3` → `encoder`: the path up to the list of blocks.
+
+    Without the `front` that leads to the backbone.
 
     >>> stack_of("encoder.layer.3"), stack_of("model.layers.3")
     ('encoder', 'model')
@@ -229,7 +231,8 @@ class SiteInfo:
 
 
 def attention_kinds(sites: Mapping[str, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
-    """The modules that attend, by path, with the kind of their attention: they show where the
-    blocks are.
+    """The modules that attend, by path, with the kind of their attention.
+
+    They show where the blocks are.
     """
     return {site.name: site.kind for site in sites.values()}

@@ -21,8 +21,9 @@ FLOOR = 1e-3
 
 
 class MatrixConditional(Estimator):
-    """The conditional mean of a whole matrix in the model `F Fᵀ + diag ψ` given the exact scores of
-    the pairs P.
+    """The conditional mean of a matrix in the model `F Fᵀ + diag ψ`, given some exact scores.
+
+    The exact scores are those of the pairs P.
 
         ŝ = μ + F z,    z = (I + F_PᵀΨ_P⁻¹F_P)⁻¹ F_PᵀΨ_P⁻¹ (s_P − μ_P)
 

@@ -18,8 +18,9 @@ Mean = Literal["pooled", "query"]
 
 @dataclass(frozen=True)
 class RowModel:
-    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n): one for all query heads of a
-    key-value head.
+    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n).
+
+    One covariance for all query heads of a key-value head.
     """
 
     mean: Tensor
@@ -56,8 +57,9 @@ def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
 
 
 def covariance_about(sums: RowSums, mean: Tensor, statistics: SiteStatistics) -> Tensor:
-    """The covariance of rows about a mean (H, n) or (H, T, n) that may come from other rows, pair
-    by pair: (G, n, n).
+    """The covariance of rows about a mean (H, n) or (H, T, n), pair by pair: (G, n, n).
+
+    The mean may come from other rows.
     """
     groups = (statistics.kv_heads, statistics.group)
     if mean.ndim == 3:
@@ -94,8 +96,9 @@ def chosen_number(n: int, number: int | None, share: float | None, what: str = "
 
 
 def expected_error(W: Tensor, S: Tensor, covariance: Tensor) -> Tensor:
-    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)` on rows with the given covariance
-    about μ, (H,).
+    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)`, (H,).
+
+    On rows with the given covariance about μ.
 
     `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any
     rows, held-out ones too. Computed entries are exact, so their rows of W count as unit rows.

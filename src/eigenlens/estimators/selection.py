@@ -26,8 +26,9 @@ from ..names import unknown
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 GROWTH = 1 / 8
-"""Pairs chosen between two updates of the posterior, as a share of those chosen before: few at
-first, where each matters.
+"""Pairs chosen between two updates of the posterior, as a share of those chosen before.
+
+Few at first, where each matters.
 """
 NOTHING = 1e-12
 """Variance at or below this share of the largest one is rounding."""
@@ -61,8 +62,9 @@ def a_optimal(C: Tensor, m: int, noise: float | Tensor = 0.0) -> Tensor:
 
 
 def q_deim(U: Tensor, m: int) -> Tensor:
-    """Pivots of the column-pivoted QR of `U_mᵀ`; `U (…, n, r)`, leading eigenvector first → (…, m);
-    n·m² per head.
+    """Pivots of the column-pivoted QR of `U_mᵀ`: `U (…, n, r)` → (…, m).
+
+    The leading eigenvector is first. Cost: n·m² per head.
 
     With m > r the rest follows by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
     """
@@ -79,8 +81,9 @@ def keys(
 def ranked(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
-    """`keys` in the order in which they are chosen (evenly spaced ones: in their own order), (H,
-    m).
+    """`keys` in the order in which they are chosen, (H, m).
+
+    Evenly spaced ones stay in their own order.
     """
     n, heads = covariance.shape[-1], covariance.shape[:-2]
     _check(m, n)

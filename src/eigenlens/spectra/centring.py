@@ -68,7 +68,5 @@ def pool_heads(sums: RowSums) -> RowSums:
 
 
 def normaliser(number: Tensor | float, centring: Centring) -> float:
-    """What a scatter is divided by: n for the raw second moment, n − 1 where a mean was taken from
-    the same samples.
-    """
+    """What a scatter is divided by: n, or n − 1 where a mean was taken from the same samples."""
     return max(float(torch.as_tensor(number)) - (centring != "raw"), 1.0)

@@ -22,8 +22,9 @@ def room(pairs: int) -> int:
 
 
 def kept(pairs: int, rank: int, each: int, together: int) -> int:
-    """Columns that a factor of `each` keeps: all, if that of all `together` can be exact, else the
-    leading ones.
+    """Columns that a factor of `each` keeps.
+
+    All, if the factor of all `together` can be exact, else the leading ones.
     """
     return max(rank, each) if each * together <= room(pairs) else rank
 
@@ -50,8 +51,9 @@ class Half:
 
 @dataclass
 class Factor:
-    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means
-    removed by P.
+    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`.
+
+    And of the same with row means removed by P.
 
     `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`:
     none is missing.
@@ -103,8 +105,9 @@ def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor)
 
 
 def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
-    """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred
-    samples. Cost: 2·n²·N.
+    """The factor of one head from its samples X (n, N), by their n×n Gram matrix.
+
+    Cost: 2·n²·N.
     """
     x = sums.sketch[head].double()  # (n, N)
     mean = x.mean(0)

@@ -86,9 +86,7 @@ class MatrixBasis:
     def energies(
         self, sums: ProjectionSums, entry: int, centring: Centring
     ) -> tuple[Tensor, float]:
-        """Held-out variance along each eigenvector and in all, from the moments of `a = basisᵀ
-        x`.
-        """
+        """Held-out variance per eigenvector and in all, from the moments of `a = basisᵀ x`."""
         r = self.rank
         block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
         second, first = sums.second[entry, block, block], sums.first[entry, block]

@@ -79,8 +79,9 @@ class Overlap:
         return self._mean(self.matrix, same_layer=False)
 
     def summary(self) -> dict[str, Any]:
-        """One record: rank, chance, the means within and across layers, of overlap and of captured
-        variance.
+        """One record: rank, chance, and means within and across layers.
+
+        The means are of overlap and of captured variance.
         """
         record = {
             "left": self.left,

@@ -28,9 +28,7 @@ def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
 def dimension_map(
     spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9
 ) -> alt.Chart:
-    """Layers × heads, coloured by the held-out dimension at `share`; the number stands in each
-    cell.
-    """
+    """Layers × heads, coloured by the held-out dimension at `share`, which each cell shows."""
     heads = spectra.select(analysis=analysis, level="head", centring=centring)
     most = max((len(s.eigenvalues) for s in heads), default=1)
     rows: list[dict[str, Any]] = []
@@ -152,8 +150,9 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
 
 
 def explained_curve(data: alt.Data) -> alt.LayerChart:
-    """One head: variance explained against components, held out with its interval, in the sample
-    dashed.
+    """One head: variance explained against components.
+
+    Held out with its interval, in-sample dashed.
 
     Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low,
     high.

@@ -28,8 +28,9 @@ RANKS = (1, 4, 16, 64)
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and
-    what held-out inputs say.
+    """Eigenvalues of a head, a layer or a whole stack, and what held-out inputs say.
+
+    A layer is all its heads as one sample.
 
     `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices.
     `held_out (m,)` is the share of held-out variance in the first k components of the fit, `low`
@@ -85,8 +86,9 @@ class Spectrum:
         return participation_ratio(self.eigenvalues, self.total)
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
-        """Components needed for `share` of the variance, of held-out inputs or in the sample; None
-        beyond the spectrum.
+        """Components needed for `share` of the variance, held out or in-sample.
+
+        None beyond the spectrum.
         """
         return dimension_at(self.held_out if held_out else self.explained, share)
 
@@ -121,8 +123,9 @@ class Spectrum:
         return record if self.valid_rows is None else record | self.valid_rows.row()
 
     def points(self, most: int = 48) -> list[dict[str, Any]]:
-        """The curves at up to `most` numbers of components: held out with its interval, and in the
-        sample.
+        """The curves at up to `most` numbers of components.
+
+        Held out with its interval, and in-sample.
         """
         chosen = counted(len(self.eigenvalues), most) - 1
         curves = {
@@ -215,8 +218,9 @@ class Spectra:
         return found.spectra[0]
 
     def _nearest(self, wanted: dict[str, Any]) -> str:
-        """Of the attribute that leaves no spectrum, or of those not given that leave several, the
-        values there are.
+        """The values that are there of an attribute.
+
+        Of the attribute that leaves no spectrum, or of those not given that leave several.
         """
         left = self
         for name, value in wanted.items():

@@ -98,8 +98,9 @@ def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[V
 
 
 def _pairwise(sums: RowSums, centring: Centring, mean: Tensor, less_one: bool) -> Tensor:
-    """The scatter, each entry over the rows that see both of its keys, (H, S, S); zero where none
-    does.
+    """The scatter (H, S, S), each entry over the rows that see both of its keys.
+
+    Zero where no row does.
     """
     return row_scatter(sums, centring, mean) / (sums.count - int(less_one)).clamp_min(1)
 

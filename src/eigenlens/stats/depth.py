@@ -60,8 +60,9 @@ class DepthNumber:
 
 
 class DepthMetrics:
-    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block, over all tokens and without
-    the sinks.
+    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block.
+
+    Over all tokens, and without the sinks.
 
     `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves
     out. Only every `every`-th input is measured. `centre` is what the residual is taken to: the

@@ -23,9 +23,7 @@ _BLOCK, _STEPS = 8, 6  # columns and powers of the Krylov space beyond
 
 
 def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`X (B, T, C)` in float64 with zero rows for what is left out, and the number of tokens that
-    are there, `(B,)`.
-    """
+    """`X (B, T, C)` in float64, zero rows for what is left out, and the number of tokens `(B,)`."""
     if X.ndim != 3 or (valid is not None and valid.shape != X.shape[:2]):
         shape = None if valid is None else tuple(valid.shape)
         raise EigenlensError(
@@ -83,8 +81,9 @@ def high_frequency(X: Tensor, valid: Tensor | None = None) -> Tensor:
 def spread(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> tuple[Tensor, Tensor]:
-    """The relative residual and the high-frequency ratio, from one residual where both are taken to
-    the mean.
+    """The relative residual and the high-frequency ratio.
+
+    From one residual where both are taken to the mean.
     """
     Z, _ = present(X, valid)
     to_mean = residual(X, valid)
@@ -135,8 +134,9 @@ def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def restricted(P: Tensor, kept: Tensor) -> Tensor:
-    """The pattern among the tokens `kept (B, T)` alone: other queries and keys at zero, rows
-    renormalised, (B, H, T, T).
+    """The pattern among the tokens `kept (B, T)` alone, (B, H, T, T).
+
+    Other queries and keys are at zero, rows are renormalised.
     """
     both = (kept[:, :, None] & kept[:, None, :]).to(P.dtype)  # (B, T, T)
     P = P * both[:, None]
@@ -163,9 +163,7 @@ def squared_distances(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def dirichlet_energy(P: Tensor, D: Tensor) -> Tensor:
-    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern over tokens with the squared
-    distances `D (B, T, T)`.
-    """
+    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern and distances `D (B, T, T)`."""
     return (P.flatten(2).double() @ D.flatten(1)[..., None])[..., 0] / 2
 
 
@@ -193,8 +191,9 @@ def singular_ratio(P: Tensor) -> Tensor:
 
 
 def _krylov(P: Tensor) -> Tensor:
-    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6), from a fixed
-    random Y.
+    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6).
+
+    Y is random and fixed.
     """
     draw = torch.Generator().manual_seed(0)
     Y = (

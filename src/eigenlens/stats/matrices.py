@@ -1,6 +1,4 @@
-"""Whole score matrices, `vec(S) ∈ R^N` with one sample per input: a mergeable sketch, and the exact
-form for few inputs.
-"""
+"""Whole score matrices, one sample `vec(S) ∈ R^N` per input: a sketch, or exact for few inputs."""
 
 from __future__ import annotations
 
@@ -171,8 +169,9 @@ class MatrixGram:
 def matrix_samples(
     call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
 ) -> tuple[Tensor, MatrixSums] | None:
-    """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the
-    sketch added.
+    """The complete inputs of a call as vectors (H, B, N), and the sums of its site.
+
+    All but the sketch is added to the sums.
 
     None where every input is padded.
     """

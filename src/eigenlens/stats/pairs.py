@@ -14,8 +14,9 @@ from ..errors import EigenlensError
 
 @dataclass(eq=False)
 class Pairs:
-    """The N pairs (query, key) that a mask allows, in row order: a matrix (T, S) and its vector
-    (N,) are two views.
+    """The N pairs (query, key) that a mask allows, in row order.
+
+    A matrix (T, S) and its vector (N,) are two views.
 
     Invalid pairs have no coordinate at all, so a causal head of length n lives in n(n+1)/2
     dimensions.

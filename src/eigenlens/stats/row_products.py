@@ -182,9 +182,7 @@ class MapSums:
         return RowSums(rows, self.second, first, self.inputs * pairs, less, first - means)
 
     def _causal(self, maps: Tensor) -> tuple[Tensor, ...]:
-        """Query i counts for the keys j and k where i ≥ max(j, k): running sums from the last query
-        backwards.
-        """
+        """Query i counts for keys j and k where i ≥ max(j, k): sums from the last query back."""
         n = maps.shape[-1]
         at = torch.arange(n, device=maps.device)
         latest = torch.maximum(at[:, None], at)  # max(j, k)
@@ -225,8 +223,9 @@ def row_sums(
 
 
 def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
-    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over
-    both.
+    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension.
+
+    So one GEMM sums over both.
     """
     H, B, m, c = x.shape
     return space.copy(name, x.transpose(1, 2)).view(H, m, B * c)
@@ -244,8 +243,9 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
-    """`left rightᵀ` where the product is known to be symmetric: only the blocks up to the diagonal
-    are multiplied.
+    """`left rightᵀ` where the product is symmetric.
+
+    Only the blocks up to the diagonal are multiplied.
     """
     H, S, _ = left.shape
     out = space.take("second", (H, S, S), left)
@@ -340,8 +340,9 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
 
 
 def _fixed(z: Tensor, valid: Tensor) -> MapSums:
-    """Any mask that is the same in every input, (1, H or 1, T, S); invalid entries of z are
-    zero.
+    """Any mask that is the same in every input, (1, H or 1, T, S).
+
+    Invalid entries of z are zero.
     """
     number = valid[0].sum(2).clamp_min(1)  # (H or 1, T)
     mean = z.sum(3) / number  # r_i: (B, H, T)
