@@ -18,8 +18,9 @@ _HERE: dict[tuple[str, str, bool], Model] = {}
 
 @dataclass
 class ModelRef:
-    """A loaded model, which travels as its place: where it arrives it is loaded once, and must have
-    the same weights.
+    """A loaded model, which travels as its place.
+
+    Where it arrives it is loaded once, and must have the same weights.
     """
 
     name: str
@@ -51,8 +52,9 @@ class ModelRef:
         return {**vars(self), "_model": None}
 
     def check_reachable(self) -> None:
-        """Refuse a model that other processes cannot load: a module that was never saved, or one
-        whose weights were changed since it was loaded.
+        """Refuse a model that other processes cannot load.
+
+        A module that was never saved, or one whose weights were changed since it was loaded.
         """
         changed = (
             self._model is not None

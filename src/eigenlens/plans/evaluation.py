@@ -79,8 +79,9 @@ SCHEMA = {
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(ResultViews):
-    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
-    planned; `heads` one row per head.
+    """What a plan or another mechanism changes in a model.
+
+    `summary` has one row per measure, plain beside planned; `heads` one row per head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -116,16 +117,15 @@ class Evaluation(ResultViews):
 
     @property
     def target(self) -> dict[str, Any]:
-        """What the plan was made for, `{"budget": 0.25}`, or the mechanism that took its place,
-        `{"attention": "window", "window": 64}`.
+        """What the plan was made for, or the mechanism that took its place.
+
+        `{"budget": 0.25}`, `{"attention": "window", "window": 64}`.
         """
         return self.stored.get("plan", {}).get("target", {})
 
     @property
     def sentence(self) -> str:
-        """What the planned model loses, at which share of the work, and whether it got faster, from
-        its numbers.
-        """
+        """What the planned model loses, at which share of the work, and whether it got faster."""
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
         lost = [] if task is None else [_change(task)]
@@ -221,8 +221,9 @@ def _check(found: Evaluation) -> None:
 
 
 def _block_work(rows: dict[str, dict[str, Any]]) -> str:
-    """What was counted in this evaluation beside what was planned; evaluations of old versions know
-    the second only.
+    """What was counted in this evaluation beside what was planned.
+
+    Evaluations of old versions know the second only.
     """
     planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
     if BLOCK_MEASURES["work"] not in rows:
