@@ -22,8 +22,9 @@ from ..errors import EigenlensError
 from .switches import Switches
 
 BlockCall = dict[str, Any]
-"""The arguments of a block's forward by name; what it must hand on besides the stream is put there
-too.
+"""The arguments of a block's forward by name.
+
+What it must hand on besides the stream is put there too.
 """
 
 
@@ -145,8 +146,9 @@ class Stack:
 
 
 def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
-    """The stacks of a model whose family is known; an error that names the unknown block
-    otherwise.
+    """The stacks of a model whose family is known.
+
+    Raises an error that names the unknown block otherwise.
     """
     from .families import final_norm, read
 

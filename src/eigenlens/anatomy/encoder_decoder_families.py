@@ -1,5 +1,6 @@
-"""Blocks of models whose decoder reads an encoder: T5, BART, Marian, Whisper; and OPT, which is
-built like them.
+"""Blocks of models whose decoder reads an encoder: T5, BART, Marian, Whisper.
+
+OPT is here too: it is built like them.
 """
 
 from __future__ import annotations

@@ -132,8 +132,9 @@ class FrozenStack:
         return self.ended(y, bias)
 
     def ended(self, y: Tensor, bias: bool = False) -> Tensor:
-        """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear
-        part alone unless asked.
+        """A stream behind the last block as the last norm hands it on, (…, B, T, C).
+
+        The linear part alone unless asked.
         """
         return y if self.final is None else self.final(y, bias)
 

@@ -19,8 +19,9 @@ from .head_weights import HeadWeights, linear_map
 
 
 class FrozenPart(ABC):
-    """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go
-    through side by side.
+    """An affine map `linear(y) + bias` on streams (…, B, T, C).
+
+    Leading axes are streams that go through side by side.
     """
 
     bias: Tensor | None
@@ -38,8 +39,9 @@ class FrozenPart(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FrozenNorm(FrozenPart):
-    """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen
-    stream.
+    """`(y − ȳ) · gain / σ + bias`, or without the mean.
+
+    `σ` (B, T, 1) is that of the frozen stream.
     """
 
     factor: Tensor  # (B, T, C): gain / σ

@@ -53,8 +53,9 @@ UNGATED = (
 
 
 def mlp_parts(module: Any) -> Mlp | None:
-    """The linear maps of an MLP; None of one that is built in another way (a mixture of experts,
-    say).
+    """The linear maps of an MLP.
+
+    None for one that is built in another way (a mixture of experts, say).
     """
     names = ("act_fn", "activation_fn", "act", "activation")
     act = next(

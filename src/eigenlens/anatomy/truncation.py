@@ -103,8 +103,9 @@ def query_weights(model: nn.Module) -> tuple[Queries, ...]:
 def truncated(
     model: nn.Module, rank: int, heads: Collection[tuple[int, int]] | None = None
 ) -> Iterator[tuple[Queries, ...]]:
-    """Within the block, the query-key matrix of each head of `model` has `rank`; afterwards its
-    weights are as before.
+    """Within the block, the query-key matrix of each head of `model` has `rank`.
+
+    Afterwards its weights are as before.
 
     `heads` are pairs (attention, head), counted as `query_weights` does; None is all of them. A
     rank of the heads' width or more changes nothing.
@@ -140,7 +141,8 @@ def truncated(
 
 
 def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
-    """J (D, D), the rotation of all planes of a head by 90° as the model's own function does it;
+    """J (D, D), the rotation of all planes of a head by 90° as the model's own function does it.
+
     None without rotary positions.
 
     It shows which two numbers of a query make a plane; numbers that are not turned have rows of
@@ -172,8 +174,9 @@ def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
 
 
 def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
-    """`E R S Rᵀ` over planes that turn by independent angles: `½(diag S + J diag S Jᵀ)`; S itself
-    where nothing turns.
+    """`E R S Rᵀ` over planes that turn by independent angles: `½(diag S + J diag S Jᵀ)`.
+
+    S itself where nothing turns.
     """
     turns = J.abs().sum(1) > 0  # (D,)
     diagonal = torch.diag(torch.where(turns, S.diagonal(), 0))
@@ -181,8 +184,9 @@ def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
 
 
 def projection_norm(module: nn.Module) -> str | None:
-    """The name of a norm that an attention has between its projections and its scores; None without
-    one.
+    """The name of a norm that an attention has between its projections and its scores.
+
+    None without one.
     """
     parts = {name: getattr(module, name, None) for name in NORMS}
     norms = (

@@ -145,8 +145,9 @@ def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Causal attention of the library; queries are the last ones where there are fewer than
-    keys.
+    """Causal attention of the library.
+
+    Queries are the last ones where there are fewer than keys.
     """
     T, S = q.shape[2], k.shape[2]
     mask = None if T in (1, S) else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
@@ -227,8 +228,9 @@ def plain(
 def _own(
     units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Every query block over its own keys, causally; `units (U, R·block, D)`, one row of heads
-    after the other.
+    """Every query block over its own keys, causally.
+
+    `units (U, R·block, D)`, one row of heads after the other.
     """
     U, block = len(units), settings.query_block
     q = units.unflatten(1, (-1, block))  # (U, R, block, D)
@@ -296,8 +298,9 @@ def flex(
 
 
 def cost(n: int, d: int, settings: BlockSettings, share: float, group: int = 1) -> float:
-    """Multiply-adds of one query head over `n` tokens with width `d`, selection included; dense
-    causal is `n² d`.
+    """Multiply-adds of one query head over `n` tokens with width `d`, selection included.
+
+    Dense causal is `n² d`.
 
     `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples`
     rows a query block against the past, for each head: `(samples / query_block) · n²/2 · d`, plus

@@ -54,8 +54,9 @@ class CallTerms:
 
 
 def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
-    """Softmax of scores of which some are −∞; a row of nothing else is zero, with gradients that
-    are finite.
+    """Softmax of scores of which some are −∞.
+
+    A row of nothing else is zero, with gradients that are finite.
     """
     empty = (scores == -torch.inf).all(dim, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)

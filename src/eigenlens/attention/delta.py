@@ -28,8 +28,9 @@ from .registry import mechanism
 
 @dataclass(frozen=True)
 class RecurrenceSettings:
-    """`chunk`: so many tokens are worked on in one product; it changes the cost, and not the
-    output.
+    """`chunk`: so many tokens are worked on in one product.
+
+    It changes the cost, and not the output.
     """
 
     chunk: int = 32
@@ -40,8 +41,9 @@ class RecurrenceSettings:
 
 
 class Recurrence(Mechanism):
-    """What the three have in common; `gated` ones decay, `erasing` ones have a strength of
-    writing.
+    """What the three have in common.
+
+    `gated` ones decay, `erasing` ones have a strength of writing.
     """
 
     Settings = RecurrenceSettings

@@ -144,8 +144,9 @@ def scores_of_tokens(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def balanced(s: Tensor, iterations: int = 1) -> Tensor:
-    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times; rows and
-    columns of −∞ are zero.
+    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times.
+
+    Rows and columns of −∞ are zero.
 
     >>> balanced(torch.zeros(3, 4))[0]
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
@@ -157,8 +158,9 @@ def balanced(s: Tensor, iterations: int = 1) -> Tensor:
 
 
 def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries; 0
-    where there is none.
+    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries.
+
+    0 where there is none.
     """
     parts, masks = [], None if given.queries is None else given.queries.split(BLOCK, 1)
     for at, rows in enumerate(q.split(BLOCK, 2)):
@@ -171,8 +173,9 @@ def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def _log_sum(s: Tensor, dim: int, nothing: float = 0.0) -> Tensor:
-    """`log Σ e^s` along a dimension that stays; `nothing` where all is −∞, with gradients that are
-    finite.
+    """`log Σ e^s` along a dimension that stays.
+
+    `nothing` where all is −∞, with gradients that are finite.
     """
     empty = (s == -torch.inf).all(dim, keepdim=True)
     return s.masked_fill(empty, 0.0).logsumexp(dim, keepdim=True).masked_fill(empty, nothing)

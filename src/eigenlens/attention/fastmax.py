@@ -143,8 +143,9 @@ class Fastmax(Mechanism):
         return 1 + x if self.settings.p == 1 else 1 + x + 0.5 * x.square()
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
-        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk; (B, H, E+1,
-        ·) in and out.
+        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk.
+
+        (B, H, E+1, ·) in and out.
         """
         T, S, size = q.shape[2], k.shape[2], self.settings.chunk
         a, b, weights = _pairs(q)
@@ -181,8 +182,9 @@ class Fastmax(Mechanism):
         return total
 
     def cost(self, n: int, d: int) -> int:
-        """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c
-        (2d+2)`.
+        """Sums and reads of `n F (d+1)` each, for values of width d.
+
+        Within chunks of c tokens `n c (2d+2)`.
 
         Without a causal mask there are no products within chunks; the figure is that of the slower,
         causal form.

@@ -44,8 +44,9 @@ def features(x: Tensor) -> Tensor:
 
 @mechanism("linear", letter="L")
 class Linear(Mechanism):
-    """`A_ij = φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j)` with `φ = elu + 1`; the scale of the call is not
-    used.
+    """`A_ij = φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j)` with `φ = elu + 1`.
+
+    The scale of the call is not used.
 
     >>> Linear()(q, k, v, causal=True).shape  # (B, H, T, E)
     """

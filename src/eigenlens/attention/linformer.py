@@ -15,8 +15,9 @@ from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
-    """The mean over each of m stretches of n positions, as a matrix (m, n); their lengths differ by
-    at most one.
+    """The mean over each of m stretches of n positions, as a matrix (m, n).
+
+    Their lengths differ by at most one.
     """
     if not 1 <= m <= n:
         raise EigenlensError(f"{n} positions cannot be cut into {m} stretches")

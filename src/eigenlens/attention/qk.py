@@ -93,8 +93,9 @@ def augmented(weight: Tensor, bias: Tensor | None) -> Tensor:
 def truncate(
     w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`;
-    the keys stay.
+    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`.
+
+    The keys stay.
 
     With `W_Q W_Kᵀ = U Σ Vᵀ` the best one is `U_r U_rᵀ W_Q W_Kᵀ`, so `W_Q′ = U_r U_rᵀ W_Q`: keys
     that several heads share need no change. Biases are cut along as one more row. Gives `(W_Q′,)`,

@@ -23,8 +23,9 @@ def head_terms(z: Tensor, w_o: Tensor) -> Tensor:
 
 
 def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
-    """c (B, H, T), which sums to 1 over the heads; a token to which no head contributes counts all
-    alike, 1/H.
+    """c (B, H, T), which sums to 1 over the heads.
+
+    A token to which no head contributes counts all alike, 1/H.
 
     >>> head_relevance(torch.ones(1, 2, 3, 4), torch.ones(2, 4, 5))[0, :, 0]
     tensor([0.5000, 0.5000])
@@ -33,8 +34,9 @@ def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
 
 
 def shares(sizes: Tensor) -> Tensor:
-    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T); 1/H where all are
-    zero.
+    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T).
+
+    1/H where all are zero.
     """
     whole = sizes.sum(1, keepdim=True)
     nothing = whole == 0
@@ -44,8 +46,9 @@ def shares(sizes: Tensor) -> Tensor:
 
 
 def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """The median of c (B, H, T) over the tokens of each input, (B, H); `tokens` (B, T) is False at
-    padding.
+    """The median of c (B, H, T) over the tokens of each input, (B, H).
+
+    `tokens` (B, T) is False at padding.
     """
     if tokens is not None:
         c = c.masked_fill(~tokens[:, None], torch.nan)

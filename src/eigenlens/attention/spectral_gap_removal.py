@@ -44,8 +44,9 @@ class SpectralGapRemoval(Mechanism):
 
 
 def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-    """The mean of the values that each query sees, (B, H, T or 1, E); nothing where it sees
-    none.
+    """The mean of the values that each query sees, (B, H, T or 1, E).
+
+    Nothing where it sees none.
     """
     if given.pairs is not None:
         seen = given.allowed(q, k)

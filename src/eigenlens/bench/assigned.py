@@ -136,8 +136,9 @@ def _one(
 def with_mechanisms(
     model: Transformer, mechanism: Any, *settings: Mapping[str, Mapping[str, Any]]
 ) -> Transformer:
-    """A copy of a model, all weights included, with other mechanisms; later settings go over
-    earlier ones.
+    """A copy of a model, all weights included, with other mechanisms.
+
+    Later settings go over earlier ones.
     """
     together: dict[str, Mapping[str, Any]] = {}
     for some in settings:

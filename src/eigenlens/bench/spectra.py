@@ -41,8 +41,9 @@ MEASURES = {
 def spectra(
     scale: LabScale, parts: Parts, names: Sequence[str], progress: Progress, store: Path
 ) -> Bench:
-    """The patterns of every trained mechanism; models that the quality bench has trained are not
-    trained again.
+    """The patterns of every trained mechanism.
+
+    Models that the quality bench has trained are not trained again.
     """
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []

@@ -29,8 +29,9 @@ through.
 
 @dataclass(frozen=True)
 class Order:
-    """Slope of `log ‖res(SA(X))‖` against `log ε`, one an instance; inf where nothing but rounding
-    is left of the output.
+    """Slope of `log ‖res(SA(X))‖` against `log ε`, one per instance.
+
+    Infinite where nothing but rounding is left of the output.
     """
 
     kind: str

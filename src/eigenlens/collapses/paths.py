@@ -64,8 +64,9 @@ class PathLengths:
         return path_counts(self.heads)
 
     def shares(self) -> Tensor:
-        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output; with the bias,
-        last, they sum to one.
+        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output.
+
+        With the bias, last, they sum to one.
         """
         y = self._kept(self.output)
         parts = torch.stack([self._kept(term) for term in self._parts()])

@@ -16,8 +16,9 @@ IN_MEMORY = "an array ("
 
 
 class ArrayName(str):
-    """What an array in memory is called, such as `an array (120 × 40)`; `path` is the file that
-    holds it meanwhile.
+    """What an array in memory is called, such as `an array (120 × 40)`.
+
+    `path` is the file that holds it meanwhile.
     """
 
     path: Path

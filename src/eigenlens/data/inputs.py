@@ -91,8 +91,9 @@ class Request:
 def prepare(
     model: Model, request: Request, folder: Path, resume: bool = False, fitted: bool = True
 ) -> Inputs:
-    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study
-    reads them again.
+    """Turn data into inputs for `model`.
+
+    Tokens are spooled to `folder`, from where a resumed study reads them again.
 
     Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those
     that there are will do.
@@ -180,8 +181,9 @@ def _inputs(
 
 
 def _array_length(model: Model, names: list[str], width: int | None) -> int:
-    """The length of an input by that of a row; an encoder-decoder reads the second half in its
-    decoder, behind a token.
+    """The length of an input by that of a row.
+
+    An encoder-decoder reads the second half in its decoder, behind a token.
     """
     if width is None:
         return _length(model, Request((), None))

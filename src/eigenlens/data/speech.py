@@ -65,8 +65,9 @@ def _features(model: Model, sounds: np.ndarray) -> Tensor:
 def clips(
     model: Model, data: Sequence[str], length: int, split: Split, folder: Path, resume: bool
 ) -> Clips:
-    """Cut recordings into clips; a document is a recording, or a clip where there are fewer than
-    ten recordings.
+    """Cut recordings into clips.
+
+    A document is a recording, or a clip where there are fewer than ten recordings.
     """
     files = _files(data)
     sounds: list[np.ndarray] = []

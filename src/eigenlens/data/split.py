@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 FIT = -1
 GROUPS = 8
-"""Held-out documents fall into this many groups; intervals come from leaving out one group at a
-time.
+"""Held-out documents fall into this many groups.
+
+Intervals come from leaving out one group at a time.
 """
 
 

@@ -92,8 +92,9 @@ def _repeated(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What a link shows: its last part, `[[target|shown]]`; nothing for pictures, categories and
-    other languages.
+    """What a link shows: its last part, `[[target|shown]]`.
+
+    Nothing for pictures, categories and other languages.
     """
     inside = link[1]
     if DROPPED_LINK.match(inside.lstrip()):

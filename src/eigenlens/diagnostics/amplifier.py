@@ -27,15 +27,17 @@ MOST = 1e6
 ROWS = 2048
 """Rows of the M × M Gram matrix that are held at once."""
 CLOSE = 1e-4
-"""Residual of an eigenvector, relative to λ₁, at which the iteration ends; the eigenvalue's is of
-the order of its square.
+"""Residual of an eigenvector, relative to λ₁, at which the iteration ends.
+
+The eigenvalue's is of the order of its square.
 """
 
 
 @dataclass(frozen=True)
 class AmplifierSettings:
-    """`channels`: how many of the largest ‖U_k‖ are looked into; `steps`: dimensions of the Krylov
-    space, at most.
+    """`channels`: how many of the largest ‖U_k‖ are looked into.
+
+    `steps`: dimensions of the Krylov space, at most.
     """
 
     channels: int = 4

@@ -78,8 +78,9 @@ class CallView:
 
     @cached_property
     def received(self) -> Tensor:
-        """What a key gets on average from the queries that see it, (B, H, S) float64; 0 of
-        padding.
+        """What a key gets on average from the queries that see it, (B, H, S) float64.
+
+        0 for padding.
         """
         return self.pattern.sum(2, dtype=torch.float64) / self.seen_by.clamp_min(1)
 
@@ -179,8 +180,9 @@ class Diagnostic(ABC):
         self.peaks: dict[str, Tensor] = {}
 
     def begin(self, studied: StudiedModel) -> str:
-        """Get ready for a model, and measure what its weights alone say; gives why the diagnostic
-        does not apply, or "".
+        """Get ready for a model, and measure what its weights alone say.
+
+        Gives why the diagnostic does not apply, or "".
         """
         return ""
 
@@ -194,8 +196,9 @@ class Diagnostic(ABC):
         raise EigenlensError(f"the diagnostic {self.name} has no inputs of its own")
 
     def measure(self, seen: Any) -> Tensor | None:
-        """Values (B, numbers, H) of one call or layer (H = 1 of a layer); NaN where there is none,
-        None to skip it.
+        """Values (B, numbers, H) of one call or layer (H = 1 of a layer).
+
+        NaN where there is none, None to skip it.
         """
         raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
 
@@ -260,8 +263,9 @@ class Diagnostic(ABC):
         return made
 
     def result(self, note: str = "", tokens: Mapping[int, str] | None = None) -> Finding:
-        """What was found; `note` says why it does not apply, `tokens` are the texts of token ids
-        where they are known.
+        """What was found.
+
+        `note` says why it does not apply, `tokens` are the texts of token ids where they are known.
         """
         numbers = () if note else tuple(self.found())
         finding = Finding(
@@ -279,8 +283,9 @@ class Diagnostic(ABC):
         return finding.with_sentence(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
-        """Every number of every head or layer, in the order of the layers; by default the means
-        of what `measure` gave.
+        """Every number of every head or layer, in the order of the layers.
+
+        By default the means of what `measure` gave.
         """
         for site, sums in field_by_site(self.sums, "values"):
             for name, heads in zip(self.numbers, sums.tolist()):

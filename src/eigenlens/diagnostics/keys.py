@@ -17,8 +17,9 @@ from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
 
 BINS = (-30.0, 2.0, 128)
-"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies outside is in the first
-and the last.
+"""Of the histogram of log₁₀ of keys' weights: from, to, number.
+
+What lies outside is in the first and the last.
 """
 NORMALISED = ("softmax", "doubly normalised")
 ROUNDING = 1e-6
@@ -100,8 +101,9 @@ class Keys(Diagnostic):
         self.add(f"{seen.call.site.stack}/histogram", spread)
 
     def _shares(self, weights: Tensor, real: Tensor, queries: Tensor) -> Tensor:
-        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H); NaN of an input
-        of fewer than 2 keys.
+        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H).
+
+        NaN for an input of fewer than 2 keys.
         """
         S = real.sum(2)  # (B, H)
         shares = [
@@ -192,8 +194,9 @@ def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
 
 
 def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding; a few heads
-    at a time.
+    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding.
+
+    A few heads at a time.
     """
     B, H, T, _ = call.q.shape
     S = call.k.shape[2]

@@ -50,8 +50,9 @@ class NearSettings:
 
 @dataclass(frozen=True)
 class Grid:
-    """`rows` × `columns` tokens with a place, behind `before` tokens that have none; a text is one
-    row.
+    """`rows` × `columns` tokens with a place, behind `before` tokens that have none.
+
+    A text is one row.
     """
 
     rows: int

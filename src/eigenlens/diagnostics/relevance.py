@@ -29,8 +29,9 @@ _NUMBERS = 2**24  # of z W_O that are held at once
 
 
 class Relevance(Diagnostic):
-    """Median and mean over inputs of the median of c over tokens; heads that all count alike have
-    1/H.
+    """Median and mean over inputs of the median of c over tokens.
+
+    Heads that all count alike have 1/H.
 
     The terms of all heads are as large as H outputs: only the expensive inputs of a call are
     measured. Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median
@@ -160,8 +161,10 @@ class Relevance(Diagnostic):
 
 
 def _medians(histogram: Tensor) -> list[float | None]:
-    """Of each head of a histogram (H, bins), the middle of the bin of the middle input; of an even
-    number of inputs the mean of the middle two.
+    """The median of each head by its histogram (H, bins).
+
+    The middle of the bin of the middle input; of an even number of inputs the mean of the middle
+    two.
     """
     found: list[float | None] = []
     for counts in histogram.cumsum(1):

@@ -170,8 +170,9 @@ class Smoothing(Diagnostic):
         return map_cosine(before[1], p)
 
     def _bounds(self, seen: LayerView) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b); None where there are
-        none.
+        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b).
+
+        None where there are none.
         """
         block, call, sampled = self.blocks.get(seen.site), seen.seen, seen.sampled_inputs.tolist()
         if block is None or call is None or len(self._tape) < 2 or not sampled:
@@ -272,8 +273,9 @@ def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def map_cosine(p: Tensor, q: Tensor) -> Tensor:
-    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,);
-    nan of a map of zeros.
+    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,).
+
+    NaN for a map of zeros.
     """
     p, q = p.flatten(1).double(), q.flatten(1).double()
     return (p * q).sum(1) / (p.norm(dim=1) * q.norm(dim=1))

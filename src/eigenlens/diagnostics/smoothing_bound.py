@@ -57,8 +57,9 @@ def bound(s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0)
 
 
 class PostNorm:
-    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`; an `EigenlensError` of one that is built
-    otherwise.
+    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`.
+
+    An `EigenlensError` for one that is built otherwise.
 
     Its weights are read once: the singular values of both maps of the MLP and of `W_V W_O` of each
     head, C³ for each map.
@@ -170,8 +171,9 @@ def _largest_of_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _largest_of_pattern(A: Tensor) -> Tensor:
-    """The largest singular value of (b, H, T, T); beyond `EXACT` tokens from 8 vectors and 12
-    powers of AᵀA, from below.
+    """The largest singular value of (b, H, T, T).
+
+    Beyond `EXACT` tokens from 8 vectors and 12 powers of AᵀA, from below.
     """
     T = A.shape[-1]
     if T <= EXACT:

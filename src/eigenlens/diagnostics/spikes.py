@@ -236,8 +236,9 @@ def _largest(x: Tensor, kept: Tensor) -> Tensor:
 
 
 def _median(Y: Tensor, kept: Tensor) -> Tensor:
-    """The lower median over channels and tokens that are kept, (B, T, C) → (B,); 0 where there is
-    none.
+    """The lower median over channels and tokens that are kept, (B, T, C) → (B,).
+
+    0 where there is none.
     """
     if bool(kept.all()):
         return Y.flatten(1).median(1).values

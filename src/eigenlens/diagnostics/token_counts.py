@@ -21,8 +21,9 @@ class TokenCounts:
     sums: dict[str, Tensor]
 
     def _top(self) -> Iterator[tuple[str, int, list[float], float]]:
-        """Stack, token id, counts at the front and elsewhere, share of the stack's; the most
-        frequent first.
+        """Stack, token id, counts at the front and elsewhere, share of the stack's.
+
+        The most frequent first.
         """
         for name, counts in self.sums.items():
             if name.endswith("/tokens"):

@@ -34,8 +34,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One method: tokens in their order; of a picture those in front of the patches, and the
-    patches row by row.
+    """One method: tokens in their order.
+
+    Of a picture those in front of the patches, and the patches row by row.
     """
 
     method: str

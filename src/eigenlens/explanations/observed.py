@@ -23,8 +23,9 @@ from .target import Target
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S); `stream` names the
-    tokens that are its queries.
+    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S).
+
+    `stream` names the tokens that are its queries.
     """
 
     site: Site
@@ -160,8 +161,9 @@ class _End:
 
 @dataclass
 class _Watch:
-    """Notes the stream at every module that has parts, and the patterns; which modules are blocks
-    is known afterwards.
+    """Notes the stream at every module that has parts, and the patterns.
+
+    Which modules are blocks is known afterwards.
     """
 
     patterns: list[tuple[AttentionCall, Tensor]] = field(default_factory=list)

@@ -44,8 +44,9 @@ def cross_update(R: Maps, s: str, q: str, A: Tensor) -> Maps:
 
 
 def normalised(R: Tensor) -> Tensor:
-    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T); a row of R̂ without any mass stays a
-    row of I.
+    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T).
+
+    A row of R̂ without any mass stays a row of I.
     """
     hat = without_start(R)
     mass = hat.sum(-1, keepdim=True)

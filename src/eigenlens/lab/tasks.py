@@ -55,8 +55,9 @@ class Task(Protocol):
 def documents(
     data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = None
 ) -> list[str]:
-    """Whole documents of a named text, files or folders, until there are `characters`; a few large
-    files come in sections.
+    """Whole documents of a named text, files or folders, until there are `characters`.
+
+    A few large files come in sections.
     """
     found: dict[int, str] = {}
     total = 0

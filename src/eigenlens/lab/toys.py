@@ -56,8 +56,9 @@ class Toy:
 
 
 class Sort(Toy):
-    """8 letters, drawn from an alphabet of 10; at place i the i-th of them in sorted order is asked
-    for.
+    """8 letters, drawn from an alphabet of 10.
+
+    At place i the i-th of them in sorted order is asked for.
     """
 
     vocabulary = classes = 10

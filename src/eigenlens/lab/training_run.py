@@ -314,8 +314,9 @@ def _one_seed(
 
 
 def _fresh(config: Config, seed: int) -> Transformer:
-    """A model at its start, which depends on the seed alone; the caller's random numbers stay as
-    they are.
+    """A model at its start, which depends on the seed alone.
+
+    The caller's random numbers stay as they are.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

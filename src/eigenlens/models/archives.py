@@ -26,8 +26,9 @@ from eigenlens.errors import EigenlensError
 
 MOST_MEMBERS = 100_000
 SPARE, RATIO = 64 << 20, 64
-"""An archive of n bytes may unpack to `SPARE + RATIO·n`; texts and weights shrink to a third,
-rarely to a twentieth.
+"""An archive of n bytes may unpack to `SPARE + RATIO·n`.
+
+Texts and weights shrink to a third, rarely to a twentieth.
 """
 UNREADABLE = (
     tarfile.TarError,

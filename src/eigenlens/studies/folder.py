@@ -44,8 +44,9 @@ def identity_of(model: Model, options: Options, threads: int) -> dict[str, Any]:
 
 
 class StudyFolder:
-    """The folder that a study is made in; `resume` and `overwrite` say what may be done with a
-    study that is there.
+    """The folder that a study is made in.
+
+    `resume` and `overwrite` say what may be done with a study that is there.
     """
 
     def __init__(self, path: Path, resume: bool = False, overwrite: bool = False) -> None:

@@ -64,8 +64,9 @@ def record(
     work: Path,
     progress: Progress,
 ) -> Recording:
-    """Run all stages that no earlier run has finished; `common` is what they all do with a shard,
-    `work` the folder of checkpoints.
+    """Run all stages that no earlier run has finished.
+
+    `common` is what they all do with a shard, `work` the folder of checkpoints.
     """
     run = Run.opened(common, inputs, matrix, engine, work, progress)
     if run.stage == "pilot":

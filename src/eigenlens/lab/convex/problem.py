@@ -246,8 +246,9 @@ class FourierOperator(ConvexBlock):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`; with `pooled` F sees the mean over tokens, (n, 1, c), as
-    a classifier does.
+    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`.
+
+    With `pooled` F sees the mean over tokens, (n, 1, c), as a classifier does.
     """
 
     block: ConvexBlock

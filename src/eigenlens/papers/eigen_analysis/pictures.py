@@ -15,8 +15,9 @@ AXES = {
 
 
 def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
-    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins
-    hollow (an altair chart).
+    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time.
+
+    Drop-ins hollow (an altair chart).
     """
     import altair as alt
 

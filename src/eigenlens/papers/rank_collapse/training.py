@@ -72,8 +72,9 @@ class Training:
 def train_toys(
     task: str, scale: Training, seed: int, parts: Parts, progress: Progress | None = None
 ) -> tuple[Transformer, Toy, dict[str, float]]:
-    """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy,
-    loss and seconds.
+    """Attention with skips, no MLP and no norm, trained on a task or found trained.
+
+    Gives its accuracy, loss and seconds.
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
@@ -224,8 +225,9 @@ def rerun_answers(
 
 
 def without_biases(model: Transformer) -> Transformer:
-    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`; queries and keys keep
-    their biases.
+    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`.
+
+    Queries and keys keep their biases.
     """
     copied = copy.deepcopy(model)
     for name, bias in copied.named_parameters():
