@@ -62,8 +62,9 @@ def t5(block: Any, path: str) -> Block | None:
 
 
 def bart(block: Any, path: str) -> Block | None:
-    """BART and Marian (post-norm), Whisper (pre-norm), OPT (either): the MLP's two maps stand in
-    the block itself.
+    """BART and Marian (post-norm), Whisper (pre-norm), OPT (either).
+
+    The MLP's two maps stand in the block itself.
     """
     if not has(
         block,

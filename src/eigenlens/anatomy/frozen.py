@@ -100,9 +100,7 @@ class FrozenStage:
 
 @dataclass(frozen=True, eq=False)
 class FrozenStack:
-    """All stages of an encoder or decoder for one batch, from the stream `inputs` (B, T, C) to
-    `output` (B, T, C).
-    """
+    """All stages of an encoder or decoder for one batch, from `inputs` to `output` (B, T, C)."""
 
     name: str
     inputs: Tensor
@@ -139,8 +137,9 @@ class FrozenStack:
         return y if self.final is None else self.final(y, bias)
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """`Tᵀ·g` on directions (…, B, T, C) of the output: what each asks of every token and
-        channel of the input.
+        """`Tᵀ·g` on directions (…, B, T, C) of the output.
+
+        What each asks of every token and channel of the input.
         """
         g = g if self.final is None else self.final.adjoint(g)
         for stage in reversed(list(self.stages())):
@@ -250,8 +249,9 @@ def freeze(
 
 
 def _real(out: Any, valid: Tensor | None) -> Tensor:
-    """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves
-    empty.
+    """The tokens of a block's output that are no padding.
+
+    A frozen pattern leaves the rows of padding empty.
     """
     out = first_of(out)
     return out if valid is None else out[valid]
@@ -260,8 +260,9 @@ def _real(out: Any, valid: Tensor | None) -> Tensor:
 def _freeze_block(
     block: Block, x: Tensor, given: dict[str, Any], calls: Sequence[AttentionCall]
 ) -> tuple[tuple[FrozenStage, ...], Tensor]:
-    """The block's stages frozen along x, and what they give for it (which is the block's own
-    output, to rounding).
+    """The block's stages frozen along x, and what they give for it.
+
+    That is the block's own output, to rounding.
     """
     waiting = list(calls)
     stages = []

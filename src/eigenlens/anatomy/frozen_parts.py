@@ -65,8 +65,9 @@ class FrozenNorm(FrozenPart):
 
 
 def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor | None]:
-    """Gain (C,), σ (B, T, 1) at x (B, T, C), whether the mean is taken away, and bias (C,), found
-    by what `norm` does to x.
+    """Gain (C,), σ (B, T, 1), whether the mean is taken away, and bias (C,) of a norm at x.
+
+    Found by what `norm` does to x (B, T, C).
 
     Some families store the gain less 1.
     """
@@ -99,8 +100,9 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
 
 @dataclass(frozen=True, eq=False)
 class FrozenAttention(FrozenPart):
-    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream
-    `reads` (B, S, C).
+    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call.
+
+    They read the stream `reads` (B, S, C).
     """
 
     pattern: Tensor
@@ -114,8 +116,9 @@ class FrozenAttention(FrozenPart):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C): rows sum to one unless the model has sink
-        logits.
+        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C).
+
+        Rows sum to one unless the model has sink logits.
         """
         w = self.weights
         # (H, C)
@@ -172,9 +175,7 @@ class FrozenAttention(FrozenPart):
 
 @dataclass(frozen=True, eq=False)
 class FrozenSource(FrozenPart):
-    """What does not depend on the stream at all: a cross-attention, which reads another stack's
-    output.
-    """
+    """What does not depend on the stream: a cross-attention, which reads another stack."""
 
     bias: Tensor  # (B, T, C)
 

@@ -1,5 +1,6 @@
-"""What the readers of all families share: whether parts are there, how attention and MLPs are run,
-and the linear maps of an MLP.
+"""What the readers of all families share.
+
+Whether parts are there, how attention and MLPs are run, and the linear maps of an MLP.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_heads")
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """An attention of a model: its weights by head, and where its queries are kept, to be written
-    to.
+    """An attention of a model: its weights by head, and where its queries can be written to.
 
     `weight` (H, D, C) and `bias` (H, D) are views of the model's own parameters.
     """
@@ -58,8 +57,9 @@ class Queries:
         return len(self.weight)
 
     def metric(self, head: int) -> Tensor:
-        """`S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row, its mean over
-        angles where keys turn.
+        """`S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row.
+
+        Its mean over angles where keys turn.
         """
         w = self.weights
         keys = augmented(w.key, w.key_bias)[head // w.group].double()  # (C + 1, D)
@@ -78,8 +78,9 @@ class Queries:
 
 
 def query_weights(model: nn.Module) -> tuple[Queries, ...]:
-    """The attentions of a model in the order of its blocks, a block's self-attention before its
-    cross-attention.
+    """The attentions of a model in the order of its blocks.
+
+    A block's self-attention comes before its cross-attention.
     """
     paths = {id(module): path for path, module in model.named_modules()}
     branches = [
@@ -239,8 +240,9 @@ def _first(owners: list[Any], names: Collection[str]) -> int | None:
 
 
 def _places(module: Any, heads: int, path: str) -> tuple[Tensor, Tensor | None]:
-    """The queries in the model's own memory: weight (H, D, C) and bias (H, D) or None, to be
-    written to.
+    """The queries in the model's own memory, to be written to.
+
+    Weight (H, D, C) and bias (H, D) or None.
     """
     # torch.nn.MultiheadAttention
     if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):

@@ -119,8 +119,9 @@ def block_attention(
 
 
 def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> Tensor:
-    """The work of `block_attention` on these queries and keys as a share of causal attention,
-    `T²/2` pairs, `(H,)`.
+    """The work of `block_attention` as a share of causal attention, `T²/2` pairs, `(H,)`.
+
+    On these queries and keys.
 
     Counted from the selection that is made here, with it and with the zeros that fill the last
     block; 1 for dense heads.
@@ -243,8 +244,9 @@ def _own(
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its
-    scores, `(U, R, P)`.
+    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and its log-sum-exp.
+
+    The log-sum-exp of the scores is `(U, R, P)`.
     """
     if (
         q.device.type == "cpu"
@@ -277,8 +279,9 @@ def flex(
     settings: BlockSettings,
     scale: float,
 ) -> Tensor:
-    """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile
-    masked one by one.
+    """The same through compiled `flex_attention`.
+
+    Empty tiles are skipped, the pairs within a tile masked one by one.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 

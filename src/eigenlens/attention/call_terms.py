@@ -1,6 +1,4 @@
-"""What a call of attention says besides queries, keys and values: who may look where, and what the
-stream is.
-"""
+"""What a call says besides queries, keys and values: who may look where, and the stream."""
 
 from __future__ import annotations
 

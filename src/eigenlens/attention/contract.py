@@ -1,5 +1,4 @@
-"""What every mechanism is: one matrix that weighs the values, written down shortly, and a form that
-does not need it.
+"""What every mechanism is: one matrix that weighs the values, and a form that does not need it.
 
     out = A(Q, K) V
 

@@ -91,8 +91,9 @@ class Recurrence(Mechanism):
         return alpha, beta
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`: the recurrence itself, with
-        unit vectors for values.
+        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`.
+
+        The recurrence itself, with unit vectors for values.
         """
         q, k, alpha, beta = self._read(q, k, given)
         one = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
@@ -103,8 +104,9 @@ class Recurrence(Mechanism):
         return chunked(q, k, v, alpha, beta, self.erasing, self.settings.chunk)
 
     def cost(self, n: int, d: int) -> int:
-        """Per token with chunks of c: `cd` for every product of a chunk's pairs, `d²` for every one
-        with the state.
+        """Multiply-adds per token with chunks of c.
+
+        `cd` for every product of a chunk's pairs, `d²` for every one with the state.
 
         With erasing 6 of the first, `c²/2` for the solve, 3 of the second and `d³/c` to carry the
         state on; else 2 and 2. Reading the stream of width C is `C` for α and for β.
@@ -132,7 +134,7 @@ class Recurrence(Mechanism):
 
 @mechanism("delta", letter="N")
 class Delta(Recurrence):
-    """DeltaNet: what a key held is replaced.
+    """DeltaNet (arXiv 2406.06484): what a key held is replaced.
 
     `S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
 
@@ -145,7 +147,7 @@ class Delta(Recurrence):
 
 @mechanism("gated-linear", letter="G")
 class GatedLinear(Recurrence):
-    """Gated linear attention: what was written fades, by one factor per head and token.
+    """Gated linear attention (arXiv 2312.06635): what was written fades per head and token.
 
     `S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`.
 
@@ -158,7 +160,7 @@ class GatedLinear(Recurrence):
 
 @mechanism("gated-delta", letter="D")
 class GatedDelta(Recurrence):
-    """Gated DeltaNet: what was written fades, and what a key held is replaced.
+    """Gated DeltaNet (arXiv 2412.06464): what was written fades, what a key held is replaced.
 
     `S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
 

@@ -1,5 +1,4 @@
-"""Attention that does not explain keys away: scores are normalised over the queries before they are
-over the keys.
+"""Attention that does not explain keys away: normalised over queries before it is over keys.
 
 Under softmax a key that no query favours gets no weight at all. Normalised over queries first, each
 key has a weight of 1 to spend, and keeps at least 1/S of it in the end (arXiv 2009.14308). The step
@@ -106,8 +105,9 @@ class SinkhornSettings:
 
 @mechanism("sinkhorn")
 class Sinkhorn(Mechanism):
-    """`A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over
-    (arXiv 2110.11773).
+    """Sinkhorn attention (arXiv 2110.11773): columns and rows are normalised in turn.
+
+    `A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over.
 
     Of as many queries as keys it nears a matrix whose rows and columns all sum to 1. The fast form
     keeps the scores as they are and iterates what has to be taken from each row and column, `A_ij =

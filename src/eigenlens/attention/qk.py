@@ -1,5 +1,6 @@
-"""The matrix of queries and keys, `W = W_Q W_Kᵀ` of a head: its eigenvalues, a penalty on their
-spread, its best low rank.
+"""The query-key matrix `W = W_Q W_Kᵀ` of a head.
+
+Its eigenvalues, a penalty on their spread, its best low rank.
 
 Shapes: `w_q` and `w_k` are (…, C, D) for a stream of width C and heads of width D, `q = x W_Q`, so
 W is (…, C, C) of rank D. Everything here works on D × D matrices; W itself is never formed. Biases
@@ -43,8 +44,9 @@ class Spectrum:
 
 
 def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
-    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D), which are the same but for
-    zeros.
+    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D).
+
+    They are the same but for zeros.
 
     >>> spectrum(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).eigenvalues.shape
     torch.Size([12, 32])
@@ -73,8 +75,9 @@ def square_norm(w_q: Tensor, w_k: Tensor) -> Tensor:
 
 
 def localisation_penalty(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`‖W‖²_F − (tr W)²/d` of every head, (…,): LocAteR-style, zero only at multiples of the
-    identity.
+    """`‖W‖²_F − (tr W)²/d` of every head, (…,).
+
+    LocAteR-style: zero only at multiples of the identity.
 
     Its gradient in W, `2(W − (tr W / d) I)`, has no trace, so that descending it in W leaves the
     mean eigenvalue where it is. In W_Q and W_K, which have rank D < d, the mean moves too.

@@ -16,8 +16,9 @@ from torch import Tensor
 
 
 def head_terms(z: Tensor, w_o: Tensor) -> Tensor:
-    """`z^h W_O^h` (B, H, T, C) of `z` (B, H, T, E) and `w_o` (H, E, C): summed over the heads, the
-    output less its bias.
+    """`z^h W_O^h` (B, H, T, C) of `z` (B, H, T, E) and `w_o` (H, E, C).
+
+    Summed over the heads, they are the output less its bias.
     """
     return z @ w_o
 
@@ -56,15 +57,14 @@ def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
 
 
 def relevance_map(layers: Sequence[Tensor], tokens: Tensor | None = None) -> Tensor:
-    """The map of layers × heads: of c (B, H, T) of each layer the median over tokens, then over
-    inputs.
-    """
+    """The map of layers × heads: the median of c (B, H, T) over tokens, then over inputs."""
     return torch.stack([over_tokens(c, tokens).nanquantile(0.5, dim=0) for c in layers])
 
 
 def evenness(relevance: Tensor) -> Tensor:
-    """Entropy of the shares (…, H) of heads over log H: 1 where all count alike, 0 where one head
-    is all there is.
+    """Entropy of the shares (…, H) of heads over log H.
+
+    1 where all count alike, 0 where one head is all there is.
 
     >>> evenness(torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]))
     tensor([1., 0.])

@@ -1,5 +1,4 @@
-"""Attention without its outlier: the part that every query has in common is taken away (arXiv
-2410.07799).
+"""Attention without its outlier (arXiv 2410.07799): what every query has in common is taken away.
 
 Of a softmax pattern of T keys one singular value is near 1, and the others are of the order of
 T^(−1/2). The outlier belongs to the uniform matrix, which gives every query the mean of all values.

@@ -35,9 +35,7 @@ class ArrayName(str):
 
 
 def in_memory(name: str) -> bool:
-    """Whether a name is that of an array which a process held, and which a later one cannot read
-    again.
-    """
+    """Whether a name is that of an array in memory, which a later process cannot read again."""
     return (
         name.startswith(IN_MEMORY) and not isinstance(name, ArrayName) and not Path(name).exists()
     )

@@ -23,8 +23,9 @@ from .windows import Windows, pack, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
 SPLIT_FROM = 4
-"""Inputs that nothing is fitted on are dealt to groups from this many on, so that one long document
-does not fill them all.
+"""From this many on, inputs that nothing is fitted on are dealt to groups.
+
+So one long document does not fill them all.
 """
 
 
@@ -58,9 +59,7 @@ class Inputs:
     def batches(
         self, bucket: int, size: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """Batches of one bucket from its input `start` up to `stop`, as (number of inputs,
-        tensors).
-        """
+        """Batches of one bucket from `start` up to `stop`, as (number of inputs, tensors)."""
         indices = np.flatnonzero(self.buckets == bucket)[:stop]
         for first in range(start, len(indices), size):
             chosen = indices[first : first + size]

@@ -1,6 +1,4 @@
-"""What the catalogue's models and data sets need besides the base installation, known before
-anything is fetched.
-"""
+"""What the catalogue's models and data need besides the base, known before anything is fetched."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ SECONDS = 30
 
 @dataclass
 class Clips:
-    """Clips of 30 seconds and their transcripts by the model itself, which its decoder is then
-    fed.
-    """
+    """Clips of 30 seconds and the model's own transcripts, which its decoder is then fed."""
 
     model: Model
     sounds: np.ndarray  # (N, RATE · SECONDS) float32

@@ -38,8 +38,9 @@ class Piece:
 
 
 def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[Piece]:
-    """Stream the documents of `data`: file and folder paths, `-` for standard input, names of data
-    sets.
+    """Stream the documents of `data`.
+
+    File and folder paths, `-` for standard input, names of data sets.
 
     Never more than about `max(section, 64 kB)` characters are held. With ten files or more a
     document is a file. Fewer are cut into sections of at least `section` characters that end at a
@@ -119,9 +120,7 @@ def _too_long(path: Path) -> bool:
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
-    """Shuffle a stream within a window: the whole of a small set, the neighbourhood in a large
-    one.
-    """
+    """Shuffle a stream within a window: all of a small set, the neighbourhood in a large one."""
     held: list[str] = []
     rng = random.Random(seed)
     for text in texts:

@@ -87,8 +87,9 @@ class CallView:
 
 @dataclass(eq=False)
 class LayerView:
-    """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention
-    where it was seen.
+    """One block and some inputs: what goes in and comes out, (B, T, C).
+
+    And its self-attention where it was seen.
     """
 
     site: Site
@@ -159,8 +160,10 @@ class Diagnostic(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     sees: ClassVar[Literal["calls", "layers", "weights", "probe"]]
-    """What it is shown: calls or layers of the study's inputs, the calls of inputs of its own, or
-    nothing but the weights.
+    """What it is shown.
+
+    Calls or layers of the study's inputs, the calls of inputs of its own, or nothing but the
+    weights.
     """
     level: ClassVar[Literal["head", "layer"]]
     numbers: ClassVar[Mapping[str, str]]
@@ -311,8 +314,9 @@ class Diagnostic(ABC):
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """The picture: by default a map of layers × heads of the first number, or curves along the
-        layers (altair).
+        """The picture (altair).
+
+        By default a map of layers × heads of the first number, or curves along the layers.
         """
         from .pictures import head_map, layer_curves
 

@@ -42,8 +42,9 @@ class KeySettings:
 
 
 class Keys(Diagnostic):
-    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`: the weight of key j among S, 1 on average where
-    there is no mask.
+    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`, the weight of key j among S.
+
+    It is 1 on average where there is no mask.
 
     Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are
     seen by more queries than late ones: hence S times the mean. Normalised over queries before
@@ -187,8 +188,9 @@ class Keys(Diagnostic):
 
 
 def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
-    """Weights (B, H, S) from what keys get on average (B, H, S), and by how many queries they are
-    seen; 0 of padding.
+    """Weights (B, H, S) of keys from what they get on average (B, H, S); 0 for padding.
+
+    And from how many queries see them.
     """
     return received * (seen_by > 0).sum(2, keepdim=True)
 

@@ -69,8 +69,9 @@ class Grid:
         return (distance <= limit).flatten().nonzero()[:, 0]
 
     def by_distance(self, A: Tensor) -> Tensor:
-        """Sums of A (…, n, n) by rounded distance, (…, bins) float64: first by gap in columns, then
-        by gap in rows.
+        """Sums of A (…, n, n) by rounded distance, (…, bins) float64.
+
+        First by gap in columns, then by gap in rows.
         """
         # (…, r, c, r′, c′)
         A = A.unflatten(-1, (self.rows, self.columns)).unflatten(-3, (self.rows, self.columns))
@@ -100,8 +101,9 @@ def _by_gap(A: Tensor) -> Tensor:
 
 
 def _in_rows_of(width: int, flat: Tensor) -> Tensor:
-    """The column sums, (…, width), of memory (…, (width − 1)²): as many rows as are whole, and one
-    number that is left.
+    """The column sums, (…, width), of memory (…, (width − 1)²).
+
+    As many rows as are whole, and one number that is left.
     """
     sums = flat[..., :-1].unflatten(-1, (width - 2, width)).sum(-2)
     sums[..., 0] += flat[..., -1]
@@ -114,8 +116,10 @@ def _near_pairs(grid: Grid, near: int) -> Tensor:
 
 
 class Localisation(Diagnostic):
-    """Mean attended distance, entropy of the mean profile over distances, and how often near and
-    far pairs get more than 1/n.
+    """How far heads look: the mean distance, and the profile over distances.
+
+    Mean attended distance, entropy of the mean profile over distances, and how often near and far
+    pairs get more than 1/n.
 
     Distance and entropy are set beside those of uniform attention under the same mask.
     Self-attention only. Padding does not count, on either side. In pictures the tokens before the
@@ -153,9 +157,7 @@ class Localisation(Diagnostic):
 
     @contextmanager
     def attached(self, studied: StudiedModel) -> Iterator[None]:
-        """Pictures may be of any size: their grid of patches is read from what the model is
-        given.
-        """
+        """Read the grid of patches from what the model is given: pictures may be of any size."""
         config = studied.model.config
         side = getattr(getattr(config, "vision_config", config), "patch_size", None)
         if not isinstance(side, int):
@@ -247,9 +249,7 @@ class Localisation(Diagnostic):
         )
 
     def add(self, name: str, x: Tensor) -> None:
-        """Profiles of inputs of other lengths have other numbers of distances: the shorter ends in
-        zeros.
-        """
+        """Pad the shorter profile with zeros: inputs of other lengths have other distances."""
         known = self.sums.get(name)
         if known is not None and name.endswith("/profile"):
             bins = max(known.shape[-1], x.shape[-1])

@@ -12,8 +12,9 @@ from .finding import Finding
 
 @dataclass(frozen=True)
 class Role:
-    """A head has the role where a number of a diagnostic reaches `least`, or the diagnostic's own
-    setting of that name.
+    """A head has the role where a number of a diagnostic reaches `least`.
+
+    Or the diagnostic's own setting of that name.
     """
 
     name: str

@@ -18,8 +18,9 @@ from .token_counts import TokenCounts
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """`epsilon`: a key that gets more than this from the queries that see it, on average, is a
-    sink.
+    """`epsilon`: a key that gets more than this from its queries, on average, is a sink.
+
+    Its queries are those that see it.
     """
 
     epsilon: float = 0.3
@@ -32,8 +33,7 @@ class SinkSettings:
 
 
 class Sinks(TokenCounts, Diagnostic):
-    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see
-    it.
+    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from its queries.
 
     Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is
     no padding. Late keys under a causal mask are seen by few queries, themselves among them: only
@@ -88,8 +88,9 @@ class Sinks(TokenCounts, Diagnostic):
 
     @staticmethod
     def _counted(seen: CallView) -> Tensor:
-        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under
-        a window that is fewer.
+        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S).
+
+        Under a window that is fewer.
         """
         return (seen.seen_by > 0) & (2 * seen.seen_by >= seen.seen_by.amax(2, keepdim=True))
 

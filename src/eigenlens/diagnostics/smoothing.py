@@ -1,6 +1,4 @@
-"""Over-smoothing: how alike the tokens grow from block to block, and what a bound says of it (arXiv
-2202.08625).
-"""
+"""Over-smoothing (arXiv 2202.08625): how alike tokens grow along blocks, and a bound on it."""
 
 from __future__ import annotations
 
@@ -40,8 +38,9 @@ class Likeness(NamedTuple):
 
 
 class Smoothing(Diagnostic):
-    """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and
-    behind every block.
+    """Token similarity and `d_M` before and behind every block.
+
+    `mean cos(h_i, h_j), i ≠ j`, and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F`.
 
     `maps` is the cosine of the block's attention map, mean over heads, with that of the block
     before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
@@ -266,8 +265,9 @@ class Smoothing(Diagnostic):
 
 
 def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,): how far the tokens are from one vector for
-    all.
+    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,).
+
+    How far the tokens are from one vector for all.
     """
     return residual(X, valid).flatten(1).norm(dim=1)
 

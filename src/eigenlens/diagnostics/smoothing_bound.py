@@ -102,8 +102,9 @@ class PostNorm:
 
     @contextmanager
     def watched(self, tape: Tape) -> Iterator[None]:
-        """Keep on the `tape`, which the blocks of a model share, what reaches the two norms and
-        what they give.
+        """Keep what reaches the two norms and what they give on the `tape`.
+
+        The blocks of a model share the tape.
         """
 
         def note(at: int, x: Tensor, y: Tensor) -> None:
@@ -134,8 +135,9 @@ class PostNorm:
 
 
 def steepest(act: Callable[[Tensor], Tensor]) -> float:
-    """The largest slope of an activation, rounded up to hundredths: 1 of a ReLU, 1.13 of a GELU,
-    1.1 of a SiLU.
+    """The largest slope of an activation, rounded up to hundredths.
+
+    1 of a ReLU, 1.13 of a GELU, 1.1 of a SiLU.
     """
     middle = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
     with torch.enable_grad():
@@ -157,8 +159,9 @@ def steepest(act: Callable[[Tensor], Tensor]) -> float:
 
 
 def _largest(A: Tensor) -> Tensor:
-    """The largest singular value of (…, M, N), from the smaller Gram matrix: all that is asked for,
-    at a tenth of the cost.
+    """The largest singular value of (…, M, N), from the smaller Gram matrix.
+
+    All that is asked for, at a tenth of the cost.
     """
     A = A.double()
     gram = A @ A.mT if A.shape[-2] <= A.shape[-1] else A.mT @ A

@@ -1,5 +1,6 @@
-"""Which tokens something happens at: counts by token id, at the front of an input and elsewhere,
-for every stack.
+"""Which tokens something happens at: counts by token id, per stack.
+
+At the front of an input and elsewhere.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ TOP = 20
 
 
 class TokenCounts:
-    """What a diagnostic adds that keeps sums `STACK/tokens` (2, vocabulary): at the front,
-    elsewhere.
-    """
+    """What a diagnostic with sums `STACK/tokens` (2, vocabulary) adds: front, elsewhere."""
 
     sums: dict[str, Tensor]
 

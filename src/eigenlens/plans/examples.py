@@ -29,8 +29,7 @@ INPUTS, HEADS, TOKENS = 3, 6, 48
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """The first n tokens of I inputs in P heads: the true pattern, and the one each of C candidates
-    gives.
+    """The first n tokens of I inputs in P heads: the true pattern, and each candidate's.
 
     >>> examples = Plan.open("PLAN").examples
     >>> examples.plot(input=0, head=5, candidate=examples.best(5, budget=0.25))

@@ -18,9 +18,7 @@ from .shards import Failure, Job, PartialFold, Shard, Tick, stopped
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
-"""What a shard that always fails means: the end of the run, or a result that says what is missing
-from it.
-"""
+"""What a shard that always fails means: the end of the run, or a result with a part missing."""
 
 
 class Engine(Protocol):

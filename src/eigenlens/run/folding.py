@@ -131,9 +131,7 @@ class Fold:
         return PartialFold(group.number, group.size, True, state, group.failed)
 
     def _handle_failure(self, group: ShardGroup) -> None:
-        """Send again what was lost with a worker, give up the shards that are at fault, or raise
-        what makes the whole fold impossible.
-        """
+        """Send lost tasks again, give up shards at fault, or raise if the fold is impossible."""
         errors = {
             i: future.exception()
             for i, future in enumerate(group.futures)
