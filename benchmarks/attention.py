@@ -1,16 +1,17 @@
-"""Block-adaptive attention against torch's causal attention: seconds, perplexity, and other ways to
-choose pairs.
+"""Block-adaptive attention against torch's causal attention: seconds and perplexity.
 
-    python benchmarks/attention.py fit                      plans for several budgets, from one
-    calibration document
-    python benchmarks/attention.py speed --length 8192      attention of all layers, ours beside
-    torch's, in one run
-    python benchmarks/attention.py frontier --length 4096   perplexity of plans and of other
-    selections, on held-out documents
-    python benchmarks/attention.py far                      dropped keys estimated by their moments
-    instead of left out
-    python benchmarks/attention.py picture                  what `speed` and `frontier` measured, as
-    one picture
+Beside it stand other ways to choose pairs. Each command is one measurement:
+
+    python benchmarks/attention.py fit
+        plans for several budgets, from one calibration document
+    python benchmarks/attention.py speed --max-length 8192
+        attention of all layers, ours beside torch's, in one run
+    python benchmarks/attention.py frontier --max-length 4096
+        perplexity of plans and of other selections, on held-out documents
+    python benchmarks/attention.py far
+        dropped keys estimated by their moments instead of left out
+    python benchmarks/attention.py picture
+        what `speed` and `frontier` measured, as one picture
 
 SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file
 (`--results`).
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import altair as alt
 import torch
@@ -56,6 +57,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "attention_frontier.
 BUDGETS = (0.15, 0.2, 0.25, 0.28, 0.3, 0.33, 0.35, 0.4, 0.45)
 NAME = "benchmark-attention"
 app = typer.Typer(add_completion=False)
+Length = Annotated[int, typer.Option("--max-length", help="tokens of a document")]
 
 
 def documents(tokenizer: Any, length: int = 8193) -> Iterator[Tensor]:
@@ -113,7 +115,7 @@ def load_results(path: Path) -> dict[str, Any]:
 
 
 @app.command()
-def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
+def fit(length: Length = 4096, document: int = 0, results: Path = RESULTS) -> None:
     """One backward pass for the loss's gradients, one forward pass for the curves, one plan for
     each budget.
     """
@@ -143,7 +145,7 @@ def fit(length: int = 4096, document: int = 0, results: Path = RESULTS) -> None:
 
 @app.command()
 def speed(
-    length: int = 4096,
+    length: Length = 4096,
     document: int = 2,
     budgets: str = "0.25,0.3,0.4",
     repeats: int = 3,
@@ -207,7 +209,7 @@ def speed(
 
 @app.command()
 def frontier(
-    length: int = 4096,
+    length: Length = 4096,
     held_out: str = "2,4",
     budgets: str = "0.2,0.25,0.3,0.35,0.4",
     shares: str = "0.15,0.3",
@@ -282,7 +284,7 @@ def summary(found: dict[str, Any], length: int) -> list[dict[str, Any]]:
 
 @app.command()
 def far(
-    length: int = 2048,
+    length: Length = 2048,
     document: int = 4,
     budget: str = "0.25",
     step: int = 3,

@@ -1,7 +1,6 @@
 """What taking a model apart costs, as ratios to its forward pass in the same run.
 
-    python benchmarks/collapse.py paths       the output by path length, beside enumerating the
-    paths
+    python benchmarks/collapse.py paths       the output by path length, beside an enumeration
     python benchmarks/collapse.py ablation    a forward pass with every part off
     python benchmarks/collapse.py depth       metrics along depth
 
@@ -129,14 +128,14 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["paths", "ablation", "depth"])
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--inputs", type=int, default=16)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--max-inputs", type=int, default=16)
     given = parser.parse_args()
     model = el.load(given.model)
     with torch.no_grad():
         table(
             {"paths": paths, "ablation": ablation, "depth": depth}[given.what](
-                model, batch_of(model, given.length, given.inputs)
+                model, batch_of(model, given.max_length, given.max_inputs)
             )
         )
 

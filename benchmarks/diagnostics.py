@@ -1,9 +1,7 @@
 """What diagnostics cost: ratios to the plain forward pass, in one run.
 
-    python benchmarks/diagnostics.py whole   a study with everything, and what each room of
-    statistics adds
-    python benchmarks/diagnostics.py each    each diagnostic on every input it is shown, and all of
-    them together
+    python benchmarks/diagnostics.py whole   a full study, and what each kind of statistic adds
+    python benchmarks/diagnostics.py each    each diagnostic on its inputs, and all of them together
 
 Each prints a Markdown table; `benchmarks/diagnostics.md` holds what was measured, with the command.
 `whole` runs plain passes and studies in turn, `each` plain and diagnosed batches.
@@ -147,17 +145,24 @@ def main() -> None:
     parser.add_argument("what", choices=["whole", "each"])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--data", default="wikipedia")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--max-inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=list(FORMS), help="one form of `whole` alone")
     given = parser.parse_args()
     if given.what == "whole":
         table(
-            run_whole(given.model, given.data, given.length, given.inputs, given.rounds, given.only)
+            run_whole(
+                given.model,
+                given.data,
+                given.max_length,
+                given.max_inputs,
+                given.rounds,
+                given.only,
+            )
         )
     else:
-        table(run_each(given.model, given.data, given.length, given.inputs))
+        table(run_each(given.model, given.data, given.max_length, given.max_inputs))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """What explanations cost, as ratios to a forward pass in the same run.
 
     python benchmarks/explain.py methods      one text by every method, and by each
-    python benchmarks/explain.py relevance    relevance of a batch, beside the same inputs one by
-    one
+    python benchmarks/explain.py relevance    relevance of a batch, beside its inputs one by one
 
 Each prints a Markdown table; `benchmarks/explain.md` holds what was measured, with the command.
 """
@@ -151,10 +150,10 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["methods", "relevance"])
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--max-length", type=int, default=128)
     given = parser.parse_args()
     model = el.load(given.model)
-    table({"methods": methods, "relevance": relevance}[given.what](model, given.length))
+    table({"methods": methods, "relevance": relevance}[given.what](model, given.max_length))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """Damaged and hostile input by the hundred thousand: what every reader makes of it.
 
-python benchmarks/fuzz.py --cases 100000                # random, knowing the form of what it
-damages; writes fuzz.json python benchmarks/fuzz.py --cases 1000 --targets study  # one reader
-python benchmarks/fuzz.py --replay study 17             # one case again, with its traceback python
-benchmarks/fuzz.py --atheris archive --seconds 300   # coverage-guided, on the bytes of one file
+python benchmarks/fuzz.py --cases 100000
+    random damage that knows the form of the file; `--output` writes the rows as JSON
+python benchmarks/fuzz.py --cases 1000 --targets study
+    one reader
+python benchmarks/fuzz.py --replay study 17
+    one case again, with its traceback
+python benchmarks/fuzz.py --atheris archive --seconds 300
+    coverage-guided, on the bytes of one file
 """
 
 from __future__ import annotations
@@ -130,7 +134,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--targets", default=",".join(SHARES))
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--out", type=Path, help="write the rows as JSON")
+    parser.add_argument("--output", type=Path, help="write the rows as JSON")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "SEED"))
     parser.add_argument("--atheris", metavar="TARGET")
     parser.add_argument("--seconds", type=int, default=300)
@@ -148,8 +152,8 @@ def main() -> None:
             for key in ("cases", "refused", "correct", "failed", "seconds")
         }
         print(json.dumps({"target": "all", **total}))
-        if given.out:
-            given.out.write_text(json.dumps(rows, indent=1) + "\n")
+        if given.output:
+            given.output.write_text(json.dumps(rows, indent=1) + "\n")
         sys.exit(1 if total["failed"] else 0)
 
 

@@ -1,7 +1,6 @@
 """What a study holds in memory under load: many heads, many inputs, large files.
 
-    python benchmarks/load.py heads          500 heads × 512 tokens, with and without a causal mask,
-    beside the formula
+    python benchmarks/load.py heads          500 heads × 512 tokens, full and causal
     python benchmarks/load.py formula        small studies of every kind beside the formula
     python benchmarks/load.py workers        what each worker of a cluster holds, beside the formula
     python benchmarks/load.py soak           thousands of inputs: resident memory along the way
@@ -357,7 +356,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=[*TABLES, "run"])
-    parser.add_argument("--inputs", type=int)
+    parser.add_argument("--max-inputs", type=int)
     parser.add_argument("--function", choices=list(RUNS))
     parser.add_argument("--given", default="{}")
     given = parser.parse_args()
@@ -365,7 +364,7 @@ def main() -> None:
         print(json.dumps(RUNS[given.function](**json.loads(given.given))))
         return
     rows, inputs = TABLES[given.what]
-    table(list(rows(given.inputs or inputs)))
+    table(list(rows(given.max_inputs or inputs)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""How good and how dear estimated scores are, on documents that nothing was fitted or chosen on.
+"""Quality and cost of estimated scores, on documents that nothing was fitted or chosen on.
 
     python benchmarks/reconstruct.py estimators     every estimator at 5/10/25/50 %, in the model
-    python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on the
-    study's text and on another
+    python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on two texts
     python benchmarks/reconstruct.py selection      rules that choose the computed keys
     python benchmarks/reconstruct.py time           what making a plan costs, beside its study
 
@@ -171,20 +170,20 @@ def main() -> None:
         help="the study, made if it is not there",
     )
     parser.add_argument(
-        "--inputs", type=int, default=64, help="inputs measured; of the study for `time`"
+        "--max-inputs", type=int, default=64, help="inputs measured; of the study for `time`"
     )
     parser.add_argument("--budget", type=float, default=0.25)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.what == "estimators":
-        rows = run_estimators(given.folder, given.inputs)
+        rows = run_estimators(given.folder, given.max_inputs)
     elif given.what == "plan":
-        rows = run_plan(given.folder, given.inputs, given.budget)
+        rows = run_plan(given.folder, given.max_inputs, given.budget)
     elif given.what == "selection":
-        rows = run_selection(given.folder, given.inputs)
+        rows = run_selection(given.folder, given.max_inputs)
     else:
-        rows = run_time(given.inputs, given.rounds)
+        rows = run_time(given.max_inputs, given.rounds)
     if given.json:
         print(json.dumps(rows))
     else:

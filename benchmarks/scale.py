@@ -4,8 +4,7 @@
     python benchmarks/scale.py length     time of an input against its length
     python benchmarks/scale.py heads      time against the number of heads
     python benchmarks/scale.py workers    one Dask worker beside two, one thread each
-    python benchmarks/scale.py merge      what merging a shard costs, and from it what 8, 64 and 512
-    workers would give
+    python benchmarks/scale.py merge      cost of merging, and what 8, 64, 512 workers would give
 
 Each prints a Markdown table; `benchmarks/scale.md` holds what was measured, with the command.
 """
@@ -260,9 +259,9 @@ def main() -> None:
     )
     parser.add_argument("part", choices=["inputs", "length", "heads", "workers", "merge"])
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--max-inputs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--shard", type=int, help="inputs in a shard, for workers")
+    parser.add_argument("--shard-size", type=int, help="inputs in a shard, for workers")
     parser.add_argument(
         "--only", choices=list(FORMS), help="one form of a study, for workers and merge"
     )
@@ -274,9 +273,9 @@ def main() -> None:
         "length": lambda: run_length(asked.model, asked.rounds),
         "heads": lambda: run_heads(asked.rounds),
         "workers": lambda: run_workers(
-            asked.model, asked.inputs, asked.rounds, asked.shard, asked.only
+            asked.model, asked.max_inputs, asked.rounds, asked.shard_size, asked.only
         ),
-        "merge": lambda: run_merge(asked.model, asked.inputs, asked.only),
+        "merge": lambda: run_merge(asked.model, asked.max_inputs, asked.only),
     }
     with tempfile.TemporaryDirectory() as scratch:
         tempfile.tempdir = str(Path(scratch))

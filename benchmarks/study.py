@@ -1,10 +1,8 @@
-"""What a study costs: ratios to the plain forward pass, memory against the number of inputs, and
-other tools beside it.
+"""What a study costs in time and memory, and what other tools cost.
 
     python benchmarks/study.py time          ratios to the plain forward pass, in one run
     python benchmarks/study.py memory        peak memory at 400 and at 4,000 inputs
-    python benchmarks/study.py others        output_attentions / hooks feeding IncrementalPCA, on
-    the same inputs
+    python benchmarks/study.py others        hooks or output_attentions feeding IncrementalPCA
     python benchmarks/study.py accuracy      the sketch against the exact matrix spectra
 
 Each prints a Markdown table; `benchmarks/study.md` holds what was measured, with the command. Plain
@@ -213,8 +211,9 @@ def other(kind: str, number: int, length: int) -> dict[str, Any]:
 
 
 def run_others(number: int, length: int) -> list[dict[str, Any]]:
-    """Each in a process of its own; accuracy is the overlap with the eigenspace of a dense float64
-    decomposition.
+    """Each in a process of its own.
+
+    Accuracy is the overlap with the eigenspace of a dense float64 decomposition.
     """
     kinds = [
         "plain forward",
@@ -224,24 +223,10 @@ def run_others(number: int, length: int) -> list[dict[str, Any]]:
     ]
     found = []
     for kind in kinds:
-        command = [
-            sys.executable,
-            __file__,
-            "other",
-            "--kind",
-            kind,
-            "--inputs",
-            str(number),
-            "--length",
-            str(length),
-        ]
-        found.append(
-            json.loads(
-                subprocess.run(
-                    command, capture_output=True, text=True, check=True
-                ).stdout.splitlines()[-1]
-            )
-        )
+        options = ["--kind", kind, "--max-inputs", str(number), "--max-length", str(length)]
+        command = [sys.executable, __file__, "other", *options]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(json.loads(run.stdout.splitlines()[-1]))
     truth = dense_spaces(number, length)
     rows = []
     for one in found:
@@ -343,22 +328,22 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["time", "memory", "others", "other", "accuracy"])
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--max-inputs", type=int, default=1000)
     parser.add_argument("--few", type=int, default=400)
     parser.add_argument("--many", type=int, default=4000)
     parser.add_argument("--kind", default="eigenlens")
     given = parser.parse_args()
     if given.what == "time":
-        table(run_time(given.model, given.length, given.inputs))
+        table(run_time(given.model, given.max_length, given.max_inputs))
     elif given.what == "memory":
         table(run_memory(given.few, given.many))
     elif given.what == "others":
-        table(run_others(given.inputs, given.length))
+        table(run_others(given.max_inputs, given.max_length))
     elif given.what == "other":
-        print(json.dumps(other(given.kind, given.inputs, given.length)))
+        print(json.dumps(other(given.kind, given.max_inputs, given.max_length)))
     else:
-        table(run_accuracy(given.inputs))
+        table(run_accuracy(given.max_inputs))
 
 
 if __name__ == "__main__":

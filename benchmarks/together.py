@@ -1,8 +1,9 @@
 """Two equal studies at once on one machine, beside one alone.
 
-    python benchmarks/together.py              an encoder of 12 layers × 12 heads, 120 inputs of 97
-    tokens, three rounds
+    python benchmarks/together.py              three rounds
     python benchmarks/together.py --rounds 1
+
+The model is an encoder of 12 layers × 12 heads; a study reads 120 inputs of 97 tokens.
 
 Every study is a command of its own, as two users of one machine would start them. The seconds are
 those of the study itself, without the start of Python. Needs an otherwise idle machine;

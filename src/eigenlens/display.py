@@ -1,6 +1,4 @@
-"""How results show themselves where text is markup: views and tables for notebooks, and tokens that
-hide nothing.
-"""
+"""How results show themselves in notebooks and tables; tokens that hide nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ JOINER, EMOJI_FORM = "\u200d", "\ufe0f"
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Letters, marks and symbols by category, yet without any ink."""
 MOST_SVG = 2_000_000
-"""Characters of a picture as SVG; a larger one is embedded as PNG, since a notebook would carry
-every cell of it as text.
+"""Characters of a picture as SVG; a larger one becomes a PNG.
+
+A notebook would carry every cell of it as text.
 """
 
 
@@ -79,6 +78,15 @@ def numbered(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share as sentences have it.
+
+    >>> percent(0.9), percent(0.0953, 1)
+    ('90 %', '9.5 %')
+    """
+    return f"{100 * share:.{digits}f} %"
+
+
 def few_names(names: str, most: int = 3) -> str:
     """Names of data as a title has them: so many at most, otherwise their number.
 
@@ -104,9 +112,7 @@ def html_view(title: str, sentence: str, chart: Any, rows: Sequence[dict[str, An
 
 
 def picture_view(chart: Any, text: str) -> str:
-    """A chart in a notebook, or in its place why it cannot be drawn: numbers and words are there
-    all the same.
-    """
+    """A chart in a notebook, or in its place the reason why it cannot be drawn."""
     try:
         return f'<div style="overflow-x: auto">{picture(chart, text)}</div>'
     except EigenlensError as error:
@@ -123,8 +129,7 @@ def need_drawing() -> None:
 
 
 def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
-    """An altair chart as `<svg>`, or as `<img>` of a PNG where the SVG has more than `most`
-    characters.
+    """An altair chart as `<svg>`, or as `<img>` of a PNG above `most` characters.
 
     `text` describes the image to who cannot see it.
     """
@@ -153,8 +158,9 @@ def picture(chart: Any, text: str = "", most: int = MOST_SVG) -> str:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Halves of characters, which names of files may hold, are in no encoding: they become question
-    marks.
+    """Halves of characters, which names of files may hold, become question marks.
+
+    They are in no encoding.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
@@ -178,9 +184,7 @@ def html_table(rows: Sequence[dict[str, Any]], most: int = 200) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it is markup; halves of characters, which no encoding can carry, are spelled
-    out.
-    """
+    """The text without markup; halves of characters, which no encoding carries, are spelled out."""
     return html.escape(text).encode("utf-8", "backslashreplace").decode()
 
 

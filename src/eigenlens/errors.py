@@ -1,6 +1,4 @@
-"""The one exception family: every error a user can cause says what was wrong, with the value, and
-what to do.
-"""
+"""The one exception family: an error says what was wrong, with the value, and what to do."""
 
 
 class EigenlensError(Exception):
@@ -18,7 +16,5 @@ class EigenlensWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, short enough for a sentence of ours; its kind, where it says
-    nothing.
-    """
+    """What an error of a library says, cut to fit a sentence; its kind where it says nothing."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

@@ -1,6 +1,4 @@
-"""The libraries that only some uses need, which an extra installs: asked for before the work that
-needs them begins.
-"""
+"""Libraries that only some uses need and an extra installs: asked for before the work begins."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ EXTRAS: dict[str, dict[str, str]] = {
 
 
 def needs(*libraries: str, what: str) -> None:
-    """Refuse work whose libraries, by the names they are imported as, are not all here; `what`
-    begins the sentence.
+    """Refuse work whose libraries are not all installed.
+
+    `libraries` are the names they are imported as; `what` begins the sentence.
     """
     missing = [name for name in dict.fromkeys(libraries) if not _here(name)]
     if not missing:

@@ -1,6 +1,4 @@
-"""Values from a file, a command line or a caller against the types that a function or dataclass
-asks for.
-"""
+"""Values from a file, a command line or a caller against the types that are asked for."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ def check_fields(made: Any) -> None:
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
-    """Refuse values of a dataclass's fields before it is made, so that its own checks can count on
-    their types.
-    """
+    """Refuse wrong values of a dataclass before it is made, so that its own checks trust types."""
     hints = get_type_hints(kind)
     for name, value in values.items():
         if not fits(value, hints[name]):

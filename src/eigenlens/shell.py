@@ -7,8 +7,7 @@ from pathlib import Path
 
 
 def command(*parts: str | Path) -> str:
-    """`eigenlens` with these arguments, each quoted where a shell would take it apart; a path is
-    never taken for an option.
+    """`eigenlens` with these arguments, quoted for a shell; a path is never taken for an option.
 
     >>> command("show", Path("my study"))
     "eigenlens show 'my study'"

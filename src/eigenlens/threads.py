@@ -1,5 +1,4 @@
-"""Threads for small work: a parallel region costs more than it gives where every head has its own
-little matrix.
+"""Threads for small work: a parallel region costs more than it gives for little matrices.
 
 OpenMP's threads meet at the end of every region and spin until all are there. Beside another
 process, one of them waits for a core while the others burn theirs, thousands of times per second.
@@ -23,17 +22,16 @@ I = TypeVar("I")
 R = TypeVar("R")
 
 WAITING = {"GOMP_SPINCOUNT": "1000", "OPENBLAS_NUM_THREADS": "1"}
-"""How long OpenMP's threads spin before they sleep, and threads of the little that goes through
-SciPy.
-"""
+"""How long OpenMP's threads spin before they sleep, and the threads for SciPy."""
 CHOSEN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS")
 WORTH = 2**21
 """Multiply-adds of a batch of decompositions from which on a second thread is worth its start."""
 
 
 def wait_quietly() -> None:
-    """Before torch is loaded, which reads these once: in the command, and where the user has chosen
-    nothing.
+    """Set these before torch is loaded, which reads them once.
+
+    Only in the command, and where the user has chosen nothing.
     """
     called = getattr(sys, "orig_argv", [])
     command = Path(sys.argv[0]).stem == "eigenlens" if sys.argv else False
@@ -83,8 +81,9 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
-    """`work(item)` of every item, in order: each in one thread, as many at once as torch has
-    threads.
+    """`work(item)` of every item, in order, each in one thread.
+
+    As many run at once as torch has threads.
 
     What an item gives does not depend on how many there are. Where a mode of torch is on, such as
     the one that keeps float64, which other threads would not have, the items follow each other.
@@ -109,9 +108,7 @@ def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
 
 
 def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
-    """`decompose(batch)` of matrices `(b, m, n)`, each of them in one thread, those of a large
-    batch side by side.
-    """
+    """`decompose(batch)` of matrices `(b, m, n)`, each in one thread, large batches in parallel."""
     import torch
 
     if batch.is_cuda:
@@ -123,8 +120,9 @@ def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
 
 
 def eigh(batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues `(b, n)`, rising, and eigenvectors `(b, n, n)` of symmetric matrices, each in one
-    thread.
+    """Eigenvalues `(b, n)`, rising, and eigenvectors `(b, n, n)` of symmetric matrices.
+
+    Each matrix in one thread.
     """
     import torch
 

@@ -79,7 +79,7 @@ def test_shards_make_no_difference_beyond_rounding(world, whole, monkeypatch):
 def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
     engine = el.Dask(workers=2)
     monkeypatch.setattr(el.Dask, "running", lambda _: pytest.fail("a cluster was started"))
-    with pytest.raises(el.EigenlensError, match="BertModel is a module in hand"):
+    with pytest.raises(el.EigenlensError, match="BertModel was never saved"):
         el.collapse(small_bert(), np.full((4, 8), 7), max_length=8, max_inputs=4, engine=engine)
 
 

@@ -182,11 +182,13 @@ def test_the_sentence_compares_the_same_heads_and_inputs():
     # (inputs, heads, numbers)
     rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])
     assert (
-        f"it would be {rows[..., 3].mean():.1%} and not {rows[..., 0].mean():.1%} in the 2 heads"
-        " where no" in finding.sentence
+        f"it would be {100 * rows[..., 3].mean():.1f} % and not"
+        f" {100 * rows[..., 0].mean():.1f} % in the 2 heads where no" in finding.sentence
     )
     everything = np.mean(list(finding.values("below").values()))
-    assert finding.sentence.startswith(f"On average over heads {everything:.1%} of the keys")
+    assert finding.sentence.startswith(
+        f"On average over heads {100 * everything:.1f} % of the keys"
+    )
 
 
 def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
@@ -212,7 +214,7 @@ def test_where_no_key_is_explained_away_none_is_named():
     one = torch.zeros(1, 1, 4, 4)
     assert found(call_of(one)).sentence.endswith("in the only head.")
     one[..., 0] = 50.0
-    assert found(call_of(one)).sentence.startswith("In the only head, L0H0, 75.0% of the keys")
+    assert found(call_of(one)).sentence.startswith("In the only head, L0H0, 75.0 % of the keys")
 
 
 def test_a_threshold_out_of_range_is_refused():

@@ -242,15 +242,16 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
     near, far = Head("encoder", 0, 0), Head("decoder", 0, 0)
     assert relative[near] < relative[far] and distance[near] > distance[far]
     assert (
-        f"the nearest is encoder L0H0, which looks {relative[near]:.0%} as far" in finding.sentence
+        f"the nearest is encoder L0H0, which looks {100 * relative[near]:.0f} % as far"
+        in finding.sentence
     )
-    assert f"the farthest decoder L0H0, {relative[far]:.0%}." in finding.sentence
+    assert f"the farthest decoder L0H0, {100 * relative[far]:.0f} %." in finding.sentence
     assert "tokens" not in finding.sentence  # they may be patches
 
 
 def test_one_head_is_named_once():
     told = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
-    assert told == "The only head, L0H0, looks 100% as far as uniform attention would."
+    assert told == "The only head, L0H0, looks 100 % as far as uniform attention would."
 
 
 def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():

@@ -140,7 +140,7 @@ def test_the_bound_is_its_definition_and_is_kept():
     assert {number.number for number in finding.numbers if number.name == "v"} == {3}
     assert (
         set(finding.values("bounded").values()) == {1.0}
-        and "kept in 100% of cases" in finding.sentence
+        and "kept in 100 % of cases" in finding.sentence
     )
 
 

@@ -52,7 +52,7 @@ def test_a_planted_spike_is_found_with_its_channel_and_token():
     assert finding.tables["Largest over all inputs"][0]["largest"] == 4000
     assert (
         "channel 7" in finding.sentence
-        and "in 50% of the inputs at the first token" in finding.sentence
+        and "in 50 % of the inputs at the first token" in finding.sentence
     )
 
 

@@ -145,8 +145,8 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
     )
     assert abs(counted.mean() - blocks.work) > 0.01
     assert (
-        f"at {counted.mean():.1%} of the work of causal attention ({blocks.work:.1%} were planned)"
-        in found.sentence
+        f"at {100 * counted.mean():.1f} % of the work of causal attention"
+        f" ({100 * blocks.work:.1f} % were planned)" in found.sentence
     )
     assert found.value("share of the work of causal attention, at fitting") == pytest.approx(
         blocks.work
@@ -157,7 +157,7 @@ def test_inputs_too_short_for_blocks_take_all_of_the_work(place, blocks, llama):
     found = el.evaluate(llama, place / "text.txt", plan=blocks, max_inputs=1, max_length=256)
     assert {head["work"] for head in found.heads} == {
         1.0
-    } and "at 100.0% of the work" in found.sentence
+    } and "at 100.0 % of the work" in found.sentence
 
 
 def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):

@@ -280,7 +280,7 @@ def test_the_sentence_has_the_numbers(kept):
         f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
     )
     assert (
-        f"at {100 * rows['share of the multiply-adds for pairs']:.1f}% of the multiply-adds for"
+        f"at {100 * rows['share of the multiply-adds for pairs']:.1f} % of the multiply-adds for"
         " pairs" in kept.sentence
     )
 
@@ -313,11 +313,11 @@ def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
     ]
     assert (
         el.Evaluation({}, summary, []).sentence
-        == "With the plan the perplexity goes from 20 to 21 (+5.0%) and the attention output has a"
-        " relative error of 0.042, at 33.2% of the work of causal attention (30.5% were"
+        == "With the plan the perplexity goes from 20 to 21 (+5.0 %) and the attention output has a"
+        " relative error of 0.042, at 33.2 % of the work of causal attention (30.5 % were"
         f" planned); {says}"
     )
     older = [row for row in summary if row["measure"] != "share of the work of causal attention"]
-    assert f"at a planned 30.5% of the work of causal attention (not counted here); {says}" in (
+    assert f"at a planned 30.5 % of the work of causal attention (not counted here); {says}" in (
         el.Evaluation({}, older, []).sentence
     )

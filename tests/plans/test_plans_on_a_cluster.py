@@ -148,7 +148,7 @@ def test_a_merge_leaves_both_states_as_they_were():
 def test_a_module_in_hand_is_refused_before_a_cluster_is_started(monkeypatch):
     engine = el.Dask(workers=2)
     monkeypatch.setattr(el.Dask, "running", lambda _: pytest.fail("a cluster was started"))
-    with pytest.raises(el.EigenlensError, match="LlamaForCausalLM is a module in hand"):
+    with pytest.raises(el.EigenlensError, match="LlamaForCausalLM was never saved"):
         el.evaluate(
             small_llama(), np.full((6, 8), 7), attention="window", max_length=8, engine=engine
         )

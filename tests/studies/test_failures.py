@@ -250,7 +250,7 @@ def test_a_module_in_hand_needs_this_process(place, of_size, tmp_path):
             intermediate_size=8,
         )
     )
-    with pytest.raises(EigenlensError, match=r"a module in hand.*save it to a folder"):
+    with pytest.raises(EigenlensError, match=r"was never saved.*save it to a folder"):
         study(
             model,
             torch.randint(50, (20, 8)),

@@ -76,8 +76,8 @@ def test_a_comparison_speaks_of_the_heads_at_the_largest_rank():
     assert (
         found.sentence
         == "a and b: their heads share 0.40 of the leading 16 directions, 4.0 times chance (0.100);"
-        " the best partner of each shares 0.60. The spaces of the first hold 75% of what the"
-        " second's own hold of its variance, those of the second 50% of the first's."
+        " the best partner of each shares 0.60. The spaces of the first hold 75 % of what the"
+        " second's own hold of its variance, those of the second 50 % of the first's."
     )
 
 

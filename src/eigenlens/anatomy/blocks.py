@@ -1,5 +1,4 @@
-"""The anatomy of a transformer: blocks made of stages, stages made of branches, the same for every
-family.
+"""The anatomy of a transformer, the same for every family: blocks of stages, stages of branches.
 
     stage:   x ← N_after( x + Σ_branch N_within(f(N_before(x))) · scale )
 
@@ -22,15 +21,17 @@ from ..errors import EigenlensError
 from .switches import Switches
 
 BlockCall = dict[str, Any]
-"""The arguments of a block's forward by name; what it must hand on besides the stream is put there
-too.
+"""The arguments of a block's forward by name.
+
+What it must hand on besides the stream is put there too.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Attend:
-    """An attention as linear maps: the module that makes the attention call, and its output
-    projection if elsewhere.
+    """An attention as linear maps.
+
+    The module that makes the attention call, and its output projection if that is elsewhere.
     """
 
     module: nn.Module
@@ -73,9 +74,7 @@ class Stage:
         return any(branch.kind == "attention" for branch in self.branches)
 
     def keeps_input(self, switches: Switches) -> bool:
-        """Whether x itself is in the sum: a branch that runs has its skip, or no branch runs at
-        all.
-        """
+        """Whether x itself is in the sum: a branch that runs has its skip, or none runs."""
         running = [branch for branch in self.branches if switches.runs(branch.kind)]
         return not running or any(branch.skip and switches.skips(branch.kind) for branch in running)
 
@@ -135,9 +134,7 @@ def _normed(norm: nn.Module | None, x: Tensor, switches: Switches) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The blocks of an encoder or a decoder in the order of their modules, and the norm behind the
-    last one.
-    """
+    """The blocks of an encoder or a decoder in order, and the norm behind the last one."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -145,8 +142,9 @@ class Stack:
 
 
 def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
-    """The stacks of a model whose family is known; an error that names the unknown block
-    otherwise.
+    """The stacks of a model whose family is known.
+
+    Raises an error that names the unknown block otherwise.
     """
     from .families import final_norm, read
 

@@ -1,6 +1,4 @@
-"""Whether a block is what it was read as: run part by part it must give what its own module
-gives.
-"""
+"""Whether a block is what it was read as: its parts must give what its own module gives."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by par
 
 
 def checked(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 1e-4) -> None:
-    """Raise unless the block as it was read gives what the module itself gave (`own`) for the same
-    input.
-    """
+    """Raise unless the block as it was read gives what its module gave (`own`) for this input."""
     with torch.no_grad():
         try:
             found = block.run(x, dict(given))
@@ -42,8 +38,9 @@ def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> No
 
 
 def never_drops(model: nn.Module, what: str) -> None:
-    """Raise if the model would drop at random: a part in training mode with a dropout, or a rate of
-    one, above 0.
+    """Raise if the model would drop at random.
+
+    A part in training mode with a dropout, or a rate of one, above 0.
     """
     for path, part in model.named_modules():
         rates = {name: value for name, value in vars(part).items() if "drop" in name.lower()}

@@ -1,5 +1,6 @@
-"""Blocks of one attention and one MLP with the norm before each branch: GPT-2, Llama, Gemma,
-GPT-NeoX, Phi, ViT, and the transformer of the lab.
+"""Blocks of one attention and one MLP with the norm before each branch.
+
+GPT-2, Llama, Gemma, GPT-NeoX, Phi, ViT, and the transformer of the lab.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Blocks of models whose decoder reads an encoder: T5, BART, Marian, Whisper; and OPT, which is
-built like them.
+"""Blocks of models whose decoder reads an encoder: T5, BART, Marian, Whisper.
+
+OPT is here too: it is built like them.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def t5(block: Any, path: str) -> Block | None:
 
 
 def bart(block: Any, path: str) -> Block | None:
-    """BART and Marian (post-norm), Whisper (pre-norm), OPT (either): the MLP's two maps stand in
-    the block itself.
+    """BART and Marian (post-norm), Whisper (pre-norm), OPT (either).
+
+    The MLP's two maps stand in the block itself.
     """
     if not has(
         block,

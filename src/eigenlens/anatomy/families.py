@@ -55,9 +55,7 @@ FINAL = (
 
 
 def final_norm(model: nn.Module, blocks: Sequence[Block]) -> nn.Module | None:
-    """The norm behind the last block: beside the list of blocks, or beside the module that holds
-    it.
-    """
+    """The norm behind the last block: beside the list of blocks, or beside its module."""
     parts = blocks[0].path.split(".")
     first = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
     if blocks[0].stages and blocks[0].stages[-1].after is not None:

@@ -1,13 +1,11 @@
-"""The frozen linear graph: a transformer at one input, with everything that is not linear held
-fixed.
+"""The frozen linear graph: a transformer at one input, with all that is not linear held fixed.
 
 With patterns P, the statistics of norms and the gates of MLPs frozen at their values for an input
 X, every part is affine:
 
-    attention  y ↦ Σ_h P_h y W_V,h W_O,h              + P b_V W_O + b_O
-    norm       y ↦ (y − ȳ) · g / σ                     + b            (RMS norms without the mean)
-    MLP        y ↦ (r ⊙ (y W_1)) W_2, r = φ(z)/z       + (r ⊙ b_1) W_2 + b_2,   or r = φ(gate) for a
-    gated one
+    attention  y ↦ Σ_h P_h y W_V,h W_O,h    + P b_V W_O + b_O
+    norm       y ↦ (y − ȳ) · g / σ          + b                    (RMS norms without the mean)
+    MLP        y ↦ (r ⊙ (y W_1)) W_2        + (r ⊙ b_1) W_2 + b_2  (r = φ(z)/z; gated: φ(gate))
 
 The graph reproduces the model's output at X exactly and is linear everywhere. It is not the
 Jacobian.
@@ -102,9 +100,7 @@ class FrozenStage:
 
 @dataclass(frozen=True, eq=False)
 class FrozenStack:
-    """All stages of an encoder or decoder for one batch, from the stream `inputs` (B, T, C) to
-    `output` (B, T, C).
-    """
+    """All stages of an encoder or decoder for one batch, from `inputs` to `output` (B, T, C)."""
 
     name: str
     inputs: Tensor
@@ -134,14 +130,16 @@ class FrozenStack:
         return self.ended(y, bias)
 
     def ended(self, y: Tensor, bias: bool = False) -> Tensor:
-        """A stream behind the last block as the last norm hands it on, (…, B, T, C); the linear
-        part alone unless asked.
+        """A stream behind the last block as the last norm hands it on, (…, B, T, C).
+
+        The linear part alone unless asked.
         """
         return y if self.final is None else self.final(y, bias)
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """`Tᵀ·g` on directions (…, B, T, C) of the output: what each asks of every token and
-        channel of the input.
+        """`Tᵀ·g` on directions (…, B, T, C) of the output.
+
+        What each asks of every token and channel of the input.
         """
         g = g if self.final is None else self.final.adjoint(g)
         for stage in reversed(list(self.stages())):
@@ -251,8 +249,9 @@ def freeze(
 
 
 def _real(out: Any, valid: Tensor | None) -> Tensor:
-    """The tokens of a block's output that are no padding, whose rows a frozen pattern leaves
-    empty.
+    """The tokens of a block's output that are no padding.
+
+    A frozen pattern leaves the rows of padding empty.
     """
     out = first_of(out)
     return out if valid is None else out[valid]
@@ -261,8 +260,9 @@ def _real(out: Any, valid: Tensor | None) -> Tensor:
 def _freeze_block(
     block: Block, x: Tensor, given: dict[str, Any], calls: Sequence[AttentionCall]
 ) -> tuple[tuple[FrozenStage, ...], Tensor]:
-    """The block's stages frozen along x, and what they give for it (which is the block's own
-    output, to rounding).
+    """The block's stages frozen along x, and what they give for it.
+
+    That is the block's own output, to rounding.
     """
     waiting = list(calls)
     stages = []

@@ -19,8 +19,9 @@ from .head_weights import HeadWeights, linear_map
 
 
 class FrozenPart(ABC):
-    """An affine map `linear(y) + bias` on streams (…, B, T, C); leading axes are streams that go
-    through side by side.
+    """An affine map `linear(y) + bias` on streams (…, B, T, C).
+
+    Leading axes are streams that go through side by side.
     """
 
     bias: Tensor | None
@@ -38,8 +39,9 @@ class FrozenPart(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FrozenNorm(FrozenPart):
-    """`(y − ȳ) · gain / σ + bias`, or without the mean; σ (B, T, 1) is that of the frozen
-    stream.
+    """`(y − ȳ) · gain / σ + bias`, or without the mean.
+
+    `σ` (B, T, 1) is that of the frozen stream.
     """
 
     factor: Tensor  # (B, T, C): gain / σ
@@ -63,8 +65,9 @@ class FrozenNorm(FrozenPart):
 
 
 def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor | None]:
-    """Gain (C,), σ (B, T, 1) at x (B, T, C), whether the mean is taken away, and bias (C,), found
-    by what `norm` does to x.
+    """Gain (C,), σ (B, T, 1), whether the mean is taken away, and bias (C,) of a norm at x.
+
+    Found by what `norm` does to x (B, T, C).
 
     Some families store the gain less 1.
     """
@@ -97,8 +100,9 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
 
 @dataclass(frozen=True, eq=False)
 class FrozenAttention(FrozenPart):
-    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call, which read the stream
-    `reads` (B, S, C).
+    """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call.
+
+    They read the stream `reads` (B, S, C).
     """
 
     pattern: Tensor
@@ -112,8 +116,9 @@ class FrozenAttention(FrozenPart):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C): rows sum to one unless the model has sink
-        logits.
+        """`Σ_h P_h 1 b_V,h W_O,h + b_O`, (B, T, C).
+
+        Rows sum to one unless the model has sink logits.
         """
         w = self.weights
         # (H, C)
@@ -153,8 +158,9 @@ class FrozenAttention(FrozenPart):
         return self.pattern @ v
 
     def read_back(self, g: Tensor) -> Tensor:
-        """`g W_O,hᵀ`, what a direction of the stream asks of each head: (M, B, T, C) → (M, B, H, T,
-        E).
+        """What a direction of the stream asks of each head, `g W_O,hᵀ`.
+
+        (M, B, T, C) → (M, B, H, T, E).
         """
         return torch.einsum("mbtc,hec->mbhte", g, self.weights.output)
 
@@ -169,9 +175,7 @@ class FrozenAttention(FrozenPart):
 
 @dataclass(frozen=True, eq=False)
 class FrozenSource(FrozenPart):
-    """What does not depend on the stream at all: a cross-attention, which reads another stack's
-    output.
-    """
+    """What does not depend on the stream: a cross-attention, which reads another stack."""
 
     bias: Tensor  # (B, T, C)
 

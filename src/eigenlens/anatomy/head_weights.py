@@ -54,8 +54,9 @@ class HeadWeights:
 def read_head_weights(
     module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None
 ) -> HeadWeights:
-    """The weights of the attention `module`, its `output` projection given where it stands
-    elsewhere.
+    """The weights of the attention `module`.
+
+    Its `output` projection is given where it stands elsewhere.
     """
     q, k, v = _fused(module, heads, kv_heads) or tuple(
         linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE)
@@ -108,9 +109,7 @@ def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _by_part(x: Tensor, group: int, kv_heads: int, D: int) -> Tensor:
-    """Rows ordered key-value heads × [their queries, key, value] → [queries, keys, values] ×
-    heads.
-    """
+    """Rows of key-value heads × [queries, key, value] → [queries, keys, values] × heads."""
     x = x.unflatten(0, (kv_heads, group + 2, D))
     return torch.cat(
         [x[:, :group].flatten(0, 2), x[:, group].flatten(0, 1), x[:, group + 1].flatten(0, 1)]

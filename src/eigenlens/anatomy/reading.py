@@ -1,5 +1,6 @@
-"""What the readers of all families share: whether parts are there, how attention and MLPs are run,
-and the linear maps of an MLP.
+"""What the readers of all families share.
+
+Whether parts are there, how attention and MLPs are run, and the linear maps of an MLP.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ UNGATED = (
 
 
 def mlp_parts(module: Any) -> Mlp | None:
-    """The linear maps of an MLP; None of one that is built in another way (a mixture of experts,
-    say).
+    """The linear maps of an MLP.
+
+    None for one that is built in another way (a mixture of experts, say).
     """
     names = ("act_fn", "activation_fn", "act", "activation")
     act = next(

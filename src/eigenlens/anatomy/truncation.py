@@ -41,8 +41,7 @@ KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_heads")
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """An attention of a model: its weights by head, and where its queries are kept, to be written
-    to.
+    """An attention of a model: its weights by head, and where its queries can be written to.
 
     `weight` (H, D, C) and `bias` (H, D) are views of the model's own parameters.
     """
@@ -58,8 +57,9 @@ class Queries:
         return len(self.weight)
 
     def metric(self, head: int) -> Tensor:
-        """`S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row, its mean over
-        angles where keys turn.
+        """`S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row.
+
+        Its mean over angles where keys turn.
         """
         w = self.weights
         keys = augmented(w.key, w.key_bias)[head // w.group].double()  # (C + 1, D)
@@ -78,8 +78,9 @@ class Queries:
 
 
 def query_weights(model: nn.Module) -> tuple[Queries, ...]:
-    """The attentions of a model in the order of its blocks, a block's self-attention before its
-    cross-attention.
+    """The attentions of a model in the order of its blocks.
+
+    A block's self-attention comes before its cross-attention.
     """
     paths = {id(module): path for path, module in model.named_modules()}
     branches = [
@@ -103,8 +104,9 @@ def query_weights(model: nn.Module) -> tuple[Queries, ...]:
 def truncated(
     model: nn.Module, rank: int, heads: Collection[tuple[int, int]] | None = None
 ) -> Iterator[tuple[Queries, ...]]:
-    """Within the block, the query-key matrix of each head of `model` has `rank`; afterwards its
-    weights are as before.
+    """Within the block, the query-key matrix of each head of `model` has `rank`.
+
+    Afterwards its weights are as before.
 
     `heads` are pairs (attention, head), counted as `query_weights` does; None is all of them. A
     rank of the heads' width or more changes nothing.
@@ -140,7 +142,8 @@ def truncated(
 
 
 def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
-    """J (D, D), the rotation of all planes of a head by 90° as the model's own function does it;
+    """J (D, D), the rotation of all planes of a head by 90° as the model's own function does it.
+
     None without rotary positions.
 
     It shows which two numbers of a query make a plane; numbers that are not turned have rows of
@@ -172,8 +175,9 @@ def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
 
 
 def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
-    """`E R S Rᵀ` over planes that turn by independent angles: `½(diag S + J diag S Jᵀ)`; S itself
-    where nothing turns.
+    """`E R S Rᵀ` over planes that turn by independent angles: `½(diag S + J diag S Jᵀ)`.
+
+    S itself where nothing turns.
     """
     turns = J.abs().sum(1) > 0  # (D,)
     diagonal = torch.diag(torch.where(turns, S.diagonal(), 0))
@@ -181,8 +185,9 @@ def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
 
 
 def projection_norm(module: nn.Module) -> str | None:
-    """The name of a norm that an attention has between its projections and its scores; None without
-    one.
+    """The name of a norm that an attention has between its projections and its scores.
+
+    None without one.
     """
     parts = {name: getattr(module, name, None) for name in NORMS}
     norms = (
@@ -235,8 +240,9 @@ def _first(owners: list[Any], names: Collection[str]) -> int | None:
 
 
 def _places(module: Any, heads: int, path: str) -> tuple[Tensor, Tensor | None]:
-    """The queries in the model's own memory: weight (H, D, C) and bias (H, D) or None, to be
-    written to.
+    """The queries in the model's own memory, to be written to.
+
+    Weight (H, D, C) and bias (H, D) or None.
     """
     # torch.nn.MultiheadAttention
     if isinstance(joined := getattr(module, "in_proj_weight", None), Tensor):

@@ -1,6 +1,4 @@
-"""Attention mechanisms: a short dense reference and a fast form that must equal it, and the
-registry that models use.
-"""
+"""Attention mechanisms, each a short dense reference and an equal fast form, and their registry."""
 
 from . import (  # noqa: F401  each makes its mechanism known
     conv,

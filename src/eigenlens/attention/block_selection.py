@@ -82,8 +82,9 @@ class BlockSettings:
 
 @dataclass(frozen=True)
 class BlockBatch:
-    """Query blocks that keep equally many far key blocks: unit `(b·G + g)·N + I`, and the blocks it
-    keeps, ascending.
+    """Query blocks that keep equally many far key blocks.
+
+    Unit `(b·G + g)·N + I`, and the blocks it keeps, ascending.
     """
 
     units: Tensor  # (U,)
@@ -93,8 +94,7 @@ class BlockBatch:
 def block_mass(
     q: Tensor, k: Tensor, settings: BlockSettings, scale: float, chunk: int = 8
 ) -> Tensor:
-    """`m_IJ / |J|`, the mass per pair that the sampled rows give each far key block, `(B, G, N,
-    M)`.
+    """`m_IJ / |J|`, the sampled rows' mass per pair of each far key block, `(B, G, N, M)`.
 
     Shapes: `q (B,H,T,D)`, `k (B,G,T,D)` with `T` a multiple of the query block, `N = T /
     query_block`, `M = T / key_block`. Blocks from the query block on hold −1; the first blocks and
@@ -155,9 +155,7 @@ def select(mass: Tensor, settings: BlockSettings) -> list[BlockBatch]:
 def kept_pairs(
     batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """Past pairs that are attended by each query head of key-value head `g`, summed over inputs,
-    `(G,)`.
-    """
+    """Past pairs attended by each query head of key-value head `g`, over inputs, `(G,)`."""
     B, G, N = shape
     total = torch.zeros(G)
     for batch in batches:
@@ -169,9 +167,10 @@ def kept_pairs(
 def attended_pairs(
     batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """What each query head of key-value head `g` works on, in pairs, summed over inputs, `(G,)`:
-    the kept past, the block's own keys up to each query, `T · query_block / 2`, and the sampled
-    rows at half a pair, since they meet no values.
+    """What each query head of key-value head `g` works on, in pairs, `(G,)`.
+
+    Summed over inputs: the kept past, the block's own keys up to each query, `T · query_block / 2`,
+    and the sampled rows at half a pair, since they meet no values.
     """
     B, _, N = shape
     T = N * settings.query_block
@@ -185,8 +184,9 @@ def attended_pairs(
 def dense_mask(
     batches: list[BlockBatch], shape: tuple[int, int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """The pairs that are attended, `(B, G, T, T)` bool: kept past blocks, and the query block's own
-    keys causally.
+    """The pairs that are attended, `(B, G, T, T)` bool.
+
+    Kept past blocks, and the query block's own keys causally.
     """
     B, G, N, M = shape
     keep = torch.zeros(B * G * N, M, dtype=torch.bool)

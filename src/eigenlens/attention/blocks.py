@@ -119,8 +119,9 @@ def block_attention(
 
 
 def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> Tensor:
-    """The work of `block_attention` on these queries and keys as a share of causal attention,
-    `T²/2` pairs, `(H,)`.
+    """The work of `block_attention` as a share of causal attention, `T²/2` pairs, `(H,)`.
+
+    On these queries and keys.
 
     Counted from the selection that is made here, with it and with the zeros that fill the last
     block; 1 for dense heads.
@@ -145,8 +146,9 @@ def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Causal attention of the library; queries are the last ones where there are fewer than
-    keys.
+    """Causal attention of the library.
+
+    Queries are the last ones where there are fewer than keys.
     """
     T, S = q.shape[2], k.shape[2]
     mask = None if T in (1, S) else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
@@ -227,8 +229,9 @@ def plain(
 def _own(
     units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Every query block over its own keys, causally; `units (U, R·block, D)`, one row of heads
-    after the other.
+    """Every query block over its own keys, causally.
+
+    `units (U, R·block, D)`, one row of heads after the other.
     """
     U, block = len(units), settings.query_block
     q = units.unflatten(1, (-1, block))  # (U, R, block, D)
@@ -241,8 +244,9 @@ def _own(
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and the log-sum-exp of its
-    scores, `(U, R, P)`.
+    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and its log-sum-exp.
+
+    The log-sum-exp of the scores is `(U, R, P)`.
     """
     if (
         q.device.type == "cpu"
@@ -275,8 +279,9 @@ def flex(
     settings: BlockSettings,
     scale: float,
 ) -> Tensor:
-    """The same through compiled `flex_attention`: empty tiles are skipped, the pairs within a tile
-    masked one by one.
+    """The same through compiled `flex_attention`.
+
+    Empty tiles are skipped, the pairs within a tile masked one by one.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -296,8 +301,9 @@ def flex(
 
 
 def cost(n: int, d: int, settings: BlockSettings, share: float, group: int = 1) -> float:
-    """Multiply-adds of one query head over `n` tokens with width `d`, selection included; dense
-    causal is `n² d`.
+    """Multiply-adds of one query head over `n` tokens with width `d`, selection included.
+
+    Dense causal is `n² d`.
 
     `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples`
     rows a query block against the past, for each head: `(samples / query_block) · n²/2 · d`, plus

@@ -1,6 +1,4 @@
-"""What a call of attention says besides queries, keys and values: who may look where, and what the
-stream is.
-"""
+"""What a call says besides queries, keys and values: who may look where, and the stream."""
 
 from __future__ import annotations
 
@@ -54,8 +52,9 @@ class CallTerms:
 
 
 def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
-    """Softmax of scores of which some are −∞; a row of nothing else is zero, with gradients that
-    are finite.
+    """Softmax of scores of which some are −∞.
+
+    A row of nothing else is zero, with gradients that are finite.
     """
     empty = (scores == -torch.inf).all(dim, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)

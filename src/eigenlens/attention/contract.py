@@ -1,5 +1,4 @@
-"""What every mechanism is: one matrix that weighs the values, written down shortly, and a form that
-does not need it.
+"""What every mechanism is: one matrix that weighs the values, and a form that does not need it.
 
     out = A(Q, K) V
 
@@ -23,8 +22,9 @@ from .masks import excluded
 
 @dataclass(frozen=True)
 class Shape:
-    """The layer that a mechanism works in; only those with weights of their own ask for more than
-    the heads.
+    """The layer that a mechanism works in.
+
+    Only those with weights of their own ask for more than the heads.
 
     `head_width` is D of a query and a key, `width` C of the stream, `length` the most tokens,
     `value_width` E of a value where it is not D.
@@ -159,8 +159,9 @@ class Mechanism(nn.Module):
         scale: float | None,
         x: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, CallTerms]:
-        """The tensors of a call, one key-value head for every head, and its terms; or why the
-        mechanism cannot.
+        """The tensors of a call, one key-value head for every head, and its terms.
+
+        Or an error that says why the mechanism cannot take the call.
         """
         if not q.ndim == k.ndim == v.ndim == 4 or k.shape[1] == 0:
             raise EigenlensError(

@@ -1,5 +1,6 @@
-"""ConvAttention of Multiformer (arXiv 2205.07100): a strided convolution of keys and values, then
-ordinary attention.
+"""ConvAttention of Multiformer: a strided convolution of keys and values, then attention.
+
+See arXiv 2205.07100.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class ConvSettings:
 
 @mechanism("conv", letter="C")
 class Conv(Mechanism):
-    """`A = softmax(Q (C_k K)ᵀ/√d) C_v` with strided convolutions `C_k, C_v (H, ⌈S/s⌉, S)` along the
-    tokens.
+    """`A = softmax(Q (C_k K)ᵀ/√d) C_v`, attention to convolved keys and values.
+
+    The strided convolutions `C_k, C_v (H, ⌈S/s⌉, S)` run along the tokens.
 
     Every head has one kernel of w numbers for its keys and one for its values, which all features
     share; so A is a matrix of tokens. Both start as a mean over the kernel. Shortened key j is
@@ -100,8 +102,9 @@ class Conv(Mechanism):
         return attend(q, k, v, CallTerms(given.scale, keys=keys, pairs=pairs))
 
     def _shortened(self, x: Tensor, kernel: Tensor, causal: bool) -> Tensor:
-        """`C x`: (B, H, S, d) → (B, H, n, d), a strided slice of the tokens for each number of the
-        kernel (H, w).
+        """`C x`: (B, H, S, d) → (B, H, n, d).
+
+        A strided slice of the tokens for each number of the kernel (H, w).
         """
         w, s, n = self.settings.kernel, self.settings.stride, len(self._centres(x))
         before = self._before(causal)

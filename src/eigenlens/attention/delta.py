@@ -1,17 +1,13 @@
-"""Three recurrences with one state matrix per head, which read from the stream how much to forget
-and to write.
+"""Three recurrences with one state matrix per head; the stream says how much to forget and write.
 
-    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ            DeltaNet, arXiv
-    2406.06484
-    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                               arXiv 2312.06635, with
-    one decay a head
-    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        Gated DeltaNet, arXiv
-    2412.06464
+    delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        arXiv 2406.06484
+    gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                           arXiv 2312.06635
+    gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ    arXiv 2412.06464
 
 with `o_t = S_t q_t`, queries and keys of length one (so that erasing contracts and outputs do not
-grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and `α_t = exp(−a
-softplus(w_α·x_t + b))` for every head. They are causal. A token at padding neither decays nor
-writes: α = 1, β = 0.
+grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and
+`α_t = exp(−a softplus(w_α·x_t + b))`, one decay per head. They are causal. A token at padding
+neither decays nor writes: α = 1, β = 0.
 """
 
 from __future__ import annotations
@@ -32,8 +28,9 @@ from .registry import mechanism
 
 @dataclass(frozen=True)
 class RecurrenceSettings:
-    """`chunk`: so many tokens are worked on in one product; it changes the cost, and not the
-    output.
+    """`chunk`: so many tokens are worked on in one product.
+
+    It changes the cost, and not the output.
     """
 
     chunk: int = 32
@@ -44,8 +41,9 @@ class RecurrenceSettings:
 
 
 class Recurrence(Mechanism):
-    """What the three have in common; `gated` ones decay, `erasing` ones have a strength of
-    writing.
+    """What the three have in common.
+
+    `gated` ones decay, `erasing` ones have a strength of writing.
     """
 
     Settings = RecurrenceSettings
@@ -93,8 +91,9 @@ class Recurrence(Mechanism):
         return alpha, beta
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`: the recurrence itself, with
-        unit vectors for values.
+        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`.
+
+        The recurrence itself, with unit vectors for values.
         """
         q, k, alpha, beta = self._read(q, k, given)
         one = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
@@ -105,8 +104,9 @@ class Recurrence(Mechanism):
         return chunked(q, k, v, alpha, beta, self.erasing, self.settings.chunk)
 
     def cost(self, n: int, d: int) -> int:
-        """Per token with chunks of c: `cd` for every product of a chunk's pairs, `d²` for every one
-        with the state.
+        """Multiply-adds per token with chunks of c.
+
+        `cd` for every product of a chunk's pairs, `d²` for every one with the state.
 
         With erasing 6 of the first, `c²/2` for the solve, 3 of the second and `d³/c` to carry the
         state on; else 2 and 2. Reading the stream of width C is `C` for α and for β.
@@ -134,11 +134,12 @@ class Recurrence(Mechanism):
 
 @mechanism("delta", letter="N")
 class Delta(Recurrence):
-    """`S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: what a key held is
-    replaced (DeltaNet).
+    """DeltaNet (arXiv 2406.06484): what a key held is replaced.
 
+    `S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> Delta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = False, True
@@ -146,11 +147,12 @@ class Delta(Recurrence):
 
 @mechanism("gated-linear", letter="G")
 class GatedLinear(Recurrence):
-    """`S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`: what was written fades, by one factor a head
-    and token.
+    """Gated linear attention (arXiv 2312.06635): what was written fades per head and token.
 
+    `S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> GatedLinear(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, False
@@ -158,10 +160,12 @@ class GatedLinear(Recurrence):
 
 @mechanism("gated-delta", letter="D")
 class GatedDelta(Recurrence):
-    """`S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`: both (Gated DeltaNet).
+    """Gated DeltaNet (arXiv 2412.06464): what was written fades, what a key held is replaced.
 
+    `S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
+
+    >>> # x (B, T, 64) → (B, 4, T, E)
     >>> GatedDelta(shape=Shape(heads=4, width=64))(q, k, v, causal=True, x=x).shape
-    (B, 4, T, E), of x (B, T, 64)
     """
 
     gated, erasing = True, True

@@ -39,8 +39,9 @@ def recurrent(
     beta: Tensor | None = None,
     erase: bool = True,
 ) -> Tensor:
-    """The formula, token by token: `q, k (B,H,T,D)`, `v (B,H,T,E)`, `alpha, beta (B,H,T)` → `(B, H,
-    T, E)`.
+    """The formula, token by token, → `(B, H, T, E)`.
+
+    `q, k (B,H,T,D)`, `v (B,H,T,E)`, `alpha, beta (B,H,T)`.
 
     No `alpha` is no decay, no `beta` writes at strength one, and without `erase` the factor `I − β
     k kᵀ` is left out.
@@ -112,8 +113,9 @@ def _some(
     state: Tensor,
     erase: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The outputs `(B·H, N, c, E)` of N chunks `q, k (N·B·H, c, D)` that begin at `state (B·H, D,
-    E)`, and the state behind.
+    """The outputs `(B·H, N, c, E)` of N chunks that begin at `state`, and the state behind.
+
+    `q, k (N·B·H, c, D)`, `state (B·H, D, E)`.
     """
     (many, c, D), heads = q.shape, len(state)
     pairs = k @ q.mT  # (N·B·H, c keys, c queries)

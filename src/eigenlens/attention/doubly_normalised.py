@@ -1,5 +1,4 @@
-"""Attention that does not explain keys away: scores are normalised over the queries before they are
-over the keys.
+"""Attention that does not explain keys away: normalised over queries before it is over keys.
 
 Under softmax a key that no query favours gets no weight at all. Normalised over queries first, each
 key has a weight of 1 to spend, and keeps at least 1/S of it in the end (arXiv 2009.14308). The step
@@ -106,8 +105,9 @@ class SinkhornSettings:
 
 @mechanism("sinkhorn")
 class Sinkhorn(Mechanism):
-    """`A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over
-    (arXiv 2110.11773).
+    """Sinkhorn attention (arXiv 2110.11773): columns and rows are normalised in turn.
+
+    `A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over.
 
     Of as many queries as keys it nears a matrix whose rows and columns all sum to 1. The fast form
     keeps the scores as they are and iterates what has to be taken from each row and column, `A_ij =
@@ -144,8 +144,9 @@ def scores_of_tokens(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def balanced(s: Tensor, iterations: int = 1) -> Tensor:
-    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times; rows and
-    columns of −∞ are zero.
+    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times.
+
+    Rows and columns of −∞ are zero.
 
     >>> balanced(torch.zeros(3, 4))[0]
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
@@ -157,8 +158,9 @@ def balanced(s: Tensor, iterations: int = 1) -> Tensor:
 
 
 def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries; 0
-    where there is none.
+    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries.
+
+    0 where there is none.
     """
     parts, masks = [], None if given.queries is None else given.queries.split(BLOCK, 1)
     for at, rows in enumerate(q.split(BLOCK, 2)):
@@ -171,8 +173,9 @@ def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def _log_sum(s: Tensor, dim: int, nothing: float = 0.0) -> Tensor:
-    """`log Σ e^s` along a dimension that stays; `nothing` where all is −∞, with gradients that are
-    finite.
+    """`log Σ e^s` along a dimension that stays.
+
+    `nothing` where all is −∞, with gradients that are finite.
     """
     empty = (s == -torch.inf).all(dim, keepdim=True)
     return s.masked_fill(empty, 0.0).logsumexp(dim, keepdim=True).masked_fill(empty, nothing)

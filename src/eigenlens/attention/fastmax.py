@@ -1,5 +1,4 @@
-"""Fastmax: a polynomial of the product in place of the exponential, which factorises (FAST, arXiv
-2402.07901).
+"""Fastmax (FAST, arXiv 2402.07901): a polynomial that factorises in place of the exponential.
 
     A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)        f(x) = Σ_{l≤p} xˡ/l!
 
@@ -30,15 +29,15 @@ from .registry import mechanism
 NORMALISE = ("token", "centred", "tokens", "none")
 TINY = 1e-12
 INSIDE = 0.999
-"""The length of keys for p = 1: a product of two unit vectors can be −1, where 1 + x weighs a row
-of such keys by 0/0.
+"""The length of keys for p = 1.
+
+A product of two unit vectors can be −1, where 1 + x weighs a row of such keys by 0/0.
 """
 
 
 @dataclass(frozen=True)
 class FastmaxSettings:
-    """The order `p` of the polynomial, what is made of queries and keys first, and how many tokens
-    are taken at once.
+    """The order `p` of the polynomial, how queries and keys are prepared, and the chunk of tokens.
 
     `normalise`: "token" gives every vector unit length; "centred" takes the mean over its features
     off before; "tokens" divides by the largest length of any token of the input, which under a
@@ -68,8 +67,7 @@ class FastmaxSettings:
 
 @mechanism("fastmax", "fast")
 class Fastmax(Mechanism):
-    """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in time linear in the
-    length.
+    """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in linear time.
 
     The scale of a call counts for normalise="none" only: unit vectors have none. For p = 1
     normalised keys have length 0.999, not 1, so that `f` stays above zero.
@@ -143,8 +141,9 @@ class Fastmax(Mechanism):
         return 1 + x if self.settings.p == 1 else 1 + x + 0.5 * x.square()
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
-        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk; (B, H, E+1,
-        ·) in and out.
+        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk.
+
+        (B, H, E+1, ·) in and out.
         """
         T, S, size = q.shape[2], k.shape[2], self.settings.chunk
         a, b, weights = _pairs(q)
@@ -181,10 +180,11 @@ class Fastmax(Mechanism):
         return total
 
     def cost(self, n: int, d: int) -> int:
-        """Sums and reads of `n F (d+1)` each, for values of width d; within chunks of c tokens `n c
-        (2d+2)`.
+        """Sums and reads of `n F (d+1)` each, for values of width d.
 
-        Without a causal mask there are no products within chunks; the figure is that of the dearer,
+        Within chunks of c tokens `n c (2d+2)`.
+
+        Without a causal mask there are no products within chunks; the figure is that of the slower,
         causal form.
         """
         c = min(self.settings.chunk, n)
@@ -199,8 +199,9 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f: ½ for a
-    square, ½ + ½ for 1·1.
+    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f.
+
+    ½ for a square, ½ + ½ for 1·1.
     """
     D = x.shape[3]
     a, b = torch.triu_indices(D + 1, D + 1, device=x.device)

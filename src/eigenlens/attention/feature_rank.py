@@ -1,5 +1,6 @@
-"""Attention with queries and keys in r of their d dimensions: the joint subspace that serves their
-products best.
+"""Attention with queries and keys in r of their d dimensions.
+
+In the joint subspace that serves their products best.
 
 The rank of scores is the width of a head; what smaller ones cannot do is the subject of arXiv
 2407.16153.
@@ -19,9 +20,7 @@ from .registry import mechanism
 from .softmax import attend
 
 FLOOR = 1e-7
-"""Directions with less than this share of the largest variance count as having it: a constant head
-has none at all.
-"""
+"""The least variance of a direction, as a share of the largest: a constant head has none."""
 
 
 def joint_subspace(queries: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
-"""Gates on attention: what a head computes, times a sigmoid of the token it is for (arXiv
-2505.06708, 2602.01468).
+"""Gates on attention: what a head computes, times a sigmoid of its token.
+
+See arXiv 2505.06708 and arXiv 2602.01468.
 
     Y' = Y ⊙ σ(X W_θ)
 
@@ -63,8 +64,8 @@ class Gate(nn.Module):
     in any width: every gate starts near σ(b), one half where b is 0, and not in the flat part of
     the sigmoid.
 
+    >>> # x (B, T, 64) → (B, 4, T, 1)
     >>> Gate(GateSettings(per="head"), width=64, heads=4, head_width=16).values(x).shape
-    (B, 4, T, 1)
     """
 
     def __init__(self, settings: GateSettings, width: int, heads: int, head_width: int) -> None:
@@ -100,8 +101,9 @@ class Gate(nn.Module):
 
 
 def mixture(pattern: Tensor, gate: Tensor, v: Tensor, w_o: Tensor) -> Tensor:
-    """The routes of gated attention, (B, T, H, E, C): linear experts `v_j ↦ v_je W_O[h,e]`, routed
-    by attention and gate.
+    """The routes of gated attention, (B, T, H, E, C).
+
+    Linear experts `v_j ↦ v_je W_O[h,e]`, routed by attention and gate.
 
         out[i,c] = Σ_h Σ_e Σ_j A^h_ij · g^h_ie · v^h_je · W_O[h,e,c]
 
@@ -115,7 +117,9 @@ def mixture(pattern: Tensor, gate: Tensor, v: Tensor, w_o: Tensor) -> Tensor:
 
 @mechanism("gated")
 class Gated(Mechanism):
-    """`(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X
+    """Attention with a gate at one of four places.
+
+    `(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X
     W_θ), K) V` at G4.
 
     A is that of an inner mechanism, softmax unless another is given, and so is what it can honour.
@@ -123,8 +127,8 @@ class Gated(Mechanism):
     (`pattern`) are those of the inner mechanism: what the gate does to the values or to the output
     is not in them.
 
+    >>> # (B, 4, T, E)
     >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape
-    (B, 4, T, E)
     """
 
     Settings = GateSettings
@@ -167,8 +171,9 @@ class Gated(Mechanism):
         return self._out(self.inner.fast(*self._gated(q, k, v, given), given), given)
 
     def cost(self, n: int, d: int) -> int:
-        """The inner mechanism's, `nCd` for the logits of a gate per element (`nC` per head), `nd`
-        to apply it.
+        """The inner mechanism's, and those of the gate.
+
+        `nCd` for the logits of a gate per element (`nC` per head), `nd` to apply it.
         """
         logits = (
             n * self.shape.need(self.name, "width") * (d if self.settings.per == "element" else 1)

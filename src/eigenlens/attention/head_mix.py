@@ -15,8 +15,9 @@ from .contract import Mechanism, Shape
 
 
 class HeadMix(Mechanism):
-    """`A^h = A_g(Q^h, K^h)` for the heads h of group g: consecutive heads, each group with a
-    mechanism of its own.
+    """`A^h = A_g(Q^h, K^h)` for the heads h of group g.
+
+    Groups are consecutive heads, each with a mechanism of its own.
 
     A member with weights of its own is made for the heads of its group, `Shape(heads=2, …)` for
     two. The mix honours what all members do: it is causal where all can be, linear where all are,

@@ -56,8 +56,8 @@ class InterpolatedKeys(Mechanism):
     It is made from the moments of a study, for whole inputs of their length, so it has no name
     among the mechanisms.
 
+    >>> # mean (H, n), covariance (H, n, n), keys (H, m)
     >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)
-    (H, n), (H, n, n), (H, m)
     >>> mechanism(q, k, v).shape  # (B, H, n, d)
     """
 
@@ -103,9 +103,7 @@ class InterpolatedKeys(Mechanism):
             getattr(self, name).copy_(x)
 
     def _of_rest(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
-        """The rows of W and the entries of b that say something: those of keys that are not
-        computed.
-        """
+        """The rows of W and the entries of b of keys that are not computed."""
         H, r = self.rest.shape
         rows = weights.gather(1, self.rest[:, :, None].expand(H, r, weights.shape[2]))
         entries = bias.gather(2, self.rest[:, None].expand(H, bias.shape[1], r))
@@ -116,9 +114,7 @@ class InterpolatedKeys(Mechanism):
         return self.keys.shape[1] + self.rest.shape[1]
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """All scores are formed, and those of the keys that count as not computed are
-        overwritten.
-        """
+        """All scores are formed; those of keys that count as not computed are overwritten."""
         self._fits(k, given)
         scores = q @ k.transpose(2, 3) * given.scale  # (B, H, T, n)
         filled = []
@@ -129,8 +125,9 @@ class InterpolatedKeys(Mechanism):
         return torch.stack(filled, 1).softmax(3)
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        """By the association of the three factors that costs least: scores `(Q K_Sᵀ) Wᵀ`, or keys
-        `W K_S` and then Q.
+        """By the cheapest association of the three factors.
+
+        Scores `(Q K_Sᵀ) Wᵀ`, or keys `W K_S` and then Q.
 
         Keys and values are taken in the order computed, estimated: softmax does not mind.
         """
@@ -167,9 +164,7 @@ class InterpolatedKeys(Mechanism):
         return n * m * d + n * (n - m) * m, (n - m) * m * d + n * n * d
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head: the cheaper of the two associations, and `n²d` for the
-        values.
-        """
+        """Multiply-adds per head: the cheaper association, and `n²d` for the values."""
         return min(self._score_costs(n, d)) + n * n * d
 
 

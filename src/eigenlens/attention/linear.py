@@ -1,5 +1,6 @@
-"""Linear attention (arXiv 2006.16236): a positive feature map in place of the exponential, so that
-keys are summed once.
+"""Linear attention (arXiv 2006.16236): a positive feature map in place of the exponential.
+
+So keys are summed once.
 
     o_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j),      φ(x) = elu(x) + 1
 
@@ -36,16 +37,18 @@ class LinearSettings:
 
 
 def features(x: Tensor) -> Tensor:
-    """`φ(x) = elu(x) + 1`, which is `x + 1` above zero and `exp x` below: so, what is small is not
-    rounded to zero.
+    """`φ(x) = elu(x) + 1`, which is `x + 1` above zero and `exp x` below.
+
+    So what is small is not rounded to zero.
     """
     return x.clamp_max(0).exp() + x.relu()
 
 
 @mechanism("linear", letter="L")
 class Linear(Mechanism):
-    """`A_ij = φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j)` with `φ = elu + 1`; the scale of the call is not
-    used.
+    """`A_ij = φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j)` with `φ = elu + 1`.
+
+    The scale of the call is not used.
 
     >>> Linear()(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -68,7 +71,8 @@ class Linear(Mechanism):
         return ratio(*whole_product(phi_q, phi_k, wide(v))).to(v.dtype)
 
     def cost(self, n: int, d: int) -> int:
-        """Causal, the dearer form: `2nd` for every token of a chunk, `nd²` to add to the state and
-        to read it each.
+        """Multiply-adds of the causal form, which is the slower one.
+
+        `2nd` for every token of a chunk, `nd²` to add to the state and to read it each.
         """
         return 2 * n * d * (min(self.settings.chunk, n) + d)

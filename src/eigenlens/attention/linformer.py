@@ -15,8 +15,9 @@ from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
-    """The mean over each of m stretches of n positions, as a matrix (m, n); their lengths differ by
-    at most one.
+    """The mean over each of m stretches of n positions, as a matrix (m, n).
+
+    Their lengths differ by at most one.
     """
     if not 1 <= m <= n:
         raise EigenlensError(f"{n} positions cannot be cut into {m} stretches")
@@ -38,8 +39,9 @@ class LinformerSettings:
 
 @mechanism("linformer", letter="I")
 class Linformer(Mechanism):
-    """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)` that start as means over m
-    stretches of the length n.
+    """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)`.
+
+    They start as means over m stretches of the length n.
 
     E and F belong to places. Padding counts as zeros, and so does what an input shorter than n
     lacks: both are projected with their columns left out. Stretches without a token keep a key of

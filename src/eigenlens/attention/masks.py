@@ -47,8 +47,9 @@ def added_numbers(mask: Tensor) -> Tensor:
 
 
 def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """`causal`, `keys` (B, S) and `pairs` of a mask (B or 1, H or 1, T or 1, S), as transformers
-    hands it over.
+    """`causal`, `keys` (B, S) and `pairs` of a mask as transformers hands it over.
+
+    The mask is (B or 1, H or 1, T or 1, S).
 
     A mask that is causality and padding is taken apart into the two, which mechanisms without an S
     × T matrix need. An additive mask that only excludes is read like a boolean one; one that adds
@@ -75,8 +76,9 @@ def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor
 
 
 def with_bias(pairs: Tensor | None, bias: Tensor | None, T: int, S: int) -> Tensor | None:
-    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S), of which the last T
-    queries count.
+    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S).
+
+    Of the bias the last T queries count.
 
     A bias of zeros is none: models without positions hand it over, too.
     """

@@ -11,8 +11,9 @@ from .contract import Mechanism, Shape
 
 
 class MeanOnly(Mechanism):
-    """`A = softmax(μ)` with the mean row `μ (H, n)` of each head, or a mean `(H, n, n)` of each
-    pair of positions.
+    """`A = softmax(μ)` with the mean row `μ (H, n)` of each head.
+
+    Or with a mean `(H, n, n)` of each pair of positions.
 
     No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds
     a head. It is made from the scores of a study, so it has no name among the mechanisms.

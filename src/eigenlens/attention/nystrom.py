@@ -1,5 +1,6 @@
-"""Nyströmformer: the pattern from landmarks, the means of stretches of queries and keys (arXiv
-2102.03902).
+"""Nyströmformer (arXiv 2102.03902): the pattern from landmarks.
+
+Landmarks are the means of stretches of queries and keys.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class NystromSettings:
 
 @mechanism("nystrom", letter="Y")
 class Nystrom(Mechanism):
-    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d, with m segment
-    means Q̃ and K̃.
+    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d.
+
+    Q̃ and K̃ are m segment means.
 
     The stretches cut the tokens that stand into m parts whose lengths differ by at most one;
     padding is in none of them. No convolution of the values beside it, which the paper adds: what
@@ -114,8 +116,9 @@ class Nystrom(Mechanism):
         some_k: Tensor,
         given: CallTerms,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The three patterns, with nothing for landmarks of no token: (B, H, T, m), (B, H, m, m),
-        (B, H, m, S).
+        """The three patterns, (B, H, T, m), (B, H, m, m), (B, H, m, S).
+
+        Landmarks of no token get nothing.
         """
 
         def pattern(a: Tensor, b: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
@@ -132,16 +135,19 @@ class Nystrom(Mechanism):
         )
 
     def cost(self, n: int, d: int) -> int:
-        """Landmarks `2nd`, scores `2nmd + m²d`, four products a round of the inverse, values `2nmd
-        + m²d`.
+        """Multiply-adds of one head.
+
+        Landmarks `2nd`, scores `2nmd + m²d`, four products per round of the inverse, values `2nmd +
+        m²d`.
         """
         m = min(self.settings.landmarks, n)
         return 2 * n * d + 4 * n * m * d + 2 * m * m * d + 4 * self.settings.iterations * m**3
 
 
 def _means(x: Tensor, which: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The mean of each stretch (B, H, m, d), zero for one of no token, and which have any (B,
-    m).
+    """The mean of each stretch (B, H, m, d), and which have any token (B, m).
+
+    The mean of no token is zero.
     """
     B, H, _, d = x.shape
     index = which[:, None, :, None].expand_as(x)

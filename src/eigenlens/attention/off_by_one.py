@@ -1,5 +1,6 @@
-"""Softmax that may look at nothing: one more in the denominator, tried as the "zero sink" in arXiv
-2309.17453.
+"""Softmax that may look at nothing: one more in the denominator.
+
+Tried as the "zero sink" in arXiv 2309.17453.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from .softmax import attend
 
 @mechanism("off-by-one")
 class OffByOne(Mechanism):
-    """`A_ij = e^{s_ij} / (1 + Σ_j' e^{s_ij'})`: softmax beside a key of score 0 whose value is
-    zero.
+    """`A_ij = e^{s_ij} / (1 + Σ_j' e^{s_ij'})`.
+
+    Softmax beside a key of score 0 whose value is zero.
 
     Rows sum to less than 1. The fast form puts that key before the others and goes through torch's
     own kernel, so that the 1 is taken into the log-sum-exp.

@@ -35,9 +35,7 @@ RANGE = 60.0
 
 @dataclass(frozen=True)
 class PerformerSettings:
-    """How many random `features`, the `seed` of their directions, and how many tokens are taken at
-    once.
-    """
+    """How many random `features`, the `seed` of their directions, and the chunk of tokens."""
 
     features: int = 64
     seed: int = 0
@@ -50,8 +48,9 @@ class PerformerSettings:
 
 @mechanism("performer", letter="P")
 class Performer(Mechanism):
-    """`A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, `φ_r(x) = exp(w_r·x' − |x'|²/2)`, an estimate of
-    softmax attention.
+    """`A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, an estimate of softmax attention.
+
+    `φ_r(x) = exp(w_r·x' − |x'|²/2)`.
 
     The directions w follow from the width of a head, `features` and `seed`: they are no weights,
     and every head and layer shares them.
@@ -94,7 +93,9 @@ class Performer(Mechanism):
         return (a - a.amax(3, keepdim=True).detach()).exp(), b.clamp_min(-RANGE).exp()
 
     def cost(self, n: int, d: int) -> int:
-        """Features `2nFd`, sums and reads of `n F (d+1)` each, within chunks of c tokens `n c
+        """Multiply-adds of one head.
+
+        Features `2nFd`, sums and reads of `n F (d+1)` each, within chunks of c tokens `n c
         (F+d+1)`.
         """
         features, c = self.settings.features, min(self.settings.chunk, n)
@@ -120,8 +121,9 @@ def directions(
 def _directions(
     width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """`w (features, width)`: rows orthogonal in blocks of `width`, with the lengths of independent
-    normal vectors.
+    """`w (features, width)`: rows orthogonal in blocks of `width`.
+
+    They have the lengths of independent normal vectors.
     """
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-features // width)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """`x` in float32 at least: products of 16-bit numbers, and sums over thousands of tokens, leave
-    their range and their precision.
+    """`x` in float32 at least.
+
+    Products of 16-bit numbers, and sums over thousands of tokens, leave their range and their
+    precision.
     """
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,5 +1,6 @@
-"""Sums over all keys up to a query, in linear time: what every attention by a product of features
-is made of.
+"""Sums over all keys up to a query, in linear time.
+
+Every attention by a product of features is made of them.
 
 With features `φ(q_i)`, `φ(k_j)` the numerator and denominator of `out_i = Σ_j φ(q_i)·φ(k_j) v_j /
 Σ_j φ(q_i)·φ(k_j)` are

@@ -1,5 +1,6 @@
-"""The matrix of queries and keys, `W = W_Q W_Kᵀ` of a head: its eigenvalues, a penalty on their
-spread, its best low rank.
+"""The query-key matrix `W = W_Q W_Kᵀ` of a head.
+
+Its eigenvalues, a penalty on their spread, its best low rank.
 
 Shapes: `w_q` and `w_k` are (…, C, D) for a stream of width C and heads of width D, `q = x W_Q`, so
 W is (…, C, C) of rank D. Everything here works on D × D matrices; W itself is never formed. Biases
@@ -43,8 +44,9 @@ class Spectrum:
 
 
 def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
-    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D), which are the same but for
-    zeros.
+    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D).
+
+    They are the same but for zeros.
 
     >>> spectrum(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).eigenvalues.shape
     torch.Size([12, 32])
@@ -73,8 +75,9 @@ def square_norm(w_q: Tensor, w_k: Tensor) -> Tensor:
 
 
 def localisation_penalty(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`‖W‖²_F − (tr W)²/d` of every head, (…,): LocAteR-style, zero only at multiples of the
-    identity.
+    """`‖W‖²_F − (tr W)²/d` of every head, (…,).
+
+    LocAteR-style: zero only at multiples of the identity.
 
     Its gradient in W, `2(W − (tr W / d) I)`, has no trace, so that descending it in W leaves the
     mean eigenvalue where it is. In W_Q and W_K, which have rank D < d, the mean moves too.
@@ -93,14 +96,16 @@ def augmented(weight: Tensor, bias: Tensor | None) -> Tensor:
 def truncate(
     w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`;
-    the keys stay.
+    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`.
+
+    The keys stay.
 
     With `W_Q W_Kᵀ = U Σ Vᵀ` the best one is `U_r U_rᵀ W_Q W_Kᵀ`, so `W_Q′ = U_r U_rᵀ W_Q`: keys
     that several heads share need no change. Biases are cut along as one more row. Gives `(W_Q′,)`,
     with a bias `(W_Q′, b_Q′)`.
 
     >>> (cut,) = truncate(torch.randn(12, 384, 32), torch.randn(12, 384, 32), rank=4)
+    >>> tuple(cut.shape)
     (12, 384, 32)
     """
     keys = augmented(w_k, b_k)
@@ -109,11 +114,10 @@ def truncate(
 
 
 def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
-    """`W_Q′` of `rank` with the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)` for a metric S (…, D, D) ≥
-    0.
+    """`W_Q′` of `rank`, the nearest to `W_Q` in a metric S ≥ 0: (…, C, D), (…, D, D) → (…, C, D).
 
-    `S = W_KᵀW_K` makes it the error of `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R
-    S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`, (…, C, D).
+    It has the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`. `S = W_KᵀW_K` makes that the error of
+    `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`.
     """
     if rank < 0:
         raise EigenlensError(f"a rank is at least 0, not {rank}")

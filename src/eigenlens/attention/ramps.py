@@ -1,5 +1,6 @@
-"""Softmax attention that interpolates, as it is built in the proof that attention alone is
-universal (arXiv 2504.15956).
+"""Softmax attention that interpolates (arXiv 2504.15956).
+
+As it is built in the proof that attention alone is universal.
 
     L_k = a + kΔ, k = 0 … p − 1,  Δ = (b − a)/(p − 1)          anchors
     y = wᵀx + t,  A_k = softmax_k(−(β/Δ)(y − L_k)²)            ≈ clamp(y, a, b) with values L_k, ≈
@@ -37,8 +38,8 @@ class Ramp(nn.Module):
     `2/Δ`, a Gaussian of width Δ/2. Error for a Lipschitz constant ℓ of f: at most `ℓΔ/2` for large
     β, with `Δ = (b − a)/(H(p − 1))`.
 
+    >>> # close to 0.3 and 1
     >>> Ramp(-1, 1, p=129, w=torch.tensor([1.0]))(torch.tensor([[0.3], [2.0]]))
-    close to 0.3 and 1
     """
 
     anchors: Tensor
@@ -97,8 +98,9 @@ class Ramp(nn.Module):
 
 
 class SequenceMap(nn.Module):
-    """A sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention, without
-    skips or MLPs.
+    """A sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention.
+
+    Without skips or MLPs.
 
         f_s(X) = Σ_m c_{s,m} φ(w_m · X + t_m),   w (M, T, C), t (M,), c (T, E, M)
 
@@ -162,8 +164,9 @@ class SequenceMap(nn.Module):
         return self.ramps(*self.mix(x))
 
     def mix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer 1: `y_m = w_m · X + t_m` (B, T, M), the same at every token, and the position (B,
-        T, T).
+        """Layer 1: `y_m = w_m · X + t_m` (B, T, M), and the position (B, T, T).
+
+        The first is the same at every token.
         """
         B, T, _ = x.shape
         place = torch.eye(T, dtype=x.dtype, device=x.device)
@@ -183,8 +186,9 @@ class SequenceMap(nn.Module):
         return out[..., : len(self.shift)] + self.shift, out[..., len(self.shift) :]
 
     def queries(self, y: Tensor, place: Tensor) -> Tensor:
-        """Layer 2's (B, M·T, T, 2): away from token s, head (m, s) asks from far below its first
-        anchor.
+        """Queries of layer 2, (B, M·T, T, 2).
+
+        Away from token s, head (m, s) asks from far below its first anchor.
         """
         B, T, M = y.shape
         far = 2 * (self.p - 1) * self.spacing  # twice the range
@@ -226,8 +230,9 @@ class SequenceMap(nn.Module):
         return self.attention(self.queries(y, place), k, v, scale=1.0).sum(1) + place @ self.floor
 
     def as_softmax(self, x: Tensor) -> Tensor:
-        """The same with layer 2 as `softmax(linear)` and a linear map: one layer of attention
-        followed by a softmax.
+        """The same with layer 2 as `softmax(linear)` and a linear map.
+
+        One layer of attention followed by a softmax.
         """
         y, place = self.mix(x)
         logits = torch.einsum("bhti,hpi->bhtp", self.queries(y, place), self.keys[0])
@@ -236,9 +241,7 @@ class SequenceMap(nn.Module):
         )
 
     def bound(self, lipschitz: float = 1.0) -> Tensor:
-        """`Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the most that ramps at large β are off from the
-        network.
-        """
+        """`Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the largest error of ramps at large β."""
         return lipschitz * torch.einsum("tem,m->te", self.outer.abs(), self.spacing) / 2
 
 
@@ -254,8 +257,9 @@ def network(
 def fit_network(
     x: Tensor, target: Tensor, units: int, seed: int = 0, pool: int = 1000
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weight, shift and outer of ReLU units for a target (B, T, E) on samples x (B, T, C), without
-    descent.
+    """Weight, shift and outer of ReLU units for a target (B, T, E), without descent.
+
+    On samples x (B, T, C).
 
     T·C + 1 of the units are straight on the whole range, one for each input and one for the
     constant. The others are picked one by one from a `pool`, each time the one that explains most
@@ -285,8 +289,9 @@ def fit_network(
 
 
 def _pursuit(columns: Tensor, target: Tensor, number: int, given: int) -> list[int]:
-    """Indices of `number` columns (B, P): the first `given`, then always the one that takes most
-    off the rest of the target.
+    """Indices of `number` columns (B, P).
+
+    The first `given`, then always the one that takes most off the rest of the target.
     """
     # which column is best does not need more
     rest, left = target.float().clone(), columns.float().clone()

@@ -1,5 +1,4 @@
-"""Attention mechanisms by name: ours, and those a user brings, for lab models and for models of
-transformers.
+"""Attention mechanisms by name, built in or a user's, for lab models and for transformers.
 
 A class under `@mechanism("mine")` is known to `make`, to every lab model
 (`Config(mechanism="mine")`) and to `eigenlens bench`. `register("mine")` makes it an attention

@@ -16,15 +16,17 @@ from torch import Tensor
 
 
 def head_terms(z: Tensor, w_o: Tensor) -> Tensor:
-    """`z^h W_O^h` (B, H, T, C) of `z` (B, H, T, E) and `w_o` (H, E, C): summed over the heads, the
-    output less its bias.
+    """`z^h W_O^h` (B, H, T, C) of `z` (B, H, T, E) and `w_o` (H, E, C).
+
+    Summed over the heads, they are the output less its bias.
     """
     return z @ w_o
 
 
 def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
-    """c (B, H, T), which sums to 1 over the heads; a token to which no head contributes counts all
-    alike, 1/H.
+    """c (B, H, T), which sums to 1 over the heads.
+
+    A token to which no head contributes counts all alike, 1/H.
 
     >>> head_relevance(torch.ones(1, 2, 3, 4), torch.ones(2, 4, 5))[0, :, 0]
     tensor([0.5000, 0.5000])
@@ -33,8 +35,9 @@ def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
 
 
 def shares(sizes: Tensor) -> Tensor:
-    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T); 1/H where all are
-    zero.
+    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T).
+
+    1/H where all are zero.
     """
     whole = sizes.sum(1, keepdim=True)
     nothing = whole == 0
@@ -44,8 +47,9 @@ def shares(sizes: Tensor) -> Tensor:
 
 
 def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """The median of c (B, H, T) over the tokens of each input, (B, H); `tokens` (B, T) is False at
-    padding.
+    """The median of c (B, H, T) over the tokens of each input, (B, H).
+
+    `tokens` (B, T) is False at padding.
     """
     if tokens is not None:
         c = c.masked_fill(~tokens[:, None], torch.nan)
@@ -53,15 +57,14 @@ def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
 
 
 def relevance_map(layers: Sequence[Tensor], tokens: Tensor | None = None) -> Tensor:
-    """The map of layers × heads: of c (B, H, T) of each layer the median over tokens, then over
-    inputs.
-    """
+    """The map of layers × heads: the median of c (B, H, T) over tokens, then over inputs."""
     return torch.stack([over_tokens(c, tokens).nanquantile(0.5, dim=0) for c in layers])
 
 
 def evenness(relevance: Tensor) -> Tensor:
-    """Entropy of the shares (…, H) of heads over log H: 1 where all count alike, 0 where one head
-    is all there is.
+    """Entropy of the shares (…, H) of heads over log H.
+
+    1 where all count alike, 0 where one head is all there is.
 
     >>> evenness(torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]))
     tensor([1., 0.])

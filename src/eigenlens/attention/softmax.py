@@ -11,8 +11,9 @@ from .registry import mechanism
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-    """Softmax attention under the terms of a call through torch's own kernel; nothing for a query
-    that sees no key.
+    """Softmax attention under the terms of a call through torch's own kernel.
+
+    Nothing for a query that sees no key.
     """
     D, E = q.shape[3], v.shape[3]
     if D < E:  # the kernel that holds no T × S matrix wants one width; zeros change no score

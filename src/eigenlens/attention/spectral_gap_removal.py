@@ -1,5 +1,4 @@
-"""Attention without its outlier: the part that every query has in common is taken away (arXiv
-2410.07799).
+"""Attention without its outlier (arXiv 2410.07799): what every query has in common is taken away.
 
 Of a softmax pattern of T keys one singular value is near 1, and the others are of the order of
 T^(−1/2). The outlier belongs to the uniform matrix, which gives every query the mean of all values.
@@ -25,7 +24,7 @@ class SpectralGapRemoval(Mechanism):
     Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query
     sees, under a causal mask their running mean.
 
-    >>> Gapless()(q, k, v, causal=True).shape  # (B, H, T, E)
+    >>> SpectralGapRemoval()(q, k, v, causal=True).shape  # (B, H, T, E)
     """
 
     takes_pairs = True
@@ -44,8 +43,9 @@ class SpectralGapRemoval(Mechanism):
 
 
 def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-    """The mean of the values that each query sees, (B, H, T or 1, E); nothing where it sees
-    none.
+    """The mean of the values that each query sees, (B, H, T or 1, E).
+
+    Nothing where it sees none.
     """
     if given.pairs is not None:
         seen = given.allowed(q, k)

@@ -78,8 +78,9 @@ class UniformKeys(Mechanism):
         return attend(q, k, v, CallTerms(given.scale, keys=real))
 
     def _chosen(self, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
-        """The places of the keys (B or 1, m) and which of them there are: an input may have fewer
-        tokens than m.
+        """The places of the keys (B or 1, m) and which of them there are.
+
+        An input may have fewer tokens than m.
         """
         S, device = k.shape[2], k.device
         m = min(self.settings.keys, S)

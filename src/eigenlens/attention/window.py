@@ -1,6 +1,4 @@
-"""Attention to a window of near tokens, with or without the first tokens of the input as sinks
-(arXiv 2309.17453).
-"""
+"""Attention to a window of near tokens, and maybe the first ones as sinks (arXiv 2309.17453)."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ LEAST = 16
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """A query sees itself and `window` − 1 tokens before it, both ways as many after it, and the
-    first `sinks` tokens.
+    """A query sees itself, `window` − 1 tokens before it, and the first `sinks` tokens.
+
+    Both ways it also sees as many after it.
     """
 
     window: int = 256
@@ -39,8 +38,9 @@ class WindowSettings:
 
 @mechanism("window")
 class Window(Mechanism):
-    """`A_i = softmax of s_ij over j ∈ W(i) ∪ {first sinks tokens}`: a window of near tokens and a
-    few sinks.
+    """`A_i = softmax of s_ij over j ∈ W(i) ∪ {first sinks tokens}`.
+
+    A window of near tokens and a few sinks.
 
     Causal: `W(i) = {j : i − window < j ≤ i}`, and of the sinks those up to i. Both ways: `W(i) = {j
     : |i − j| < window}`, and all sinks. The sinks are the first tokens that stand, so that padding
@@ -60,8 +60,9 @@ class Window(Mechanism):
         return probabilities(given.scores(q, k).masked_fill(~self.seen(q, k, given), -torch.inf))
 
     def seen(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """Where windows and sinks are, (B or 1, 1, T, S) bool, whether or not a call lets a query
-        look there.
+        """Where windows and sinks are, (B or 1, 1, T, S) bool.
+
+        Whether or not a call lets a query look there.
         """
         T, S = q.shape[2], k.shape[2]
         place = torch.arange(T, device=q.device) + _offset(T, S, given)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..lab import Settings, Transformer, evaluate, train
 from ..run.parts import Parts
 from ..run.progress import Progress
@@ -136,8 +136,9 @@ def _one(
 def with_mechanisms(
     model: Transformer, mechanism: Any, *settings: Mapping[str, Mapping[str, Any]]
 ) -> Transformer:
-    """A copy of a model, all weights included, with other mechanisms; later settings go over
-    earlier ones.
+    """A copy of a model, all weights included, with other mechanisms.
+
+    Later settings go over earlier ones.
     """
     together: dict[str, Mapping[str, Any]] = {}
     for some in settings:
@@ -184,7 +185,7 @@ def sentence(rows: Sequence[Row]) -> str:
             if row["way"] == "chosen"
         ]
         ways = ", ".join(
-            f"at {c['share']:.0%} of the cost {c['after']:.3f} (shuffled {r['after']:.3f})"
+            f"at {percent(c['share'])} of the cost {c['after']:.3f} (shuffled {r['after']:.3f})"
             for c, r in pairs
         )
         begin = "On" if not message else "on"

@@ -63,8 +63,9 @@ def settings_for(name: str, of: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 
 
 def load_file(path: str | Path) -> list[str]:
-    """Run a user's Python file that makes mechanisms known with `@mechanism("name")`; the names it
-    added.
+    """Run a user's Python file that makes mechanisms known with `@mechanism("name")`.
+
+    Gives the names it added.
 
     >>> load_file("mine.py")
     ['mine']

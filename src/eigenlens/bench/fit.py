@@ -11,8 +11,9 @@ import numpy as np
 
 
 def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
-    """The slope of log time against log length by least squares, over lengths from `start` on; None
-    of fewer than two.
+    """The slope of log time against log length by least squares, over lengths from `start` on.
+
+    None for fewer than two.
 
     >>> exponent({2048: 1.0, 4096: 4.0, 8192: 16.0})
     2.0
@@ -25,8 +26,9 @@ def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
 
 
 def crossover(times: Mapping[int, float], yardstick: Mapping[int, float]) -> float | None:
-    """The length from which on a time stays below the yardstick's; between two lengths, where the
-    logarithms meet.
+    """The length from which on a time stays below the yardstick's.
+
+    Between two lengths, where the logarithms meet.
 
     The first common length where it is below at all of them, None where it is not below at the
     last.

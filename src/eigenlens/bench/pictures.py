@@ -113,8 +113,9 @@ def quality_charts(tables: Tables) -> dict[str, Any]:
 
 
 def spectra_charts(tables: Tables) -> dict[str, Any]:
-    """For each task a row of panels: rank, gap and sinks of every mechanism; the dashed line is
-    full attention.
+    """For each task a row of panels: rank, gap and sinks of every mechanism.
+
+    The dashed line is full attention.
     """
     rows, stacked = tables["spectra"], []
     chosen = ("effective_rank", "row_dimension_90", "gap", "largest_column", "entropy")
@@ -150,8 +151,9 @@ def _dots(
     width: int = 180,
     mark: bool = False,
 ) -> Any:
-    """One row per mechanism with a dot at its value; full attention is black, with `mark` a line
-    through it.
+    """One row per mechanism with a dot at its value.
+
+    Full attention is black, with `mark` a line through it.
     """
     data = [row for row in rows if row.get(value) is not None and (row[value] > 0 or not log)]
     if not data:
@@ -267,7 +269,8 @@ def _what(row: Row) -> str:
 
 
 def _cell(row: Row) -> str:
-    """Such as `18.2` of a perplexity, with the plain one where it stands in the same column;
+    """Such as `18.2` of a perplexity, with the plain one where it stands in the same column.
+
     `0.998` of a cosine.
     """
     changed = row["changed"]
@@ -278,8 +281,9 @@ def _cell(row: Row) -> str:
 
 
 def choose_charts(tables: Tables) -> dict[str, Any]:
-    """Loss after fine-tuning against cost for every way of giving mechanisms to heads; and which
-    head got which.
+    """Loss after fine-tuning against cost for every way of giving mechanisms to heads.
+
+    And which head got which mechanism.
     """
     rows = [{**row, "share": round(row["share"], 4)} for row in tables["choices"]]
     panels = [

@@ -25,8 +25,9 @@ QUALITY_QUICK = LabScale(
 def quality(
     scale: LabScale, parts: Parts, names: Sequence[str], progress: Progress, store: Path
 ) -> Bench:
-    """Train every mechanism on every task in its direction, from every seed; one model is one
-    part.
+    """Train every mechanism on every task in its direction, from every seed.
+
+    One model is one part.
     """
     rows: list[Row] = []
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]

@@ -130,8 +130,9 @@ def check_needs(name: str, quick: bool) -> None:
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:
-    """Of the mechanisms that were named those that can be dropped in; where none was, the usual
-    ones and a user's own.
+    """Of the mechanisms that were named those that can be dropped in.
+
+    Where none was, the usual ones and a user's own.
     """
     ways = {TASKS[task] for task in scale.lab.tasks}
     named = [

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Site
+from ..display import percent
 from ..lab import Transformer
 from ..run.parts import Parts
 from ..run.progress import Progress
@@ -40,8 +41,9 @@ MEASURES = {
 def spectra(
     scale: LabScale, parts: Parts, names: Sequence[str], progress: Progress, store: Path
 ) -> Bench:
-    """The patterns of every trained mechanism; models that the quality bench has trained are not
-    trained again.
+    """The patterns of every trained mechanism.
+
+    Models that the quality bench has trained are not trained again.
     """
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []
@@ -178,6 +180,6 @@ def sentence(rows: Sequence[Row]) -> str:
             f" largest effective rank ({high['effective_rank']:.1f}), those of {low['mechanism']}"
             f" the least ({low['effective_rank']:.1f}), {full['mechanism']}"
             f" {full['effective_rank']:.1f}; {sink['mechanism']} puts most on one key"
-            f" ({sink['largest_column']:.0%})"
+            f" ({percent(sink['largest_column'])})"
         )
     return f"{'; '.join(message)}." if message else "No mechanism fits a task."

@@ -38,8 +38,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpeedScale:
-    """Sizes of the inputs: (batch, heads, tokens, head_width); `recurrence` and `races` are length
-    and numbers of heads of the recurrence's own race.
+    """Sizes of the inputs: (batch, heads, tokens, head_width).
+
+    `recurrence` and `races` are length and numbers of heads of the recurrence's own race.
     """
 
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -330,8 +331,9 @@ def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
 
 
 def _held_to(rows: Sequence[Row]) -> str:
-    """How many linear mechanisms keep to what they are held to; nothing where no length was long
-    enough to tell.
+    """How many linear mechanisms keep to what they are held to.
+
+    Nothing where no length was long enough to tell.
     """
     linear = [
         row for row in rows if row.get("exponent") is not None and find(row["mechanism"]).linear

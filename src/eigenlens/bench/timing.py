@@ -30,7 +30,7 @@ def in_rounds(
     pace: Pace,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each call, by name: every one once a round, one after the other."""
+    """Seconds of each call, by name: every one once per round, one after the other."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for done in range(pace.most):
         totals = {name: sum(times) for name, times in found.items()}

@@ -107,8 +107,9 @@ def trained(
     progress: Progress = silent,
     label: str = "training",
 ) -> tuple[Transformer, Trained]:
-    """A model trained from a seed; with a `store` it is kept there, and the same one is not trained
-    twice.
+    """A model trained from a seed.
+
+    With a `store` it is kept there, and the same one is not trained twice.
     """
     torch.manual_seed(seed)
     model = Transformer(config)

@@ -1,6 +1,4 @@
-"""A module that belongs to somebody else: it comes back as it was, and one thread has it at a
-time.
-"""
+"""A module that belongs to somebody else: one thread has it at a time, it comes back unchanged."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def module_of(model: Any) -> nn.Module:
 
 @contextlib.contextmanager
 def in_one_thread(module: nn.Module) -> Iterator[None]:
-    """While the block runs, no other thread captures or studies the module: it waits until this one
-    is done.
-    """
+    """While the block runs, no other thread captures or studies the module: it waits."""
     known = next(module.parameters(), module)
     with _registering:
         owned = _owned.setdefault(known, _Owned())
@@ -70,9 +66,7 @@ def in_one_thread(module: nn.Module) -> Iterator[None]:
 
 
 class WholeProcess:
-    """A setting that all threads share: the first block that needs it enters it, the last one
-    leaves it.
-    """
+    """A setting that all threads share: the first block enters it, the last one leaves it."""
 
     def __init__(self, setting: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
         self._setting, self._lock, self._blocks = setting, threading.Lock(), 0
@@ -99,9 +93,7 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
 
 
 uncompiled = WholeProcess(_eager)
-"""What `torch.compile` made of a module or of its parts runs as it is written: compiled code shows
-no attention.
-"""
+"""Compiled modules run as they are written: compiled code shows no attention."""
 
 
 @contextlib.contextmanager
@@ -119,8 +111,7 @@ _same_random_numbers = WholeProcess(_random_numbers)
 
 @contextlib.contextmanager
 def borrowed(module: nn.Module, device: str | torch.device | None = None) -> Iterator[None]:
-    """The module in evaluation mode, on a device, while the block runs; behind it everything is as
-    before.
+    """The module in evaluation mode on a device while the block runs; then all is as before.
 
     Training flags of every part, `requires_grad` of every parameter, the device and the random
     numbers to come are restored, also after an error. The device None or `auto` is where the module

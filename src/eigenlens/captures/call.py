@@ -67,8 +67,9 @@ class AttentionCall:
         return self.softcap is None and self.bias is None and not self._additive
 
     def of_heads(self, heads: Sequence[int] | Tensor) -> AttentionCall:
-        """The call of some query heads `(h,)` alone, each with the keys and values it reads: q, k,
-        v become `(B, h, …)`.
+        """The call of some query heads `(h,)` alone: q, k, v become `(B, h, …)`.
+
+        Each head comes with the keys and values it reads.
         """
         index = torch.as_tensor(heads, dtype=torch.long, device=self.q.device)
 
@@ -109,9 +110,7 @@ class AttentionCall:
 
     @cached_property
     def mask_shape(self) -> MaskShape:
-        """The form of the mask; worked out once for all calls of a forward pass that share the mask
-        tensor.
-        """
+        """The form of the mask, worked out once for all calls of a pass that share the mask."""
         if self.mask is None:
             return self._find_mask_shape()
         key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
@@ -124,15 +123,17 @@ class AttentionCall:
         return find_shape(self.allowed(), causal, self.query_valid, (B, T, S))
 
     def allowed(self) -> Tensor | None:
-        """The pairs that the mask and causality allow, `(b, h, T, S)` bool with `b` and `h`
-        possibly 1; None where there is no mask.
+        """The pairs that mask and causality allow, `(B or 1, H or 1, T, S)` bool.
+
+        None where there is no mask.
         """
         T, S = self.q.shape[2], self.k.shape[2]
         return None if self.mask is None else allowed_pairs(self.mask, T, S, self.causal)
 
     def valid(self) -> Tensor:
-        """The pairs that count, `(B or 1, H or 1, T, S)` bool: allowed by the mask, and the query
-        is no padding.
+        """The pairs that count, `(B or 1, H or 1, T, S)` bool.
+
+        They are allowed by the mask, and the query is no padding.
         """
         shape = self.mask_shape
         if shape.valid is not None:
@@ -178,9 +179,7 @@ class AttentionCall:
 
     @cached_property
     def query_gram(self) -> Tensor:
-        """`Σ_i q_i q_iᵀ` of the scaled queries of each input, `(H, B, D, D)`, over valid
-        queries.
-        """
+        """`Σ_i q_i q_iᵀ` of the scaled valid queries of each input, `(H, B, D, D)`."""
         return self.head_queries.transpose(2, 3) @ self.head_queries
 
     @cached_property
@@ -193,8 +192,9 @@ class AttentionCall:
         return self.shaped(self.scaled_q @ self.keys.transpose(2, 3))
 
     def shaped(self, products: Tensor) -> Tensor:
-        """Cap, position bias and additive mask on plain products `scale · q kᵀ (B, H, T, S)`, exact
-        or estimated.
+        """Cap, position bias and additive mask on products `scale · q kᵀ (B, H, T, S)`.
+
+        The products may be exact or estimated.
         """
         scores = products
         if self.softcap is not None:
@@ -215,8 +215,9 @@ class AttentionCall:
         return scores if self.mask_shape.form == "full" else scores.masked_fill(~self.valid(), fill)
 
     def pattern(self) -> Tensor:
-        """The attention probabilities, `(B, H, T, S)`: rows sum to 1 (less with sink logits),
-        padding rows are zero.
+        """The attention probabilities, `(B, H, T, S)`.
+
+        Rows sum to 1 (less with sink logits); padding rows are zero.
         """
         return self.pattern_of(self.raw_scores())
 

@@ -16,8 +16,9 @@ _WHERE = ("stack", "layer", "head")
 
 
 class Labels:
-    """What layers and heads are called where all these stacks are beside each other: with the stack
-    in front if there are several.
+    """What layers and heads are called among these stacks.
+
+    With the stack in front if there are several.
 
     >>> Labels(["encoder"])(Head("encoder", 3, 4))
     'L3H4'

@@ -1,6 +1,4 @@
-"""The token stream of a model: what goes into every block and what comes out, with the attention
-calls made inside.
-"""
+"""The token stream of a model: what goes into and comes out of every block, and its calls."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ def attention_names(calls: Iterable[AttentionCall]) -> dict[str, Kind]:
 
 
 def block_paths(names: Mapping[str, Kind]) -> dict[str, str]:
-    """The block of every attention module, from the paths alone; a module without a number in its
-    path has none.
+    """The block of every attention module, from the paths alone.
+
+    A module without a number in its path has none.
 
     A block is the shortest prefix that ends in a number and is not shared with another
     self-attention; modules that are named alike get prefixes of one depth. Cross-attention belongs
@@ -192,8 +191,9 @@ def capture_layers(
     calls: Callable[[AttentionCall], Any] | None = None,
     backend: Literal["auto", "transformers", "torch"] = "auto",
 ) -> Iterator[list[Layer]]:
-    """Capture every block of `model` while this one runs: `names` are its attention modules, from a
-    pass before.
+    """Capture every block of `model` while this one runs.
+
+    `names` are its attention modules, from a pass before.
 
     >>> with capture(model) as seen:
     ...     model(**inputs)

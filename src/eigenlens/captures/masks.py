@@ -18,11 +18,9 @@ class MaskShape:
 
     `form` is one of
       full       every query sees every key
-      rectangle  each input has its own valid queries and keys, and every valid query sees every
-      valid key (padding)
+      rectangle  padding: each input has its own valid queries, which see all its valid keys
       causal     query i sees keys j ≤ i, in every input
-      fixed      another pattern without padding, the same in every input (sliding window, causal
-      cross shapes)
+      fixed      another pattern, the same in every input, no padding (such as a sliding window)
       varied     anything else (causal with padding, packed sequences)
 
     Padding is a query that is no token, or a key that the mask hides from every query. It depends
@@ -37,8 +35,7 @@ class MaskShape:
 
 
 class MaskShapes:
-    """The shapes of the masks of one forward pass, each worked out once for all calls that share
-    the mask tensor.
+    """The shapes of the masks of one forward pass, worked out once for all calls that share a mask.
 
     A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may
     get the address of one that is gone. `terms` is what else the shape depends on.
@@ -80,9 +77,7 @@ def causal_pairs(T: int, S: int, device: torch.device) -> Tensor:
 
 
 def allowed_pairs(mask: Tensor, T: int, S: int, causal: bool = False) -> Tensor:
-    """The pairs that a mask allows, and causality where it holds as well: (b, h, T, S) bool, `b`
-    and `h` possibly 1.
-    """
+    """The pairs that a mask, and causality where it holds, allow: (B or 1, H or 1, T, S) bool."""
     allowed = ~excluded(mask)
     while allowed.ndim < 4:
         allowed = allowed[None]

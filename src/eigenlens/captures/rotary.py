@@ -12,8 +12,7 @@ from ..errors import EigenlensError
 
 
 class RotaryRecorder:
-    """Notes the `(cos, sin)` that each attention module is handed, and turns its queries and keys
-    back with them.
+    """Notes the `(cos, sin)` that each attention module gets, and turns queries and keys back.
 
     The rotation is undone with the family's own function, by the opposite angle: R(θ)⁻¹ = R(−θ).
     """
@@ -62,9 +61,7 @@ class RotaryRecorder:
 
 
 def _turn(rotate: Any, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate; where the family turns only the leading dimensions itself and hands its function just
-    those, do likewise.
-    """
+    """Rotate; only the leading dimensions where the family turns only those."""
     turned = cos.shape[-1]
     try:
         return rotate(q, k, cos, sin)

@@ -32,8 +32,9 @@ _hidden = _Hidden()
 
 @contextlib.contextmanager
 def capture_disabled() -> Iterator[None]:
-    """No session sees the attention calls of this block: for what runs a part of a model a second
-    time, to check it.
+    """No session sees the attention calls of this block.
+
+    For what runs a part of a model a second time, to check it.
     """
     _hidden.depth += 1
     try:
@@ -93,8 +94,9 @@ class Session(OwnThread):
     def see(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, scale: float, **extras: Any
     ) -> tuple[AttentionCall, Tensor | None]:
-        """Build the call of this module and pass it on; the output to use instead of the model's
-        own, or None.
+        """Build the call of this module and pass it on.
+
+        Gives the output to use instead of the model's own, or None.
         """
         kind, hidden = self.names.kind(module), _hidden.depth > 0
         call = AttentionCall(

@@ -19,8 +19,9 @@ _CROSS = re.compile(r"cross|encoder_attn|encdecattention|multihead_attn", re.IGN
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """The attention of one layer: `stack` groups the layers that belong together, `layer` counts
-    within it.
+    """The attention of one layer.
+
+    `stack` groups the layers that belong together, `layer` counts within it.
 
     A BERT has the stack `encoder`, a T5 has `encoder`, `decoder` and `decoder.cross`, a Llama has
     `self`. `str` is the key in files, `label` is what a person reads.
@@ -165,8 +166,9 @@ class _Pass(threading.local):
 
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:
-    """`encoder.layer.3` → `encoder`: the path up to the list of blocks, without the `front` that
-    leads to the backbone.
+    """`encoder.layer.3` → `encoder`: the path up to the list of blocks.
+
+    Without the `front` that leads to the backbone.
 
     >>> stack_of("encoder.layer.3"), stack_of("model.layers.3")
     ('encoder', 'model')
@@ -182,18 +184,16 @@ def stack_of(path: str, front: Sequence[str] = ()) -> str:
 
 
 def front_of(model: nn.Module) -> list[str]:
-    """Where the backbone of a transformers model is; nowhere of any other module."""
+    """The path of the backbone in a transformers model; empty for any other module."""
     # slow to load; before that, nothing is a model of it
     library = sys.modules.get("transformers.modeling_utils")
-    if (
-        library is None
-        or not isinstance(model, library.PreTrainedModel)
-        or model.base_model is model
-    ):
+    if library is None or not isinstance(model, library.PreTrainedModel):
         return []
-    return next(path for path, module in model.named_modules() if module is model.base_model).split(
-        "."
-    )
+    backbone = model.base_model
+    if backbone is model:
+        return []
+    path = next(path for path, module in model.named_modules() if module is backbone)
+    return path.split(".")
 
 
 def path_pattern(path: str) -> str:
@@ -242,7 +242,8 @@ class SiteInfo:
 
 
 def attention_kinds(sites: Mapping[Site, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
-    """The modules that attend, by path, with the kind of their attention: they show where the
-    blocks are.
+    """The modules that attend, by path, with the kind of their attention.
+
+    They show where the blocks are.
     """
     return {site.name: site.kind for site in sites.values()}

@@ -1,6 +1,4 @@
-"""The torch backend: torch's own attention functions, for models outside the transformers
-library.
-"""
+"""The torch backend: torch's own attention functions, for models outside transformers."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ _dispatching = WholeProcess(lambda: mock.patch.object(F, "scaled_dot_product_att
 
 
 class _Watch(TorchFunctionMode):
-    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention` in
-    either of its forms.
-    """
+    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention`."""
 
     def __init__(self, session: Session, stack: list[nn.Module]) -> None:
         super().__init__()
@@ -111,8 +107,9 @@ class _Watch(TorchFunctionMode):
         return _SDPA(*args, **kwargs) if output is None else output
 
     def _multi_head(self, args: tuple, kwargs: dict) -> Any:
-        """`need_weights=True` takes a path of its own past SDPA: ask for none, and make them from
-        the captured call.
+        """Ask for no weights, and make them from the captured call.
+
+        `need_weights=True` takes a path of its own past SDPA.
         """
         bound = _MULTI_HEAD.bind(*args, **kwargs)
         bound.apply_defaults()

@@ -26,8 +26,9 @@ CHECKED = 256
 """Tokens of an input on which captured attention is compared with the family's own."""
 
 TOLERANCE = 1e-2
-"""How far the two may be apart, against the largest value; of a formula that runs in half precision
-`√ε` of its dtype.
+"""How far the two may be apart, against the largest value.
+
+Of a formula that runs in half precision `√ε` of its dtype.
 """
 
 _open: list[_Watching] = []
@@ -39,9 +40,7 @@ _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def supports(model: nn.Module) -> bool:
-    """Whether `model` is a transformers model whose attention can be exchanged through the
-    interface.
-    """
+    """Whether `model` is a transformers model whose attention the interface can exchange."""
     # slow to load; before that, nothing is a model of it
     library = sys.modules.get("transformers.modeling_utils")
     return (
@@ -56,9 +55,7 @@ class _Watching:
         self.session = session
         self.rotary = RotaryRecorder(session.model) if session.before_rope else None
         self.own: Callable[..., tuple[Tensor, Tensor | None]] | None = None
-        """What the model attends by otherwise, where that is a mechanism made here; else it is
-        `sdpa` or its equal.
-        """
+        """What the model attends by otherwise, if that is a mechanism made here; else `sdpa`."""
 
     def see(
         self,
@@ -94,8 +91,10 @@ def _attention(
     watches: list[_Watching] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model calls while it is captured: shows the call to the captures it belongs to, and
-    attends as `sdpa` would unless one of them gives the output.
+    """What a model calls while it is captured.
+
+    It shows the call to the captures it belongs to, and attends as `sdpa` would unless one of them
+    gives the output.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
@@ -233,8 +232,7 @@ def mechanism(
     attend: Callable[[AttentionCall], Tensor | None],
     whole: nn.Module | None = None,
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """`attend(call)` for the modules of `model`, as a function that the attention interface takes
-    under a name of its own.
+    """`attend(call)` for the modules of `model`, as a function for the attention interface.
 
     It stays with the model: a hook on its forward tells where a pass begins. Attention of the
     `whole` model outside of `model`, as a task's head may have, is as it was; that of any other

@@ -27,8 +27,9 @@ from .terminal import show
 
 
 class TextLast(Command):
-    """A command whose text may begin with -; where it was taken for options, the error says how to
-    give it.
+    """A command whose text may begin with -.
+
+    Where it was taken for options, the error says how to give it.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -11,8 +11,9 @@ from typing import Any, TextIO
 
 
 class Pipe(io.FileIO):
-    """A file that is written to as long as there is a reader; what comes after `| head` has had
-    enough is dropped.
+    """A file that is written to as long as there is a reader.
+
+    What comes after `| head` has had enough is dropped.
     """
 
     def write(self, data: Any) -> int:
@@ -26,8 +27,9 @@ class Pipe(io.FileIO):
 
 
 def written(stream: TextIO) -> TextIO:
-    """A stream of the process that goes on without a reader; a name with half a character is shown,
-    escaped.
+    """A stream of the process that goes on without a reader.
+
+    A name with half a character is shown, escaped.
     """
     if not isinstance(stream, io.TextIOWrapper):
         return stream

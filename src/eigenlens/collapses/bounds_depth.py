@@ -166,8 +166,9 @@ def _times(a: float, b: float) -> float:
 
 
 def _log_tanh(log_z: float) -> float:
-    """`log tanh z` from `log z`, where z itself may under- or overflow; never above `min(log z,
-    0)`.
+    """`log tanh z` from `log z`, where z itself may under- or overflow.
+
+    Never above `min(log z, 0)`.
     """
     if log_z < -18:  # tanh z = z(1 − z²/3 + …), and z² is below rounding
         return log_z

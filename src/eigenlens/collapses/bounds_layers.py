@@ -68,8 +68,9 @@ def layer_bound(
     scores: Tensor | None = None,
     centre: Tensor | None = None,
 ) -> LayerBound:
-    """The bounds of a layer on one input `x (T, C)` with `patterns (H, T, T)`; arguments as in
-    `head_bound`, one per head.
+    """The bounds of a layer on one input `x (T, C)` with `patterns (H, T, T)`.
+
+    Arguments as in `head_bound`, one per head.
 
     The weights `(C, C)` may come one at a time from a generator: a large model's do not fit into
     memory together.

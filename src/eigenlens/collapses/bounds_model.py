@@ -87,8 +87,9 @@ def _kept(frozen: FrozenStack, index: int) -> Tensor:
 
 
 def bound_rows(stack: str, found: Sequence[tuple[int, int, LayerBound]]) -> list[dict[str, Any]]:
-    """One row per head: means over inputs; a bound is None where an input has none, `holds` the
-    share of inputs.
+    """One row per head: means over inputs.
+
+    A bound is None where an input has none, `holds` the share of inputs.
     """
     heads: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for _, layer, bound in found:

@@ -1,8 +1,7 @@
 """The order of contraction, measured: `‖res(SA(1xᵀ + εR))‖ ~ ε^order` as ε → 0.
 
-Full attention: `P − 1qᵀ = O(ε²)` because `E = scale · εR W_QK εRᵀ`, and it multiplies `εR`: order
-3. A causal mask or a position bias leaves the rows of `P` different at ε = 0, so `P − 1qᵀ = O(1)`:
-order 1.
+order 3  full attention: `P − 1qᵀ = O(ε²)`, as `E = scale · εR W_QK εRᵀ`, and it multiplies `εR`
+order 1  a causal mask or a position bias: the rows of `P` differ at ε = 0, `P − 1qᵀ = O(1)`
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ through.
 
 @dataclass(frozen=True)
 class Order:
-    """Slope of `log ‖res(SA(X))‖` against `log ε`, one an instance; inf where nothing but rounding
-    is left of the output.
+    """Slope of `log ‖res(SA(X))‖` against `log ε`, one per instance.
+
+    Infinite where nothing but rounding is left of the output.
     """
 
     kind: str

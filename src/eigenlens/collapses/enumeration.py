@@ -18,8 +18,9 @@ MOST = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """One path: in every stage the branch and head taken, or None for the skip; `term` (B, T, C) is
-    what it adds.
+    """One path: in every stage the branch and head taken, or None for the skip.
+
+    `term` (B, T, C) is what it adds.
     """
 
     hops: tuple[tuple[str, int] | None, ...]

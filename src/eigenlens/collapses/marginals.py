@@ -66,9 +66,7 @@ def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
 
 
 def _backward(stage: FrozenStage, back: Tensor) -> Tensor:
-    """The adjoint of a stage without its norm: attention adds a hop, (m, B, T, C) → (m', B, T,
-    C).
-    """
+    """The adjoint of a stage without its norm, with a hop more: (m, B, T, C) → (m', B, T, C)."""
     total = back if stage.keeps else torch.zeros_like(back)
     total = torch.cat([total, torch.zeros_like(total[:1])]) if stage.attends else total
     for branch in stage.branches:

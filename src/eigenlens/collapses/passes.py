@@ -47,8 +47,9 @@ class CurvePass:
         statistic, done = DepthMetrics(sinks=self.sinks), 0
 
         def see(layer: Layer) -> None:
-            """Of an ablated model the tokens tell enough; its patterns would cost most of the
-            time.
+            """Of an ablated model the tokens tell enough.
+
+            Its patterns would cost most of the time.
             """
             statistic.update(layer if self.switches is None else replace(layer, calls=()))
 

@@ -64,8 +64,9 @@ class PathLengths:
         return path_counts(self.heads)
 
     def shares(self) -> Tensor:
-        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output; with the bias,
-        last, they sum to one.
+        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output.
+
+        With the bias, last, they sum to one.
         """
         y = self._kept(self.output)
         parts = torch.stack([self._kept(term) for term in self._parts()])
@@ -85,7 +86,7 @@ class PathLengths:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per length; with `by="both"` one a pair of numbers of hops."""
+        """One row per length; with `by="both"` one per pair of numbers of hops."""
         counts, total = self.paths, sum(self.paths)
         found = zip(self.shares().tolist(), self.sizes().tolist(), self.residuals().tolist())
         rows = []

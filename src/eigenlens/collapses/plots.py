@@ -104,8 +104,9 @@ def _or(value: float | None, other: float) -> float:
 
 
 def path_shares(run: Collapse) -> Any:
-    """Share of the output by number of hops, beside the share of the paths; layers of attention and
-    MLP hops as a map.
+    """Share of the output by number of hops, beside the share of the paths.
+
+    Layers of attention and MLP hops as a map.
     """
     rows = [row for row in run.paths if row["part"] == "paths"]
     stacks = list(dict.fromkeys(row["stack"] for row in rows))

@@ -160,9 +160,7 @@ class Collapse(ResultViews):
 
     @cached_property
     def curves(self) -> dict[str, Depth]:
-        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, `without norm`,
-        …
-        """
+        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, and others."""
         return Named(
             "variant",
             {

@@ -14,8 +14,9 @@ PATHS = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size"
 
 
 def collapse_tables(run: Collapse) -> list[TitledTable]:
-    """Curves of every variant, the model along depth, paths and bounds; what was not measured is
-    left out.
+    """Curves of every variant, the model along depth, paths and bounds.
+
+    What was not measured is left out.
     """
     paths = [{key: row[key] for key in PATHS} for row in run.in_words(run.paths)]
     found = [

@@ -66,8 +66,9 @@ def _alone(pure: list[float], floor: float) -> str:
 
 
 def _held_up(run: Collapse, stack: str, full: float) -> str:
-    """Which part costs most of the residual at the end; of the skips the one that does it alone, if
-    one does.
+    """Which part costs most of the residual at the end.
+
+    Of the skips the one that does it alone, if one does.
     """
     ends = {
         part: run.curves[name].curve("residual", stack)[-1]["mean"]

@@ -16,8 +16,9 @@ IN_MEMORY = "an array ("
 
 
 class ArrayName(str):
-    """What an array in memory is called, such as `an array (120 × 40)`; `path` is the file that
-    holds it meanwhile.
+    """What an array in memory is called, such as `an array (120 × 40)`.
+
+    `path` is the file that holds it meanwhile.
     """
 
     path: Path
@@ -34,9 +35,7 @@ class ArrayName(str):
 
 
 def in_memory(name: str) -> bool:
-    """Whether a name is that of an array which a process held, and which a later one cannot read
-    again.
-    """
+    """Whether a name is that of an array in memory, which a later process cannot read again."""
     return (
         name.startswith(IN_MEMORY) and not isinstance(name, ArrayName) and not Path(name).exists()
     )

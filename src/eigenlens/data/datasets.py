@@ -1,6 +1,4 @@
-"""The data that come by name: texts and pictures, streamed, from the standard library or from
-registry packages.
-"""
+"""Texts and pictures that come by name, streamed from Python itself or registry packages."""
 
 import gzip
 import html
@@ -46,8 +44,9 @@ REVIEW_FILES = {
 
 
 class Review(NamedTuple):
-    """A snippet, the mean of its human sentiment ratings (−4 extremely negative … 4 extremely
-    positive), its kind.
+    """A snippet, the mean of its human sentiment ratings, and its kind.
+
+    Ratings go from −4, extremely negative, to 4, extremely positive.
     """
 
     text: str
@@ -74,8 +73,9 @@ def text(name: str) -> Iterator[str]:
 
 
 def images(name: str) -> Iterator[Image]:
-    """The pictures of an image set with their label: `(H, W, 3)` or `(H, W)` uint8, and an int
-    class or a name.
+    """The pictures of an image set with their label.
+
+    `(H, W, 3)` or `(H, W)` uint8, and an int class or a name.
     """
     return _named(name, "images").read()
 

@@ -19,8 +19,9 @@ CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForAudioC
 def encode(
     model: Model, text: str | Sequence[str], *, decoder: str | Sequence[int] | None = None
 ) -> Batch:
-    """What a model is given for one text or several: `input_ids` and `attention_mask` (B, T),
-    padded on the right.
+    """What a model is given for one text or several.
+
+    `input_ids` and `attention_mask` (B, T), padded on the right.
 
     For a vision model each is the path of a picture: `pixel_values` (B, 3, h, w) of its middle
     square. For a speech model each is the path of a .wav file, of which the first 30 seconds count:
@@ -71,8 +72,9 @@ def check_text(text: str, what: str = "the text") -> None:
 
 
 def one_at_a_time(model: Model) -> bool:
-    """Whether a model takes one input at a time: a decoder with a classifier's head finds the last
-    token by its padding.
+    """Whether a model takes one input at a time.
+
+    A decoder with a classifier's head finds the last token by its padding.
     """
     return (
         model.kind == "decoder"
@@ -82,9 +84,7 @@ def one_at_a_time(model: Model) -> bool:
 
 
 def _classifies(model: Model) -> bool:
-    """A classifier of whole inputs or of their tokens, which feeds its own decoder if it has
-    one.
-    """
+    """A classifier of whole inputs or of tokens, which feeds its own decoder if it has one."""
     return type(model.module).__name__.endswith(CLASSIFIERS)
 
 

@@ -122,8 +122,10 @@ def whole(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int, int, int]:
-    """(left, top, side): the middle of a picture that is used once, else a random square of a
-    quarter of its area or more.
+    """(left, top, side) of a square of a picture.
+
+    The middle of a picture that is used once, else a random square of a quarter of its area or
+    more.
     """
     height, width = picture.shape[:2]
     short = min(height, width)

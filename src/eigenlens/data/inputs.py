@@ -24,8 +24,9 @@ from .windows import Windows, pack, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
 SPLIT_FROM = 4
-"""Inputs that nothing is fitted on are dealt to groups from this many on, so that one long document
-does not fill them all.
+"""From this many on, inputs that nothing is fitted on are dealt to groups.
+
+So one long document does not fill them all.
 """
 
 
@@ -59,9 +60,7 @@ class Inputs:
     def batches(
         self, bucket: int, size: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """Batches of one bucket from its input `start` up to `stop`, as (number of inputs,
-        tensors).
-        """
+        """Batches of one bucket from `start` up to `stop`, as (number of inputs, tensors)."""
         indices = np.flatnonzero(self.buckets == bucket)[:stop]
         for first in range(start, len(indices), size):
             chosen = indices[first : first + size]
@@ -95,8 +94,9 @@ class Request:
 def prepare(
     model: Model, request: Request, folder: Path, resume: bool = False, fitted: bool = True
 ) -> Inputs:
-    """Turn data into inputs for `model`; tokens are spooled to `folder`, from where a resumed study
-    reads them again.
+    """Turn data into inputs for `model`.
+
+    Tokens are spooled to `folder`, from where a resumed study reads them again.
 
     Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those
     that there are will do.
@@ -183,8 +183,9 @@ def _inputs(
 
 
 def _array_length(model: Model, names: list[str], width: int | None) -> int:
-    """The length of an input by that of a row; an encoder-decoder reads the second half in its
-    decoder, behind a token.
+    """The length of an input by that of a row.
+
+    An encoder-decoder reads the second half in its decoder, behind a token.
     """
     if width is None:
         return _length(model, Request((), None))

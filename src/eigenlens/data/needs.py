@@ -1,6 +1,4 @@
-"""What the catalogue's models and data sets need besides the base installation, known before
-anything is fetched.
-"""
+"""What the catalogue's models and data need besides the base, known before anything is fetched."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ PHOTOS = "photos"
 
 
 def check_named(names: Iterable[Any], what: str = "") -> None:
-    """Refuse models and data sets, by name, whose libraries are not here; what is in no list needs
-    nothing that is known.
+    """Refuse models and data sets, by name, whose libraries are not here.
+
+    What is in no list needs nothing that is known.
 
     `what` is the work that reads them all; without it each is told by itself.
     """
@@ -38,8 +37,9 @@ def check_asked(model: Any, data: Any = None) -> None:
 
 
 def read_by(scale: Any) -> tuple[str, ...]:
-    """The models and data sets that a scale names; and the photographs, where a vision model is
-    given no other pictures.
+    """The models and data sets that a scale names.
+
+    Also the photographs, where a vision model is given no other pictures.
     """
     found = tuple(
         dict.fromkeys(name for name in _texts(scale) if name in MODELS or name in DATASETS)

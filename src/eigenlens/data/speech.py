@@ -24,9 +24,7 @@ SECONDS = 30
 
 @dataclass
 class Clips:
-    """Clips of 30 seconds and their transcripts by the model itself, which its decoder is then
-    fed.
-    """
+    """Clips of 30 seconds and the model's own transcripts, which its decoder is then fed."""
 
     model: Model
     sounds: np.ndarray  # (N, RATE · SECONDS) float32
@@ -65,8 +63,9 @@ def _features(model: Model, sounds: np.ndarray) -> Tensor:
 def clips(
     model: Model, data: Sequence[str], length: int, split: Split, folder: Path, resume: bool
 ) -> Clips:
-    """Cut recordings into clips; a document is a recording, or a clip where there are fewer than
-    ten recordings.
+    """Cut recordings into clips.
+
+    A document is a recording, or a clip where there are fewer than ten recordings.
     """
     files = _files(data)
     sounds: list[np.ndarray] = []

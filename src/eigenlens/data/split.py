@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 
 FIT = -1
 GROUPS = 8
-"""Held-out documents fall into this many groups; intervals come from leaving out one group at a
-time.
+"""Held-out documents fall into this many groups.
+
+Intervals come from leaving out one group at a time.
 """
 
 
 @dataclass
 class Split:
-    """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come, by their
-    number of inputs.
+    """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come.
+
+    By their number of inputs.
 
     A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what
     has been dealt; within it the emptiest group is next. A full bucket gets no further document. At

@@ -17,8 +17,9 @@ from .json_lines import json_texts
 
 SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
 MANY_FILES = 10
-"""From this many files on a document is a file; fewer are cut into sections, so that there is
-something to hold out.
+"""From this many files on a document is a file.
+
+Fewer are cut into sections, so that there is something to hold out.
 """
 CHUNK = 1 << 16
 NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"]
@@ -26,8 +27,9 @@ NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text, and the document it belongs to; a long document comes in several
-    pieces.
+    """A stretch of text, and the document it belongs to.
+
+    A long document comes in several pieces.
     """
 
     document: int
@@ -36,8 +38,9 @@ class Piece:
 
 
 def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[Piece]:
-    """Stream the documents of `data`: file and folder paths, `-` for standard input, names of data
-    sets.
+    """Stream the documents of `data`.
+
+    File and folder paths, `-` for standard input, names of data sets.
 
     Never more than about `max(section, 64 kB)` characters are held. With ten files or more a
     document is a file. Fewer are cut into sections of at least `section` characters that end at a
@@ -117,9 +120,7 @@ def _too_long(path: Path) -> bool:
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
-    """Shuffle a stream within a window: the whole of a small set, the neighbourhood in a large
-    one.
-    """
+    """Shuffle a stream within a window: all of a small set, the neighbourhood in a large one."""
     held: list[str] = []
     rng = random.Random(seed)
     for text in texts:
@@ -146,8 +147,9 @@ def _characters(stream: BinaryIO, label: str) -> Iterator[str]:
 
 
 def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
-    """Cut at the first blank line after `section` characters; without one in four times that, at a
-    line's end or anywhere.
+    """Cut at the first blank line after `section` characters.
+
+    Without one in four times that, at a line's end or anywhere.
     """
     held = ""
     for chunk in chunks:

@@ -1,6 +1,4 @@
-"""What the tokens of an input are called: their text, the place of a patch, the number of a
-frame.
-"""
+"""What the tokens of an input are called: text, the place of a patch, the number of a frame."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ BROKEN = "\ufffd"
 
 
 def token_texts(model: Model, batch: Batch, stack: str, length: int) -> list[list[str]]:
-    """The `length` tokens that a stack attends over, of every input of a batch `(B, …)`: B lists,
-    raw, never escaped.
+    """The `length` tokens that a stack attends over, of every input of a batch `(B, …)`.
+
+    B lists, raw, never escaped.
 
     A decoder's are those it is fed. Without a tokenizer a token is its id; a patch of a picture is
     `row,column`, with `cls` and `register 0`, … in front; a frame of sound is `frame 0`, …; where a

@@ -28,8 +28,7 @@ RULES = re.compile(r"^----+|__[A-Z]+__", re.MULTILINE)
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
-    """The plain text of every article of an export: pages of other namespaces and redirects are
-    left out.
+    """The plain text of every article of an export, without other namespaces and redirects.
 
     A page without its end, as where an export was cut, is left out too.
     """
@@ -57,8 +56,9 @@ def _article(page: str, others: set[str]) -> str:
 
 
 def plain(source: str) -> str:
-    """Wiki markup to readable text: the words a reader would see, without tables, boxes, notes and
-    pictures.
+    """Wiki markup to readable text: the words a reader would see.
+
+    Without tables, boxes, notes and pictures.
     """
     text = ELEMENTS.sub("", source)
     text = _repeated(TEMPLATE, text)
@@ -82,8 +82,9 @@ def plain(source: str) -> str:
 
 
 def _repeated(pattern: re.Pattern[str], text: str) -> str:
-    """Replace from the inside outwards, since templates, tables and picture captions hold others of
-    their kind.
+    """Replace from the inside outwards.
+
+    Templates, tables and picture captions hold others of their kind.
     """
     while True:
         text, count = pattern.subn(_shown if pattern is LINK else "", text)
@@ -92,8 +93,9 @@ def _repeated(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What a link shows: its last part, `[[target|shown]]`; nothing for pictures, categories and
-    other languages.
+    """What a link shows: its last part, `[[target|shown]]`.
+
+    Nothing for pictures, categories and other languages.
     """
     inside = link[1]
     if DROPPED_LINK.match(inside.lstrip()):

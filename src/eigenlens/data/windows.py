@@ -30,8 +30,9 @@ class Tokens:
 
 @dataclass
 class Windows:
-    """Inputs on disk: `ids (N, width)` memory-mapped, how many of each are tokens, and the bucket
-    and document of each.
+    """Inputs on disk: `ids (N, width)` memory-mapped.
+
+    With how many of each are tokens, and the bucket and document of each.
     """
 
     ids: np.ndarray
@@ -88,8 +89,9 @@ def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after a text: `[CLS]`, `[SEP]`; a beginning; an end; or
-    nothing.
+    """What the tokenizer puts before and after a text.
+
+    `[CLS]`, `[SEP]`; a beginning; an end; or nothing.
     """
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     full = tokenizer("a")["input_ids"]

@@ -1,6 +1,4 @@
-"""What the heads and layers of a model do: one mergeable statistic each, with numbers, a picture
-and a plain sentence.
-"""
+"""What the heads and layers of a model do: mergeable statistics with numbers and a sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Gated MLPs as quadratic amplifiers: which channels they can blow up, and along which direction
-(arXiv 2603.05498).
+"""Gated MLPs as quadratic amplifiers: which channels they can blow up (arXiv 2603.05498).
+
+And along which direction.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ MOST = 1e6
 ROWS = 2048
 """Rows of the M × M Gram matrix that are held at once."""
 CLOSE = 1e-4
-"""Residual of an eigenvector, relative to λ₁, at which the iteration ends; the eigenvalue's is of
-the order of its square.
+"""Residual of an eigenvector, relative to λ₁, at which the iteration ends.
+
+The eigenvalue's is of the order of its square.
 """
 
 
 @dataclass(frozen=True)
 class AmplifierSettings:
-    """`channels`: how many of the largest ‖U_k‖ are looked into; `steps`: dimensions of the Krylov
-    space, at most.
+    """`channels`: how many of the largest ‖U_k‖ are looked into.
+
+    `steps`: dimensions of the Krylov space, at most.
     """
 
     channels: int = 4
@@ -214,8 +217,9 @@ def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:
 
 
 def eigenpairs(G: Tensor, U: Tensor, w: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2), the first's vector (K, C),
-    and its residual (K,).
+    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2).
+
+    With the first's vector (K, C) and its residual (K,).
 
     `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. The basis of
     each Krylov space is kept orthogonal twice over; a space that is exhausted goes on with a random
@@ -254,9 +258,7 @@ def _orthogonal(x: Tensor, V: Tensor) -> Tensor:
 
 
 def _ritz(V: Tensor, SV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the projected matrix: two eigenvalues (K, 2), the first's vector (K, C), both residuals
-    (K, 2).
-    """
+    """Two eigenvalues of the projected matrix (K, 2), the first's vector (K, C), both residuals."""
     small = (V.transpose(1, 2) @ SV).double()
     theta, y = torch.linalg.eigh((small + small.transpose(1, 2)) / 2)  # (K, j), (K, j, j)
     order = theta.abs().argsort(1, descending=True)[:, :2]

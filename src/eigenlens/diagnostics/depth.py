@@ -33,11 +33,11 @@ RESIDUALS = ("residual", "high_frequency")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Every metric at every block, with its 95 % interval over inputs; residuals below `floor` are
-    rounding.
+    """Every metric at every block, with its 95 % interval over inputs.
 
-    >>> study.depth.curve("residual")
-    depth 0 is what goes into the first block
+    Residuals below `floor` are rounding.
+
+    >>> study.depth.curve("residual")  # depth 0 is what goes into the first block
     >>> study.depth.plot()
     """
 
@@ -53,8 +53,10 @@ class Depth:
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per metric: stack, layer, place, tokens, metric, head (None of all), mean,
-        low, high, number, and whether the mean is below rounding.
+        """One record per metric.
+
+        stack, layer, place, tokens, metric, head (None of all), mean, low, high, number, and
+        whether the mean is below rounding.
         """
         return [
             {**asdict(number), "below_rounding": self.below_rounding(number)}
@@ -105,9 +107,7 @@ class Depth:
         return sorted(points, key=lambda point: point["depth"])
 
     def by_layer(self) -> dict[Site, dict[str, float | None]]:
-        """The numbers of each layer, as `depth_output_residual_low`,
-        `depth_attention_entropy_without_sinks`.
-        """
+        """The numbers of each layer, such as `depth_output_residual_low`."""
         found: dict[Site, dict[str, float | None]] = {}
         for n in self.numbers:
             if n.head is None:
@@ -121,9 +121,7 @@ class Depth:
         return found
 
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """One row per depth, the means of some metrics side by side; None where a metric has no
-        value.
-        """
+        """One row per depth, the means of some metrics side by side; None without a value."""
         rows: dict[tuple[str, int], dict[str, Any]] = {}
         metrics = several(metrics)
         for stack in self.stacks:
@@ -197,8 +195,9 @@ class Depth:
 
     @property
     def sentence(self) -> str:
-        """Where the tokens of each stack begin and end, and where their rank is least; empty where
-        none were seen.
+        """Where the tokens of each stack begin and end, and where their rank is least.
+
+        Empty where none were seen.
         """
         parts = []
         for stack in self.stacks:
@@ -229,8 +228,9 @@ class Depth:
 
 
 def of_depth(depth: Depth) -> list[Finding]:
-    """Entropy and spectral gap of every head as findings: both are measured with the metrics along
-    depth, once.
+    """Entropy and spectral gap of every head as findings.
+
+    Both are measured once, with the metrics along depth.
     """
     sets = {"all": "", "without sinks": ", without the sink tokens"}
     found = []
@@ -273,6 +273,6 @@ def _spread_sentence(finding: Finding) -> str:
     ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
-        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the middle"
+        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the median"
         f" head has {middle:.2f}."
     )

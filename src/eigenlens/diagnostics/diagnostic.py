@@ -78,16 +78,18 @@ class CallView:
 
     @cached_property
     def received(self) -> Tensor:
-        """What a key gets on average from the queries that see it, (B, H, S) float64; 0 of
-        padding.
+        """What a key gets on average from the queries that see it, (B, H, S) float64.
+
+        0 for padding.
         """
         return self.pattern.sum(2, dtype=torch.float64) / self.seen_by.clamp_min(1)
 
 
 @dataclass(eq=False)
 class LayerView:
-    """One block and some inputs: what goes in and comes out, (B, T, C), and its self-attention
-    where it was seen.
+    """One block and some inputs: what goes in and comes out, (B, T, C).
+
+    And its self-attention where it was seen.
     """
 
     site: Site
@@ -158,8 +160,10 @@ class Diagnostic(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     sees: ClassVar[Literal["calls", "layers", "weights", "probe"]]
-    """What it is shown: calls or layers of the study's inputs, the calls of inputs of its own, or
-    nothing but the weights.
+    """What it is shown.
+
+    Calls or layers of the study's inputs, the calls of inputs of its own, or nothing but the
+    weights.
     """
     level: ClassVar[Literal["head", "layer"]]
     numbers: ClassVar[Mapping[str, str]]
@@ -179,8 +183,9 @@ class Diagnostic(ABC):
         self.peaks: dict[str, Tensor] = {}
 
     def begin(self, studied: StudiedModel) -> str:
-        """Get ready for a model, and measure what its weights alone say; gives why the diagnostic
-        does not apply, or "".
+        """Get ready for a model, and measure what its weights alone say.
+
+        Gives why the diagnostic does not apply, or "".
         """
         return ""
 
@@ -194,8 +199,9 @@ class Diagnostic(ABC):
         raise EigenlensError(f"the diagnostic {self.name} has no inputs of its own")
 
     def measure(self, seen: Any) -> Tensor | None:
-        """Values (B, numbers, H) of one call or layer (H = 1 of a layer); NaN where there is none,
-        None to skip it.
+        """Values (B, numbers, H) of one call or layer (H = 1 of a layer).
+
+        NaN where there is none, None to skip it.
         """
         raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
 
@@ -260,8 +266,9 @@ class Diagnostic(ABC):
         return made
 
     def result(self, note: str = "", tokens: Mapping[int, str] | None = None) -> Finding:
-        """What was found; `note` says why it does not apply, `tokens` are the texts of token ids
-        where they are known.
+        """What was found.
+
+        `note` says why it does not apply, `tokens` are the texts of token ids where they are known.
         """
         numbers = () if note else tuple(self.found())
         finding = Finding(
@@ -279,8 +286,9 @@ class Diagnostic(ABC):
         return finding.with_sentence(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
-        """Every number of every head or layer, in the order of the layers; by default the means
-        of what `measure` gave.
+        """Every number of every head or layer, in the order of the layers.
+
+        By default the means of what `measure` gave.
         """
         for site, sums in field_by_site(self.sums, "values"):
             for name, heads in zip(self.numbers, sums.tolist()):
@@ -306,8 +314,9 @@ class Diagnostic(ABC):
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """The picture: by default a map of layers × heads of the first number, or curves along the
-        layers (altair).
+        """The picture (altair).
+
+        By default a map of layers × heads of the first number, or curves along the layers.
         """
         from .pictures import head_map, layer_curves
 

@@ -14,8 +14,9 @@ from ..names import unknown
 
 @dataclass(frozen=True)
 class Number:
-    """One number of one head or layer: the mean over inputs and its 95 % interval (None of a single
-    input, or of weights).
+    """One number of one head or layer: the mean over inputs and its 95 % interval.
+
+    The interval is None of a single input, or of weights.
     """
 
     stack: str
@@ -94,8 +95,9 @@ class Finding:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per head or layer: stack, layer, head, and every number with its interval:
-        `rate`, `rate_low`, `rate_high`.
+        """One record per head or layer.
+
+        Stack, layer, head, and every number with its interval: `rate`, `rate_low`, `rate_high`.
 
         A number that never has an interval, such as one of weights, has no such columns.
         """

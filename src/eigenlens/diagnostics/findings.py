@@ -67,8 +67,9 @@ class Findings(Mapping[str, Finding]):
         }
 
     def sentences(self) -> list[str]:
-        """What each diagnostic says; then why others do not apply, those with one reason
-        together.
+        """What each diagnostic says.
+
+        Then why others do not apply, those with one reason together.
         """
         notes: dict[str, list[str]] = {}
         for finding in self.values():
@@ -167,8 +168,9 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
 
 
 def _other_settings(left: Finding, right: Finding) -> str | None:
-    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`; None where they
-    do not.
+    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`.
+
+    None where they do not.
     """
     names = [name for name in left.settings if left.settings[name] != right.settings.get(name)]
     return (

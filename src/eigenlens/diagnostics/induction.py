@@ -193,9 +193,7 @@ class Induction(Diagnostic):
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """Two maps beside each other: induction, and attention to the token before, of which it is
-        made.
-        """
+        """Two maps: induction, and attention to the token before, of which it is made."""
         import altair as alt
 
         from .pictures import head_map
@@ -209,8 +207,9 @@ class Induction(Diagnostic):
 
 
 def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
-    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T) over blocks of n tokens with
-    `ids` (B, T): (B, 4, H).
+    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T): (B, 4, H).
+
+    Over blocks of n tokens with `ids` (B, T).
 
     Without ids the same place of an earlier block stands for an earlier occurrence.
     """

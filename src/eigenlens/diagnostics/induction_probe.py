@@ -1,5 +1,6 @@
-"""Inputs that show induction: a block of random tokens that comes again, and what uniform attention
-would score on it.
+"""Inputs that show induction: a block of random tokens that comes again.
+
+And what uniform attention would score on it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from ..models.load import Model
 TEXT = ("encoder", "decoder", "encoder-decoder")
 """Kinds of models that read tokens."""
 LEAST = 8
-"""Tokens of the shortest block: on a shorter one uniform attention scores so much that thresholds
-say nothing.
+"""Tokens of the shortest block.
+
+On a shorter one uniform attention scores so much that thresholds say nothing.
 """
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A block of `block` tokens, `repeats` times, between the special tokens `before` and
-    `after`.
-    """
+    """A block of `block` tokens, `repeats` times, between special tokens `before`, `after`."""
 
     block: int
     repeats: int
@@ -38,8 +38,9 @@ class Layout:
 
 
 def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
-    """How the probe fits a model: the block shrinks to what the model can read, and to tokens that
-    differ.
+    """How the probe fits a model.
+
+    The block shrinks to what the model can read, and to tokens that differ.
 
     A string says why there is none.
     """
@@ -104,8 +105,9 @@ def _config_ids(config: Any) -> list[int | None]:
 
 
 def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -> dict[str, Tensor]:
-    """The inputs: ids (inputs, before + repeats · block + after), of an encoder-decoder the same
-    behind the start token too.
+    """The inputs: ids (inputs, before + repeats · block + after).
+
+    Of an encoder-decoder the same behind the start token too.
 
     The tokens of a block differ from each other where there are enough ids. Not `repeated`, as many
     tokens come only once.

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from ..attention.doubly_normalised import balanced
 from ..captures import AttentionCall
+from ..display import percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
 
 BINS = (-30.0, 2.0, 128)
-"""Of the histogram of log₁₀ of keys' weights: from, to, number; what lies outside is in the first
-and the last.
+"""Of the histogram of log₁₀ of keys' weights: from, to, number.
+
+What lies outside is in the first and the last.
 """
 NORMALISED = ("softmax", "doubly normalised")
 ROUNDING = 1e-6
@@ -40,8 +42,9 @@ class KeySettings:
 
 
 class Keys(Diagnostic):
-    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`: the weight of key j among S, 1 on average where
-    there is no mask.
+    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`, the weight of key j among S.
+
+    It is 1 on average where there is no mask.
 
     Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are
     seen by more queries than late ones: hence S times the mean. Normalised over queries before
@@ -99,8 +102,9 @@ class Keys(Diagnostic):
         self.add(f"{seen.call.site.stack}/histogram", spread)
 
     def _shares(self, weights: Tensor, real: Tensor, queries: Tensor) -> Tensor:
-        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H); NaN of an input
-        of fewer than 2 keys.
+        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H).
+
+        NaN for an input of fewer than 2 keys.
         """
         S = real.sum(2)  # (B, H)
         shares = [
@@ -157,10 +161,10 @@ class Keys(Diagnostic):
             )
         beside, where = self._beside(finding), finding.labels(most)
         if len(below) == 1:
-            return f"In the only head, {where}, {mean:.1%} of the keys get {less}{beside}."
+            return f"In the only head, {where}, {percent(mean, 1)} of the keys get {less}{beside}."
         return (
-            f"On average over heads {mean:.1%} of the keys get {less}{beside}; most in"
-            f" {where}, with {below[most]:.0%}."
+            f"On average over heads {percent(mean, 1)} of the keys get {less}{beside}; most in"
+            f" {where}, with {percent(below[most])}."
         )
 
     def _beside(self, finding: Finding) -> str:
@@ -178,21 +182,23 @@ class Keys(Diagnostic):
         )
         return (
             "; normalised over queries first it would be"
-            f" {sum(balanced.values()) / len(balanced):.1%} and not"
-            f" {sum(same) / len(same):.1%}{heads}, on the inputs where both were measured"
+            f" {percent(sum(balanced.values()) / len(balanced), 1)} and not"
+            f" {percent(sum(same) / len(same), 1)}{heads}, on the inputs where both were measured"
         )
 
 
 def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
-    """Weights (B, H, S) from what keys get on average (B, H, S), and by how many queries they are
-    seen; 0 of padding.
+    """Weights (B, H, S) of keys from what they get on average (B, H, S); 0 for padding.
+
+    And from how many queries see them.
     """
     return received * (seen_by > 0).sum(2, keepdim=True)
 
 
 def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding; a few heads
-    at a time.
+    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding.
+
+    A few heads at a time.
     """
     B, H, T, _ = call.q.shape
     S = call.k.shape[2]

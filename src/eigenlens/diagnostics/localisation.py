@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..display import percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding, Number
@@ -49,8 +50,9 @@ class NearSettings:
 
 @dataclass(frozen=True)
 class Grid:
-    """`rows` × `columns` tokens with a place, behind `before` tokens that have none; a text is one
-    row.
+    """`rows` × `columns` tokens with a place, behind `before` tokens that have none.
+
+    A text is one row.
     """
 
     rows: int
@@ -67,8 +69,9 @@ class Grid:
         return (distance <= limit).flatten().nonzero()[:, 0]
 
     def by_distance(self, A: Tensor) -> Tensor:
-        """Sums of A (…, n, n) by rounded distance, (…, bins) float64: first by gap in columns, then
-        by gap in rows.
+        """Sums of A (…, n, n) by rounded distance, (…, bins) float64.
+
+        First by gap in columns, then by gap in rows.
         """
         # (…, r, c, r′, c′)
         A = A.unflatten(-1, (self.rows, self.columns)).unflatten(-3, (self.rows, self.columns))
@@ -98,8 +101,9 @@ def _by_gap(A: Tensor) -> Tensor:
 
 
 def _in_rows_of(width: int, flat: Tensor) -> Tensor:
-    """The column sums, (…, width), of memory (…, (width − 1)²): as many rows as are whole, and one
-    number that is left.
+    """The column sums, (…, width), of memory (…, (width − 1)²).
+
+    As many rows as are whole, and one number that is left.
     """
     sums = flat[..., :-1].unflatten(-1, (width - 2, width)).sum(-2)
     sums[..., 0] += flat[..., -1]
@@ -112,8 +116,10 @@ def _near_pairs(grid: Grid, near: int) -> Tensor:
 
 
 class Localisation(Diagnostic):
-    """Mean attended distance, entropy of the mean profile over distances, and how often near and
-    far pairs get more than 1/n.
+    """How far heads look: the mean distance, and the profile over distances.
+
+    Mean attended distance, entropy of the mean profile over distances, and how often near and far
+    pairs get more than 1/n.
 
     Distance and entropy are set beside those of uniform attention under the same mask.
     Self-attention only. Padding does not count, on either side. In pictures the tokens before the
@@ -151,9 +157,7 @@ class Localisation(Diagnostic):
 
     @contextmanager
     def attached(self, studied: StudiedModel) -> Iterator[None]:
-        """Pictures may be of any size: their grid of patches is read from what the model is
-        given.
-        """
+        """Read the grid of patches from what the model is given: pictures may be of any size."""
         config = studied.model.config
         side = getattr(getattr(config, "vision_config", config), "patch_size", None)
         if not isinstance(side, int):
@@ -245,9 +249,7 @@ class Localisation(Diagnostic):
         )
 
     def add(self, name: str, x: Tensor) -> None:
-        """Profiles of inputs of other lengths have other numbers of distances: the shorter ends in
-        zeros.
-        """
+        """Pad the shorter profile with zeros: inputs of other lengths have other distances."""
         known = self.sums.get(name)
         if known is not None and name.endswith("/profile"):
             bins = max(known.shape[-1], x.shape[-1])
@@ -275,13 +277,14 @@ class Localisation(Diagnostic):
         half = sum(value < 0.5 for value in relative.values())
         if len(relative) == 1:
             return (
-                f"The only head, {labels(near)}, looks {mean:.0%} as far as uniform attention"
+                f"The only head, {labels(near)}, looks {percent(mean)} as far as uniform attention"
                 " would."
             )
         return (
-            f"Heads look {mean:.0%} as far as uniform attention would, {half} of {len(relative)}"
-            f" less than half as far; the nearest is {labels(near)}, which looks"
-            f" {relative[near]:.0%} as far, the farthest {labels(far)}, {relative[far]:.0%}."
+            f"Heads look {percent(mean)} as far as uniform attention would,"
+            f" {half} of {len(relative)} less than half as far;"
+            f" the nearest is {labels(near)}, which looks {percent(relative[near])} as far,"
+            f" the farthest {labels(far)}, {percent(relative[far])}."
         )
 
 

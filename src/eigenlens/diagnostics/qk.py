@@ -30,8 +30,9 @@ _KEPT = ("mean", "variance", "trace", "trace_of_square", "square", "complex", "p
 
 
 class QueryKey(Constants):
-    """Mean, variance and size of the eigenvalues λ of W_QK over all d = C of them, of which C − D
-    are zero.
+    """Mean, variance and size of the eigenvalues λ of W_QK over all d = C of them.
+
+    C − D of them are zero.
 
     `mean = tr W/d`; `variance` is the mean of |λ − mean|²; `concentration = |mean|/√variance`. A
     head that shares its keys with others is taken with those keys. With rotary positions there is a

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..attention.relevance import evenness, over_tokens, shares
 from ..captures import Site, location_of
+from ..display import percent
 from ..errors import EigenlensError
 from ..stats.intervals import t_interval_of_sums
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
@@ -28,8 +29,9 @@ _NUMBERS = 2**24  # of z W_O that are held at once
 
 
 class Relevance(Diagnostic):
-    """Median and mean over inputs of the median of c over tokens; heads that all count alike have
-    1/H.
+    """Median and mean over inputs of the median of c over tokens.
+
+    Heads that all count alike have 1/H.
 
     The terms of all heads are as large as H outputs: only the expensive inputs of a call are
     measured. Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median
@@ -144,7 +146,7 @@ class Relevance(Diagnostic):
         of, labels = finding.values("median"), finding.labels
         most = max(of, key=lambda at: of[at])
         message = (
-            f"The head that counts most is {labels(most)}, with {of[most]:.0%} of what its"
+            f"The head that counts most is {labels(most)}, with {percent(of[most])} of what its"
             " layer gives"
         )
         if not known:
@@ -159,8 +161,10 @@ class Relevance(Diagnostic):
 
 
 def _medians(histogram: Tensor) -> list[float | None]:
-    """Of each head of a histogram (H, bins), the middle of the bin of the middle input; of an even
-    number of inputs the mean of the middle two.
+    """The median of each head by its histogram (H, bins).
+
+    The middle of the bin of the middle input; of an even number of inputs the mean of the middle
+    two.
     """
     found: list[float | None] = []
     for counts in histogram.cumsum(1):

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..captures import Head, Site
-from ..display import numbered
+from ..display import numbered, percent
 from .finding import Finding
 
 
 @dataclass(frozen=True)
 class Role:
-    """A head has the role where a number of a diagnostic reaches `least`, or the diagnostic's own
-    setting of that name.
+    """A head has the role where a number of a diagnostic reaches `least`.
+
+    Or the diagnostic's own setting of that name.
     """
 
     name: str
@@ -44,7 +45,7 @@ ROLES = (
         "sink",
         "sinks",
         "rate",
-        "Rests on the first token, which gets {value:.0%} of its attention.",
+        "Rests on the first token, which gets {share} of its attention.",
         "strength",
         0.5,
     ),
@@ -52,19 +53,19 @@ ROLES = (
         "previous token",
         "induction",
         "previous",
-        "Looks at the token before ({value:.0%} on random tokens).",
+        "Looks at the token before ({share} on random tokens).",
     ),
     Role(
         "induction",
         "induction",
         "prefix",
-        "An induction head: {value:.0%} on what followed the token earlier.",
+        "An induction head: {share} on what followed the token earlier.",
     ),
     Role(
         "duplicate token",
         "induction",
         "duplicate",
-        "Looks at earlier occurrences of the token ({value:.0%}).",
+        "Looks at earlier occurrences of the token ({share}).",
     ),
 )
 """A sink head is one in which the first token is a sink of at least half of the inputs."""
@@ -75,7 +76,7 @@ def roles(found: Mapping[str, Finding]) -> dict[Head | Site, list[str]]:
     message: dict[Head | Site, list[str]] = {}
     for role in ROLES:
         for at, value in role.heads(found).items():
-            message.setdefault(at, []).append(role.sentence.format(value=value))
+            message.setdefault(at, []).append(role.sentence.format(share=percent(value)))
     return message
 
 

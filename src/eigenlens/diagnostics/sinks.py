@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
@@ -18,8 +18,9 @@ from .token_counts import TokenCounts
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """`epsilon`: a key that gets more than this from the queries that see it, on average, is a
-    sink.
+    """`epsilon`: a key that gets more than this from its queries, on average, is a sink.
+
+    Its queries are those that see it.
     """
 
     epsilon: float = 0.3
@@ -32,8 +33,7 @@ class SinkSettings:
 
 
 class Sinks(TokenCounts, Diagnostic):
-    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from the queries that see
-    it.
+    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from its queries.
 
     Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is
     no padding. Late keys under a causal mask are seen by few queries, themselves among them: only
@@ -88,8 +88,9 @@ class Sinks(TokenCounts, Diagnostic):
 
     @staticmethod
     def _counted(seen: CallView) -> Tensor:
-        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S): under
-        a window that is fewer.
+        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S).
+
+        Under a window that is fewer.
         """
         return (seen.seen_by > 0) & (2 * seen.seen_by >= seen.seen_by.amax(2, keepdim=True))
 
@@ -125,9 +126,10 @@ class Sinks(TokenCounts, Diagnostic):
         strongest = max(strengths, key=lambda at: strengths[at])
         return (
             f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
-            f" takes more than {self.settings.epsilon:.0%} of the attention in at least half of the"
-            f" inputs (over all heads and inputs: {rate:.0%}, at any token {anywhere:.0%}); most in"
-            f" {finding.labels(strongest)}, with {strengths[strongest]:.0%}."
+            f" takes more than {percent(self.settings.epsilon)} of the attention"
+            " in at least half of the inputs"
+            f" (over all heads and inputs: {percent(rate)}, at any token {percent(anywhere)});"
+            f" most in {finding.labels(strongest)}, with {percent(strengths[strongest])}."
         )
 
 

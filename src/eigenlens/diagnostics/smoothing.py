@@ -1,6 +1,4 @@
-"""Over-smoothing: how alike the tokens grow from block to block, and what a bound says of it (arXiv
-2202.08625).
-"""
+"""Over-smoothing (arXiv 2202.08625): how alike tokens grow along blocks, and a bound on it."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..captures import Head, Site
+from ..display import percent
 from ..errors import EigenlensError
 from ..stats.geometry import mean_cosine, residual
 from .diagnostic import Diagnostic, LayerView
@@ -39,12 +38,13 @@ class Likeness(NamedTuple):
 
 
 class Smoothing(Diagnostic):
-    """Token similarity `mean cos(h_i, h_j), i ≠ j` and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F` before and
-    behind every block.
+    """Token similarity and `d_M` before and behind every block.
+
+    `mean cos(h_i, h_j), i ≠ j`, and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F`.
 
     `maps` is the cosine of the block's attention map, mean over heads, with that of the block
     before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
-    other and none is padding (`smoothing_bound.py`); at n³ a head it is computed of the expensive
+    other and none is padding (`smoothing_bound.py`); at n³ per head it is computed of the expensive
     inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only
     tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal
     but for rounding no ratio.
@@ -169,8 +169,9 @@ class Smoothing(Diagnostic):
         return map_cosine(before[1], p)
 
     def _bounds(self, seen: LayerView) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b); None where there are
-        none.
+        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b).
+
+        None where there are none.
         """
         block, call, sampled = self.blocks.get(seen.site), seen.seen, seen.sampled_inputs.tolist()
         if block is None or call is None or len(self._tape) < 2 or not sampled:
@@ -251,8 +252,8 @@ class Smoothing(Diagnostic):
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[at] < 1 for at in v)
         bound = (
-            f"the bound for post-norm blocks is kept in {kept:.0%} of cases and says something in"
-            f" {says} of {len(v)} blocks"
+            f"the bound for post-norm blocks is kept in {percent(kept)} of cases"
+            f" and says something in {says} of {len(v)} blocks"
         )
         return f"{message}; {bound}."
 
@@ -264,15 +265,17 @@ class Smoothing(Diagnostic):
 
 
 def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,): how far the tokens are from one vector for
-    all.
+    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,).
+
+    How far the tokens are from one vector for all.
     """
     return residual(X, valid).flatten(1).norm(dim=1)
 
 
 def map_cosine(p: Tensor, q: Tensor) -> Tensor:
-    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,);
-    nan of a map of zeros.
+    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,).
+
+    NaN for a map of zeros.
     """
     p, q = p.flatten(1).double(), q.flatten(1).double()
     return (p * q).sum(1) / (p.norm(dim=1) * q.norm(dim=1))

@@ -57,8 +57,9 @@ def bound(s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0)
 
 
 class PostNorm:
-    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`; an `EigenlensError` of one that is built
-    otherwise.
+    """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`.
+
+    An `EigenlensError` for one that is built otherwise.
 
     Its weights are read once: the singular values of both maps of the MLP and of `W_V W_O` of each
     head, C³ for each map.
@@ -101,8 +102,9 @@ class PostNorm:
 
     @contextmanager
     def watched(self, tape: Tape) -> Iterator[None]:
-        """Keep on the `tape`, which the blocks of a model share, what reaches the two norms and
-        what they give.
+        """Keep what reaches the two norms and what they give on the `tape`.
+
+        The blocks of a model share the tape.
         """
 
         def note(at: int, x: Tensor, y: Tensor) -> None:
@@ -119,10 +121,11 @@ class PostNorm:
 
     def of(self, P: Tensor, rows: list[int], tape: Tape) -> Bounds:
         """The bounds of inputs with patterns P (b, H, T, T), which are these `rows` of the tape."""
+        # (b,): the smallest σ of a token at each norm
         deviations = [
             (tape[at][0][rows].double().var(2, correction=0) + norm.eps).sqrt().amin(1)
             for at, norm in enumerate(self.norms)
-        ]  # (b,): the smallest σ of a token at each norm
+        ]
         sigma = deviations[0] * deviations[1]
         P = P.double()
         roots = _largest_of_pattern(P - P.mean(2, keepdim=True))  # (b, H): √λ of each head
@@ -132,8 +135,9 @@ class PostNorm:
 
 
 def steepest(act: Callable[[Tensor], Tensor]) -> float:
-    """The largest slope of an activation, rounded up to hundredths: 1 of a ReLU, 1.13 of a GELU,
-    1.1 of a SiLU.
+    """The largest slope of an activation, rounded up to hundredths.
+
+    1 of a ReLU, 1.13 of a GELU, 1.1 of a SiLU.
     """
     middle = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
     with torch.enable_grad():
@@ -155,8 +159,9 @@ def steepest(act: Callable[[Tensor], Tensor]) -> float:
 
 
 def _largest(A: Tensor) -> Tensor:
-    """The largest singular value of (…, M, N), from the smaller Gram matrix: all that is asked for,
-    at a tenth of the cost.
+    """The largest singular value of (…, M, N), from the smaller Gram matrix.
+
+    All that is asked for, at a tenth of the cost.
     """
     A = A.double()
     gram = A @ A.mT if A.shape[-2] <= A.shape[-1] else A.mT @ A
@@ -169,8 +174,9 @@ def _largest_of_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _largest_of_pattern(A: Tensor) -> Tensor:
-    """The largest singular value of (b, H, T, T); beyond `EXACT` tokens from 8 vectors and 12
-    powers of AᵀA, from below.
+    """The largest singular value of (b, H, T, T).
+
+    Beyond `EXACT` tokens from 8 vectors and 12 powers of AᵀA, from below.
     """
     T = A.shape[-1]
     if T <= EXACT:

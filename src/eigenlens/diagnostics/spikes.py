@@ -1,6 +1,4 @@
-"""Massive activations: a few channels of a few tokens that dwarf the rest of the stream (arXiv
-2603.05498).
-"""
+"""Massive activations (arXiv 2603.05498): a few channels that dwarf the rest of the stream."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..captures import location_of
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError
 from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
@@ -22,8 +20,9 @@ from .token_counts import TOP, TokenCounts
 
 @dataclass(frozen=True)
 class SpikeSettings:
-    """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|` of its input at
-    that block.
+    """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|`.
+
+    The median is that of its input at that block.
 
     A block steps up or down if the largest magnitude, mean over inputs, moves there by at least
     `jump` times the largest that any block of the stack gives.
@@ -46,8 +45,9 @@ class SpikeSettings:
 
 
 class Spikes(TokenCounts, Diagnostic):
-    """`H_{i+1} = H_i + F_i`: the three largest channels of `|H_{i+1}|` over tokens, their median,
-    and the largest `|F_i|`.
+    """The three largest channels of `|H_{i+1}|` over tokens, their median, and the largest `|F_i|`.
+
+    `H_{i+1} = H_i + F_i`.
 
     A channel's magnitude is its largest over the tokens that are no padding. The median is the
     lower one of all channels and tokens. Of a block that merges tokens there is no step. Kept
@@ -123,8 +123,9 @@ class Spikes(TokenCounts, Diagnostic):
             self.add(f"{seen.site.stack}/tokens", counts)
 
     def channels(self, stack: str) -> list[dict[str, Any]]:
-        """Every channel that is the largest or massive in some input and layer, the most frequently
-        massive first.
+        """Every channel that is the largest or massive in some input and layer.
+
+        The most frequently massive comes first.
         """
         own = [x for site, x in field_by_site(self.sums, "channels") if site.stack == stack]
         rows = []
@@ -145,9 +146,7 @@ class Spikes(TokenCounts, Diagnostic):
         return sorted(rows, key=lambda row: (-row["massive"], -row["largest"]))
 
     def steps(self, finding: Finding) -> list[dict[str, Any]]:
-        """The blocks where the largest magnitude moves by at least `jump` times the largest of the
-        stack.
-        """
+        """The blocks where the largest magnitude moves by at least `jump` times the stack's."""
         rows = []
         for stack in finding.stacks:
             behind, before = (finding.values(name, stack) for name in ("largest", "before"))
@@ -214,7 +213,7 @@ class Spikes(TokenCounts, Diagnostic):
         return (
             f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive"
             f" activations, on average up to {largest[top]:,.0f}{ratio}, most often in channel"
-            f" {channel}, and in {front:.0%} of the inputs at the first token{moves}."
+            f" {channel}, and in {percent(front)} of the inputs at the first token{moves}."
         )
 
     @classmethod
@@ -236,8 +235,9 @@ def _largest(x: Tensor, kept: Tensor) -> Tensor:
 
 
 def _median(Y: Tensor, kept: Tensor) -> Tensor:
-    """The lower median over channels and tokens that are kept, (B, T, C) → (B,); 0 where there is
-    none.
+    """The lower median over channels and tokens that are kept, (B, T, C) → (B,).
+
+    0 where there is none.
     """
     if bool(kept.all()):
         return Y.flatten(1).median(1).values

@@ -56,8 +56,9 @@ class StudiedModel:
         return {id(way.module): way.output for way in ways if isinstance(way, Attend)}
 
     def weights(self, site: Site) -> HeadWeights:
-        """Projections of the site's attention by head; an `EigenlensError` where they are out of
-        reach.
+        """Projections of the site's attention by head.
+
+        An `EigenlensError` where they are out of reach.
         """
         entry = self.sites[site]
         module = self.module.get_submodule(entry.name)

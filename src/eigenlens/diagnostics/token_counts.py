@@ -1,5 +1,6 @@
-"""Which tokens something happens at: counts by token id, at the front of an input and elsewhere,
-for every stack.
+"""Which tokens something happens at: counts by token id, per stack.
+
+At the front of an input and elsewhere.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ TOP = 20
 
 
 class TokenCounts:
-    """What a diagnostic adds that keeps sums `STACK/tokens` (2, vocabulary): at the front,
-    elsewhere.
-    """
+    """What a diagnostic with sums `STACK/tokens` (2, vocabulary) adds: front, elsewhere."""
 
     sums: dict[str, Tensor]
 
     def _top(self) -> Iterator[tuple[str, int, list[float], float]]:
-        """Stack, token id, counts at the front and elsewhere, share of the stack's; the most
-        frequent first.
+        """Stack, token id, counts at the front and elsewhere, share of the stack's.
+
+        The most frequent first.
         """
         for name, counts in self.sums.items():
             if name.endswith("/tokens"):

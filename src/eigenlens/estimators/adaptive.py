@@ -14,19 +14,17 @@ from .rotation import joint
 from .subspace import Rotated
 
 EARLIER = (0.5, 0.6, 0.8, 1.0)
-"""Earlier stages let a pair pass at a lower threshold: their own estimate of its weight is the
-rougher one.
-"""
+"""Earlier stages use a lower threshold: their estimate of a weight is rougher."""
 HALF_VARIANCE = 0.25
-"""`E[exp ε] = exp(σ²/2)` for the error ε of a score; half of that correction is best on real heads,
-whose errors have lighter tails.
+"""Factor of σ² in the correction for the error ε of a score.
+
+`E[exp ε] = exp(σ²/2)`; half of that is best on real heads, whose errors have lighter tails.
 """
 MOST_VARIANCE = 6.0
 
 
 class Cascade(Rotated):
-    """Scores in stages: r₁ coordinates for all pairs, r₂ for those that matter, … and all d for
-    those that matter most.
+    """Scores in stages: r₁ coordinates for all pairs, r₂ for those that matter, …, d for the most.
 
     In the joint coordinates a score is a sum that converges from the front, so a stage only adds
     the next coordinates to what it has: nothing is computed twice, and a pair that passes every
@@ -113,8 +111,9 @@ class Cascade(Rotated):
         return products.clone() if tail is None else products + tail
 
     def cost(self, n: int, d: int) -> Cost:
-        """The first stage alone: what the others take depends on the input and is measured by
-        `estimate`.
+        """The first stage alone.
+
+        What the others take depends on the input and is measured by `estimate`.
         """
         return Cost(
             pairs=0.0, per_pair=n * n * self.settings["ranks"][0], per_token=2 * n * d * d + n * d

@@ -32,9 +32,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     )
 }
 BUDGETS = (0.05, 0.10, 0.25, 0.50)
-"""Shares at which every estimator is measured: of the pairs where pairs are chosen, of the
-coordinates elsewhere.
-"""
+"""Shares at which every estimator is measured: of the pairs it chooses, else of coordinates."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,9 @@ def _at(kind: type[Estimator], budget: float, seed: int) -> Callable[[SiteStatis
 def settings_at(
     kind: type[Estimator], budget: float, statistics: SiteStatistics, seed: int
 ) -> dict[str, Any]:
-    """The settings that spend a budget: keys, pairs or landmarks of their number, coordinates of
-    the head dimension.
+    """The settings that spend a budget.
+
+    Keys, pairs or landmarks are a share of their number, coordinates of the head dimension.
     """
     if kind in {JointSubspace, KeySubspace}:
         return {"rank": max(1, round(budget * statistics.dimension))}

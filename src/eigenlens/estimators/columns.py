@@ -69,8 +69,9 @@ def pair_scores(call: AttentionCall, pairs: Tensor) -> Tensor:
 
 
 def along(x: Tensor, index: Tensor, dim: int, heads: int) -> Tensor:
-    """What `x`, broadcastable to (B, H, T, S), holds at `index (…, H, m)` of dimension 2 or 3: (b,
-    H, …).
+    """What `x` holds at `index (…, H, m)` of dimension 2 or 3: (b, H, …).
+
+    `x` is broadcastable to (B, H, T, S).
     """
     x = x.reshape((1,) * (4 - x.ndim) + tuple(x.shape))
     if x.shape[dim] == 1:

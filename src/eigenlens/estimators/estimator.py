@@ -18,8 +18,9 @@ from ..stats import RowSums, VectorSums
 
 @dataclass(frozen=True)
 class MatrixModel:
-    """Whole score matrices of a site: mean and variance of every pair, leading eigenvectors; zero
-    where no pair is.
+    """Whole score matrices of a site: mean and variance of every pair, leading eigenvectors.
+
+    Zero where there is no pair.
     """
 
     valid: Tensor  # (T, S) bool
@@ -50,8 +51,9 @@ class SiteStatistics:
         return self.heads // self.kv_heads
 
     def need(self, name: str) -> Any:
-        """The statistic `rows`, `moments` or `matrices`; a study without it cannot fit what was
-        asked for.
+        """The statistic `rows`, `moments` or `matrices`, if the study has it.
+
+        A study without it cannot fit what was asked for.
         """
         found = getattr(self, name)
         if found is None:
@@ -81,8 +83,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated scores `(B, H, T, S)` — anything where the call has no valid pair — and what they
-    took.
+    """Estimated scores `(B, H, T, S)`, anything where no pair is valid, and what they took.
 
     `pairs (H,)` is the share of the valid pairs that were computed exactly, `work (H,)` the
     multiply-adds that grow with the number of pairs, as a share of those of the exact scores of the
@@ -95,8 +96,9 @@ class Estimate:
 
 
 class Estimator(ABC):
-    """Parameters of one estimator for a set of heads of one site; every tensor has the heads first,
-    `(H, …)`.
+    """Parameters of one estimator for a set of heads of one site.
+
+    Every tensor has the heads first, `(H, …)`.
 
     >>> joint = JointSubspace.fit(statistics, rank=8)
     >>> joint.estimate(call).scores.shape                  # (B, H, T, S), as call.scores()

@@ -1,6 +1,4 @@
-"""All pairs, computed: what everything else is measured against, and what a head gets that nothing
-cheaper serves.
-"""
+"""All pairs, computed: what estimators are measured against, and what the hardest heads get."""
 
 from __future__ import annotations
 

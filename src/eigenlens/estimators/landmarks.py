@@ -16,8 +16,10 @@ from .row_model import chosen_number, row_model
 from .selection import RULES, Rule, ranked, uniform
 
 RCOND = 0.03
-"""Error over variance of MiniLM, n = 128: .07 with 16 landmarks (.10 at a bound of .01), .018 with
-32 (.013).
+"""Singular values below this share of the largest are dropped.
+
+Error over variance of MiniLM, n = 128: .07 with 16 landmarks (.10 at a bound of .01), .018 with 32
+(.013).
 """
 
 
@@ -98,9 +100,7 @@ class Landmarks(Estimator):
         )
 
     def _spread(self, tokens: Tensor, salt: int) -> Tensor:
-        """m of the valid tokens (B, H, n), evenly spaced among them or random: (B, H, m),
-        sorted.
-        """
+        """m of the valid tokens (B, H, n), evenly spaced or random: (B, H, m), sorted."""
         m, number = self.settings["landmarks"], tokens.sum(2)
         if self.settings["rule"] == "random":
             rng = torch.Generator().manual_seed(2 * self.settings.get("seed", 0) + salt)

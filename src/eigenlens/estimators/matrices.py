@@ -21,8 +21,9 @@ FLOOR = 1e-3
 
 
 class MatrixConditional(Estimator):
-    """The conditional mean of a whole matrix in the model `F Fᵀ + diag ψ` given the exact scores of
-    the pairs P.
+    """The conditional mean of a matrix in the model `F Fᵀ + diag ψ`, given some exact scores.
+
+    The exact scores are those of the pairs P.
 
         ŝ = μ + F z,    z = (I + F_PᵀΨ_P⁻¹F_P)⁻¹ F_PᵀΨ_P⁻¹ (s_P − μ_P)
 
@@ -31,7 +32,7 @@ class MatrixConditional(Estimator):
     Pairs that the mask excludes are none of the N; a padded input uses the pairs of P that it has,
     with its own r × r solve. Tensors: `pairs (H, m)` as `i·S + j`, `mean (H, T, S)`, `factor (H, r,
     T, S)`, `noise (H, m)`, `valid (H, T, S)`. Cost: `m·d + n²·r + m·r`; fit: `N·r²` for each of
-    about 60 rounds of choices. Memory: `N·r` a head.
+    about 60 rounds of choices. Memory: `N·r` per head.
     """
 
     name = "matrices-lmmse"

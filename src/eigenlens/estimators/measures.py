@@ -16,9 +16,7 @@ from .estimator import Estimate
 
 @dataclass(eq=False)
 class Truth:
-    """Scores, pattern and output of a call, made once for all estimates that are held against
-    it.
-    """
+    """Scores, pattern and output of a call, made once for all estimates compared with it."""
 
     call: AttentionCall
 
@@ -91,8 +89,10 @@ class Errors(Sums):
 
     @torch.no_grad()
     def add(self, truth: Truth, estimate: Estimate, whole: bool = True) -> None:
-        """Count one call; without `whole` only score error and total variation, which cost a few
-        passes over the pairs.
+        """Count one call.
+
+        Without `whole` only score error and total variation, which cost a few passes over the
+        pairs.
         """
         call = truth.call
         pattern = call.pattern_of(estimate.scores)

@@ -14,8 +14,9 @@ from .estimator import SiteStatistics
 
 @dataclass(frozen=True)
 class Moments:
-    """Second moment of the scaled queries, mean and covariance of the keys, and both by position,
-    per query head.
+    """Moments of queries and keys per query head.
+
+    Second moment of the scaled queries, mean and covariance of the keys, and both by position.
     """
 
     queries: Tensor  # (H, D, D)
@@ -46,8 +47,9 @@ def moments(statistics: SiteStatistics) -> Moments:
 
 
 def joint(found: Moments) -> tuple[Tensor, Tensor]:
-    """The maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`, the coordinates in order of what
-    they add to the score.
+    """The maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`.
+
+    The coordinates are in order of what they add to the score.
 
     With `E[qqᵀ] = AAᵀ`, `Cov(k) = BBᵀ` and `AᵀB = U S Vᵀ`, the first r coordinates of `√S Uᵀ A⁻¹ q`
     and `√S Vᵀ B⁻¹ k` are the rank-r product closest to `qᵀk` in the mean square, for q and k that
@@ -58,8 +60,9 @@ def joint(found: Moments) -> tuple[Tensor, Tensor]:
 
 
 def principal(found: Moments) -> tuple[Tensor, Tensor]:
-    """The principal axes of the keys, largest variance first, as the maps of `joint`; queries have
-    no say in them.
+    """The principal axes of the keys, largest variance first, as the maps of `joint`.
+
+    Queries have no say in them.
     """
     vectors = torch.linalg.eigh((found.keys + found.keys.mT) / 2).eigenvectors.flip(-1)
     return vectors, vectors

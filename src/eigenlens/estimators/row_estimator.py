@@ -1,6 +1,4 @@
-"""What the row estimators have in common: exact columns, exact early rows, and an estimate of the
-rest.
-"""
+"""What row estimators share: exact columns, exact early rows, and an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -31,8 +29,9 @@ class RowEstimator(Estimator):
 
     @abstractmethod
     def _coefficients(self, residual: Tensor, available: Tensor) -> Tensor:
-        """`s_S − μ_S (B, H, T, m)`, zero where not `available` (same shape, bool), → c (B, H, T,
-        c).
+        """`s_S − μ_S (B, H, T, m)` → c (B, H, T, c).
+
+        Zero where not `available` (same shape, bool).
         """
 
     def weights(self) -> Tensor:
@@ -80,8 +79,9 @@ class RowEstimator(Estimator):
         return Estimate(scores, (pairs / total).float(), work.float())
 
     def _filling(self, used: Tensor, number: Tensor, d: int) -> Tensor:
-        """Multiply-adds of the pairs that are not computed, (H,), for rows with `number` valid
-        keys, `used` of them selected.
+        """Multiply-adds of the pairs that are not computed, (H,).
+
+        For rows with `number` valid keys, `used` of them selected.
 
         Rows of an input that all see the same keys have one W and may interpolate keys; others have
         a solve each, a².
@@ -120,8 +120,9 @@ def fitting_mean(estimator: Estimator, call: AttentionCall) -> Tensor:
 
 
 def put(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tensor:
-    """`matrix (B, H, T, S)` with `values (B, H, T, m)` in the columns `keys (H, m)`, where they are
-    available.
+    """`matrix (B, H, T, S)` with `values (B, H, T, m)` in the columns `keys (H, m)`.
+
+    Only where they are available.
     """
     S = matrix.shape[3]
     # what is not available goes to a column that is cut off
@@ -130,8 +131,9 @@ def put(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tens
 
 
 def patterns(available: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The distinct sets of keys that rows see: head, the set (m,) and its rows (B, T), for
-    `available (B, H, T, m)`.
+    """The distinct sets of keys that rows see: head, the set (m,) and its rows (B, T).
+
+    For `available (B, H, T, m)`.
     """
     for head in range(available.shape[1]):
         rows = available[:, head]

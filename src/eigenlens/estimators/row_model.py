@@ -18,8 +18,9 @@ Mean = Literal["pooled", "query"]
 
 @dataclass(frozen=True)
 class RowModel:
-    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n): one for all query heads of a
-    key-value head.
+    """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n).
+
+    One covariance for all query heads of a key-value head.
     """
 
     mean: Tensor
@@ -35,7 +36,7 @@ class RowModel:
 
 
 def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
-    """The rows of a site in float64. Cost: n³ a key-value head.
+    """The rows of a site in float64. Cost: n³ per key-value head.
 
     Σ_jk is the covariance over the rows in which both j and k are valid, each divided by its own
     count (under a causal mask rows i ≥ max(j, k)); as these are different rows the matrix may be
@@ -56,8 +57,9 @@ def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
 
 
 def covariance_about(sums: RowSums, mean: Tensor, statistics: SiteStatistics) -> Tensor:
-    """The covariance of rows about a mean (H, n) or (H, T, n) that may come from other rows, pair
-    by pair: (G, n, n).
+    """The covariance of rows about a mean (H, n) or (H, T, n), pair by pair: (G, n, n).
+
+    The mean may come from other rows.
     """
     groups = (statistics.kv_heads, statistics.group)
     if mean.ndim == 3:
@@ -94,12 +96,13 @@ def chosen_number(n: int, number: int | None, share: float | None, what: str = "
 
 
 def expected_error(W: Tensor, S: Tensor, covariance: Tensor) -> Tensor:
-    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)` on rows with the given covariance
-    about μ, (H,).
+    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)`, (H,).
+
+    On rows with the given covariance about μ.
 
     `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any
     rows, held-out ones too. Computed entries are exact, so their rows of W count as unit rows.
-    Cost: n·m² a head; no score is needed.
+    Cost: n·m² per head; no score is needed.
     """
     H, n, m = W.shape
     W = W.to(covariance).scatter(

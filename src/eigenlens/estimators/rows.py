@@ -1,6 +1,4 @@
-"""All scores of a row from the exact scores of a few keys: the paper's linear estimator, and the
-floor below it.
-"""
+"""All scores of a row from a few exact ones: the paper's linear estimator, and its floor."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ from .selection import keys as choose
 
 RIDGE = 1e-4
 CUT = 0.5
-"""Singular values of `U_{A,r}` below this share of √(a/n), what a of n rows have on average, only
-amplify noise.
+"""Singular values of `U_{A,r}` below this share of √(a/n) only amplify noise.
+
+√(a/n) is what a of n rows have on average.
 """
 
 
@@ -190,8 +189,9 @@ def _choice(
     exact: int | None,
     ridge: float,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The keys of every key-value head, (G, m), and the settings as the label shows them: what is
-    not the default.
+    """The keys of every key-value head, (G, m), and the settings that are not the default.
+
+    A label shows these settings.
     """
     C = model.covariance
     m = chosen_number(C.shape[1], keys, share)
@@ -214,9 +214,7 @@ def _rows_of(x: Tensor, keys: Tensor) -> Tensor:
 
 
 def _steady_inverse(rows: Tensor, n: int) -> Tensor:
-    """The pseudo-inverse of `U_{A,r} (…, a, r)` without singular values that are next to nothing:
-    (…, r, a).
-    """
+    """The pseudo-inverse of `U_{A,r} (…, a, r)` without tiny singular values: (…, r, a)."""
     return torch.linalg.pinv(rows, atol=CUT * math.sqrt(rows.shape[-2] / n), rtol=0.0)
 
 

@@ -5,12 +5,9 @@ what is not known yet:
 
     uniform           evenly spaced
     random            without replacement
-    pivoted-cholesky  argmax_j C_jj                        greedy D-optimal: the entry that is least
-    known
-    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)       the entry that removes most variance from
-    all the others
-    q-deim            pivots of the QR of U_mᵀ             the best conditioned rows of the leading
-    eigenvectors
+    pivoted-cholesky  argmax_j C_jj                     greedy D-optimal: the least known entry
+    a-optimal         argmax_j ‖C_:j‖² / (C_jj + σ²)    removes most variance from all the others
+    q-deim            pivots of the QR of U_mᵀ          best conditioned rows of the leading U
 
 and C ← C − C_:j C_j: / (C_jj + σ²) after every choice.
 """
@@ -29,8 +26,9 @@ from ..names import unknown
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 GROWTH = 1 / 8
-"""Pairs chosen between two updates of the posterior, as a share of those chosen before: few at
-first, where each matters.
+"""Pairs chosen between two updates of the posterior, as a share of those chosen before.
+
+Few at first, where each matters.
 """
 NOTHING = 1e-12
 """Variance at or below this share of the largest one is rounding."""
@@ -50,7 +48,7 @@ def random(n: int, m: int, seed: int = 0) -> Tensor:
 def pivoted_cholesky(C: Tensor, m: int) -> Tensor:
     """Greedy D-optimal: the largest conditional variance each time.
 
-    `C (…, n, n)` → (…, m); n·m² a head.
+    `C (…, n, n)` → (…, m); n·m² per head.
     """
     return _pivots(C, m).sort(-1).values
 
@@ -64,8 +62,9 @@ def a_optimal(C: Tensor, m: int, noise: float | Tensor = 0.0) -> Tensor:
 
 
 def q_deim(U: Tensor, m: int) -> Tensor:
-    """Pivots of the column-pivoted QR of `U_mᵀ`; `U (…, n, r)`, leading eigenvector first → (…, m);
-    n·m² a head.
+    """Pivots of the column-pivoted QR of `U_mᵀ`: `U (…, n, r)` → (…, m).
+
+    The leading eigenvector is first. Cost: n·m² per head.
 
     With m > r the rest follows by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
     """
@@ -82,8 +81,9 @@ def keys(
 def ranked(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
-    """`keys` in the order in which they are chosen (evenly spaced ones: in their own order), (H,
-    m).
+    """`keys` in the order in which they are chosen, (H, m).
+
+    Evenly spaced ones stay in their own order.
     """
     n, heads = covariance.shape[-1], covariance.shape[:-2]
     _check(m, n)
@@ -104,19 +104,18 @@ def ranked(
 def pairs(
     rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH
 ) -> Tensor:
-    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r) and ψ (…, N) → (…, m),
-    sorted; no N × N is formed.
+    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r), ψ (…, N) → (…, m), sorted.
 
-    The factors z of a matrix have the posterior covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r) given
-    the chosen pairs, so an unknown pair has the variance `ψ_j + ℓ_j`, `ℓ_j = F_j P F_jᵀ`, and
-    covariances `F_i P F_jᵀ` with the others:
+    No N × N matrix is formed. The factors z of a matrix have, given the chosen pairs, the posterior
+    covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r), so an unknown pair has the variance `ψ_j + ℓ_j`,
+    `ℓ_j = F_j P F_jᵀ`, and covariances `F_i P F_jᵀ` with the others:
 
         pivoted-cholesky  argmax ψ_j + ℓ_j
-        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j),   M = Σ_{i ∉ S}
-        F_iᵀ F_i
+        a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j)
+                          with M = Σ_{i ∉ S} F_iᵀ F_i
         q-deim            pivots of F, then as pivoted-cholesky
 
-    Cost: N·r² a round. A round chooses `growth` times the number chosen so far (0: one pair), so
+    Cost: N·r² per round. A round chooses `growth` times the number chosen so far (0: one pair), so
     there are about `(1 + ln(growth·m)) / growth` of them: 58 for 4,096 pairs.
     """
     N = F.shape[-2]

@@ -13,8 +13,9 @@ from .rotation import joint, moments, principal
 
 
 class Rotated(Estimator):
-    """Estimators in rotated coordinates `x_i = P_Qᵀ q_i`, `y_j = P_Kᵀ (k_j − k̄)`, in which
-    `q_i·k_j = x_i·y_j + q_i·k̄`.
+    """Estimators in rotated coordinates `x_i = P_Qᵀ q_i`, `y_j = P_Kᵀ (k_j − k̄)`.
+
+    In these `q_i·k_j = x_i·y_j + q_i·k̄`.
 
     With the first r coordinates and the mean of the rest at each position,
 
@@ -60,8 +61,9 @@ class Rotated(Estimator):
         return call.scaled_q @ to_x, keys @ to_y, call.scaled_q @ centre[None, :, :, None]
 
     def tail(self, rank: int, call: AttentionCall) -> Tensor | None:
-        """The map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of the positions of a call; None where the
-        means are not known.
+        """The map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of a call's positions.
+
+        None where the means are not known.
         """
         if "x_mean" not in self.tensors:
             return None
@@ -96,8 +98,9 @@ class _Truncated(Rotated):
 
 
 class JointSubspace(_Truncated):
-    """The best static subspace for `QKᵀ`: balanced truncation of queries and keys to `rank`
-    coordinates.
+    """The best static subspace for `QKᵀ`: queries and keys truncated to `rank` coordinates.
+
+    By balanced truncation.
 
     `tail` adds the positions' mean of what is left out. Break-even: `r < d(n − 1)/(n + 2d)`, close
     to d for long inputs.

@@ -39,8 +39,9 @@ def grad_cam(observed: Observed) -> Tensor:
 
 
 def rollout(observed: Observed) -> Tensor:
-    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged; a cross-attention mixes in half of the
-    source's rollout.
+    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged.
+
+    A cross-attention mixes in half of the source's rollout.
     """
     steps = steps_of(observed)
     reads, length = read_weights(observed, steps), sizes(steps)

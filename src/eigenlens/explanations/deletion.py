@@ -133,8 +133,9 @@ def deletion_curves(
 def _kept(
     scores: Tensor, removal: Removal, fractions: Sequence[float], least: int
 ) -> Iterator[tuple[int, Order, int, tuple[int, ...]]]:
-    """(input, order, place of the fraction, positions that stay) of one method; `least` is how many
-    of the free ones must.
+    """(input, order, place of the fraction, positions that stay) of one method.
+
+    `least` is how many of the free ones must.
     """
     for row, (always, free) in enumerate(zip(removal.always, removal.free)):
         values = scores[row].tolist()

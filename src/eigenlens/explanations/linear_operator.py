@@ -191,8 +191,9 @@ def in_out_of(op: Operator, weights: Tensor) -> Tensor:
 
 
 def toward(op: Operator, u: Tensor) -> Tensor:
-    """`⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n); over j it sums to
-    `⟨u, y − B⟩`.
+    """`⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n).
+
+    Over j it sums to `⟨u, y − B⟩`.
     """
     return (op.adjoint(op.real(u.to(op.inputs))) * op.inputs).sum(-1)
 
@@ -239,8 +240,9 @@ def norms_with_error(
 
 
 def _draws(op: Operator, dtype: torch.dtype, seed: int) -> Iterator[Tensor]:
-    """Normal directions (B, n, d) without end, 0 for padding; every input has a generator of its
-    own, seeded alike.
+    """Normal directions (B, n, d) without end, 0 for padding.
+
+    Every input has a generator of its own, seeded alike.
     """
     B, n, d = op.shape
     real = torch.ones(B, n, dtype=torch.bool) if op.stack.valid is None else op.stack.valid.cpu()

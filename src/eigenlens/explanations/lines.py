@@ -37,8 +37,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One method: tokens in their order; of a picture those in front of the patches, and the
-    patches row by row.
+    """One method: tokens in their order.
+
+    Of a picture those in front of the patches, and the patches row by row.
     """
 
     method: str
@@ -55,8 +56,9 @@ def lines(found: Explanation) -> list[Line]:
             (
                 Cell(_short(token), level, score, i in strong, visible(token))
                 if found.grid is None
+                # the token is a name that we gave, such as `frame 12`
                 else Cell(token, level, score, i in strong, token)
-            )  # a name of ours, such as `frame 12`
+            )
             for i, (token, level, score) in enumerate(
                 zip(found.tokens, found.levels(method), found.scores[method])
             )

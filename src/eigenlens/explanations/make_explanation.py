@@ -340,8 +340,9 @@ def _real(batch: Batch, row: int, length: int) -> Tensor:
 
 
 def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
-    """Rows and columns of the patches, one row of frames; None of text, and where patches were
-    merged.
+    """Rows and columns of the patches, one row of frames.
+
+    None for text, and where patches were merged.
     """
     if "input_features" in batch:
         return 1, length

@@ -23,8 +23,9 @@ from .target import Target
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S); `stream` names the
-    tokens that are its queries.
+    """The pattern A of one attention call and ∂score/∂A, both (B, H, T, S).
+
+    `stream` names the tokens that are its queries.
     """
 
     site: Site
@@ -93,8 +94,8 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
     what a backward pass keeps.
 
     >>> seen = observe(model, batch, target_of(model, batch))
+    >>> # (B, H, T, S), (B, T, C), (B, T)
     >>> seen.patterns[0].weights.shape, seen.streams[0].inputs.shape, seen.reads().shape
-    (B, H, T, S), (B, T, C), (B, T)
     """
     never_drops(model.module, "explained")
     if any(p.is_inference() for p in model.module.parameters()):
@@ -160,8 +161,9 @@ class _End:
 
 @dataclass
 class _Watch:
-    """Notes the stream at every module that has parts, and the patterns; which modules are blocks
-    is known afterwards.
+    """Notes the stream at every module that has parts, and the patterns.
+
+    Which modules are blocks is known afterwards.
     """
 
     patterns: list[tuple[AttentionCall, Tensor]] = field(default_factory=list)

@@ -1,12 +1,10 @@
-"""Relevance of tokens through all attentions of a model, by the rules for self-, cross- and
-co-attention.
+"""Relevance of tokens through all attentions of a model: self-, cross- and co-attention.
 
 R^sq (B, T_s, T_q) says how much of what is now at token i of stream s comes from token j of stream
 q at the start. With `Ā = mean_h((∇A ⊙ A)⁺)` of each attention in turn, from R^ss = I and R^sq = 0:
 
-    self    R^sq += Ā R^sq                      for every q, s itself among them
-    cross   R^sq += (R̄^ss)ᵀ Ā R̄^qq,            R^sp += Ā R^qp for every other p, s itself among
-    them
+    self    R^sq += Ā R^sq                      for every q, also s
+    cross   R^sq += (R̄^ss)ᵀ Ā R̄^qq,            R^sp += Ā R^qp for every other p, also s
             R̄ = R̂ / rowsum(R̂) + I, R̂ = R − I
 
 Where two streams attend to each other in one layer, both directions are computed from the old R and
@@ -46,8 +44,9 @@ def cross_update(R: Maps, s: str, q: str, A: Tensor) -> Maps:
 
 
 def normalised(R: Tensor) -> Tensor:
-    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T); a row of R̂ without any mass stays a
-    row of I.
+    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T).
+
+    A row of R̂ without any mass stays a row of I.
     """
     hat = without_start(R)
     mass = hat.sum(-1, keepdim=True)

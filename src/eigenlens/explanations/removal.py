@@ -39,8 +39,9 @@ FAILS = (
 
 @dataclass(frozen=True, eq=False)
 class Removal:
-    """A batch whose tokens can be taken away; `always` and `free` are the positions that stay and
-    those that may go.
+    """A batch whose tokens can be taken away.
+
+    `always` and `free` are the positions that stay and those that may go.
     """
 
     model: Model
@@ -64,8 +65,9 @@ class Removal:
         tokens: int,
         keep: Tensor | None,
     ) -> Removal:
-        """`tokens` is T, the number of scores of an input; `keep` (B, T) or None for what stays by
-        itself.
+        """`tokens` is T, the number of scores of an input.
+
+        `keep` (B, T) or None for what stays by itself.
         """
         first = next(iter(batch.values()))
         direct = "input_ids" in batch or (

@@ -48,8 +48,9 @@ class Explanation(ResultViews):
 
     @property
     def name(self) -> str:
-        """Model and target: `smollm2: next token ' Paris'`; control characters of either are
-        spelled out.
+        """Model and target: `smollm2: next token ' Paris'`.
+
+        Control characters of either are spelled out.
         """
         return in_words(f"{self.facts.model.name}: {self.stored['target']['label']}")
 
@@ -75,8 +76,9 @@ class Explanation(ResultViews):
 
     @property
     def grid(self) -> tuple[int, int] | None:
-        """Rows and columns of the patches of a picture, or one row of frames of sound; None of
-        text.
+        """Rows and columns of the patches of a picture, or one row of frames of sound.
+
+        None for text.
         """
         found = self.stored.get("grid")
         return None if found is None else (found[0], found[1])
@@ -145,8 +147,9 @@ class Explanation(ResultViews):
         ]
 
     def strongest(self, method: str, number: int = 3) -> list[int]:
-        """Positions of the tokens a method finds most relevant, the first first; fixed tokens and
-        scores ≤ 0 left out.
+        """Positions of the tokens a method finds most relevant, the first first.
+
+        Fixed tokens and scores ≤ 0 left out.
         """
         return strongest(self._of(method), self.fixed, number)
 
@@ -206,8 +209,9 @@ class Explanation(ResultViews):
         return [TitledTable(title, self.areas(), below)] if self.deletion else []
 
     def view(self, width: int | None) -> list[Any]:
-        """A line of coloured tokens per method, or maps of patches; without colours the strongest
-        tokens of each method.
+        """A line of coloured tokens per method, or maps of patches.
+
+        Without colours the strongest tokens of each method.
         """
         from .terminal import coloured, strongest_lines
 

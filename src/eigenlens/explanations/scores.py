@@ -59,7 +59,8 @@ def hidden_of(output: Any) -> Tensor:
 
 
 def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
-    """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V);
+    """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V).
+
     None without a head.
 
     A head of another kind is an error: what it gives would be taken for something else.

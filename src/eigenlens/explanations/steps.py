@@ -14,8 +14,9 @@ from .observed import Observed, Stream
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One attention: tokens of the stream `queries` read those of `keys`; A and ∂score/∂A are (B,
-    H, T, S).
+    """One attention: tokens of the stream `queries` read those of `keys`.
+
+    A and ∂score/∂A are (B, H, T, S).
     """
 
     queries: str
@@ -108,8 +109,9 @@ def source_stream(observed: Observed) -> Stream:
 
 
 def read_weights(observed: Observed, steps: Sequence[Step]) -> dict[str, Tensor]:
-    """How much the target reads each output token of the streams it reads, (B, T) each; they add up
-    to 1 for every input.
+    """How much the target reads each output token of the streams it reads, (B, T) each.
+
+    They add up to 1 for every input.
     """
     names, length = readers(steps), sizes(steps)
     known = {name: stream for name in names if (stream := observed.stream(name)) is not None}

@@ -32,8 +32,9 @@ from .scores import (
 
 Kind = Literal["token", "class", "similarity", "output"]
 DEFAULT_LABELS = ("O", "$KEEP")
-"""Labels of a token of which there is nothing to say; where a model has neither, its label 0 is
-taken for one.
+"""Labels of a token of which there is nothing to say.
+
+Where a model has neither, its label 0 is taken for one.
 """
 
 

@@ -22,8 +22,9 @@ COUNTS = ("no", "one", "two", "three")
 
 
 def strongest(scores: Sequence[float], fixed: Sequence[bool], number: int = TOP) -> list[int]:
-    """Positions of the largest scores above 0 of tokens that are not fixed, the largest first; of
-    equal ones the earlier.
+    """Positions of the largest scores above 0 of tokens that are not fixed, the largest first.
+
+    Of equal ones the earlier comes first.
 
     >>> strongest([0.9, 0.1, 0.3, -1.0], [True, False, False, False])
     [2, 1]
@@ -33,8 +34,9 @@ def strongest(scores: Sequence[float], fixed: Sequence[bool], number: int = TOP)
 
 
 def votes(found: Explanation, number: int = TOP) -> list[tuple[int, int]]:
-    """(position, how many methods have it among their `number` strongest tokens); chance has no
-    vote.
+    """(position, how many methods have it among their `number` strongest tokens).
+
+    Chance has no vote.
 
     Most votes first; of as many, the one that the methods rank higher.
     """
@@ -138,8 +140,9 @@ def nouns(found: Explanation) -> str:
 
 
 def named(found: Explanation, position: int) -> str:
-    """A token in quotation marks, with its position where its text is there twice; a patch or a
-    frame as it is.
+    """A token in quotation marks, with its position where its text is there twice.
+
+    A patch or a frame as it is.
     """
     token = found.tokens[position]
     if found.grid is not None:

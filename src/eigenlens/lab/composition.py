@@ -33,8 +33,8 @@ class Composition:
     training goes on to the next function, only the first f_1 … f_l are asked for until then.
     Measured on the last answer alone, of `test` fixed inputs; chance is about 1/N.
 
+    >>> # 18 tokens: 2 · 4 entries of 2 tokens, q, one more
     >>> Composition(functions=2, values=4).batch(8, seed=0, step=0).inputs.shape
-    2 · 4 entries of 2 tokens, q, one more
     torch.Size([8, 18])
     """
 

@@ -62,12 +62,11 @@ START = Start()
 
 
 class InductionModel(nn.Module):
-    """The model; `model(tokens)` follows the definition place by place, `model.of_counts` gives the
-    same from counts.
+    """The model, by its definition, place by place; `model.of_counts` gives the same from counts.
 
     >>> model = InductionModel(states=3)
+    >>> # (8, 3): weights of the next token, which sum to 1
     >>> model(torch.randint(3, (8, 100))).shape
-    (8, 3): weights of the next token, which sum to 1
     """
 
     def __init__(self, states: int = 3, start: Start = START) -> None:

@@ -256,8 +256,9 @@ class Transformer(nn.Module):
         return found
 
     def attention_cost(self, n: int) -> int:
-        """Multiply-adds of all heads' mechanisms for one input of n tokens; half of them at each of
-        the two widths.
+        """Multiply-adds of all heads' mechanisms for one input of n tokens.
+
+        Half of them at each of the two widths.
         """
         D, E = self.config.head_width, self.config.head_values
         return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)

@@ -60,8 +60,9 @@ class Run:
 
     @classmethod
     def read(cls, path: str | Path) -> Run:
-        """A run from a TOML file; what is wrong with it is said in one sentence that names the
-        key.
+        """A run from a TOML file.
+
+        What is wrong with it is said in one sentence that names the key.
         """
         try:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -55,8 +55,9 @@ class Task(Protocol):
 def documents(
     data: str | Path | Sequence[str | Path] = "python-docs", characters: int | None = None
 ) -> list[str]:
-    """Whole documents of a named text, files or folders, until there are `characters`; a few large
-    files come in sections.
+    """Whole documents of a named text, files or folders, until there are `characters`.
+
+    A few large files come in sections.
     """
     found: dict[int, str] = {}
     total = 0
@@ -213,11 +214,10 @@ class NextBytes(Text):
 
 
 class NextTokens(NextBytes):
-    """Guess the next token; tokens are byte pairs merged, `vocabulary` of them, learned from the
-    training documents.
+    """Guess the next token; tokens are merged byte pairs, learned from the training documents.
 
-    `bytes_per_token` of the held-out text tells how a loss a token compares with one a byte: divide
-    by it.
+    There are `vocabulary` of them. `bytes_per_token` of the held-out text tells how a loss per
+    token compares with one per byte: divide by it.
     """
 
     def __init__(

@@ -56,8 +56,9 @@ class Toy:
 
 
 class Sort(Toy):
-    """8 letters, drawn from an alphabet of 10; at place i the i-th of them in sorted order is asked
-    for.
+    """8 letters, drawn from an alphabet of 10.
+
+    At place i the i-th of them in sorted order is asked for.
     """
 
     vocabulary = classes = 10
@@ -77,8 +78,8 @@ class Repeated(Toy):
     what all letters are, and not how often they stand there. With `asks="previous"` it is the
     letter before this one, at every place but the first's.
 
+    >>> # such as 7 7 2 2 5 5, to be sorted as 2 2 5 5 7 7
     >>> Repeated(letters=3, repeats=2, alphabet=9).train.inputs[0]
-    such as 7 7 2 2 5 5, to be sorted as 2 2 5 5 7 7
     """
 
     def __init__(

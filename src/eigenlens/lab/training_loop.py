@@ -31,8 +31,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """AdamW with a linear warm-up and a cosine down to a tenth of `rate`; gradients clipped to norm
-    1.
+    """AdamW with a linear warm-up and a cosine down to a tenth of `rate`.
+
+    Gradients clipped to norm 1.
 
     `patience` stops a run after that many measurements without a better held-out loss; None runs
     all steps. `penalty` times the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is
@@ -111,7 +112,7 @@ class Trained:
 
 @torch.no_grad()
 def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
-    """Held-out loss in nats a place that is asked for, and the share of them that are right.
+    """Held-out loss in nats per place that is asked for, and the share of them that are right.
 
     Where vectors are asked for the loss is the mean squared error of a number, and no share is
     right: nan.

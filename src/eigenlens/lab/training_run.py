@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..errors import EigenlensError, first_line
 from ..models.device import device_named
 from ..passes.versions import versions
@@ -151,7 +151,7 @@ class TrainingRun(ResultViews):
             if len(ends) > 1
             else ""
         )
-        share = f", {mean(right):.1%} right" if right else ""
+        share = f", {percent(mean(right), 1)} right" if right else ""
         return (
             f"{self.stored['run']['task']['name']}: held-out loss {mean(losses):.4g}{spread}{share}"
             f" after {ends[-1]['step']} steps of a model of {self.stored['weights']:,} weights,"
@@ -314,8 +314,9 @@ def _one_seed(
 
 
 def _fresh(config: Config, seed: int) -> Transformer:
-    """A model at its start, which depends on the seed alone; the caller's random numbers stay as
-    they are.
+    """A model at its start, which depends on the seed alone.
+
+    The caller's random numbers stay as they are.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

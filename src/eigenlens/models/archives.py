@@ -26,8 +26,9 @@ from eigenlens.errors import EigenlensError
 
 MOST_MEMBERS = 100_000
 SPARE, RATIO = 64 << 20, 64
-"""An archive of n bytes may unpack to `SPARE + RATIO·n`; texts and weights shrink to a third,
-rarely to a twentieth.
+"""An archive of n bytes may unpack to `SPARE + RATIO·n`.
+
+Texts and weights shrink to a third, rarely to a twentieth.
 """
 UNREADABLE = (
     tarfile.TarError,
@@ -161,7 +162,8 @@ def _tar_member(tar: tarfile.TarFile, archive: Path, path: str) -> IO[bytes]:
         # reading on would skip that many bytes, be they there or not
         if info.size > _most(archive):
             raise _too_large(archive)
-        tar.members.clear()  # type: ignore[attr-defined]  # it would keep a record of every member that passed
+        # the archive would keep a record of every member that passed
+        tar.members.clear()  # type: ignore[attr-defined]
         if info.name.removeprefix("./") != path:
             continue
         # a sparse file has as many bytes as it says, out of nothing

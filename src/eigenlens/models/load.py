@@ -371,8 +371,9 @@ def fingerprint_of(module: nn.Module) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and warnings of the library while a model loads; its errors are ours to
-    tell.
+    """No progress bars and warnings of the library while a model loads.
+
+    Its errors are ours to tell.
     """
     from transformers.utils import logging as log
 

@@ -50,8 +50,9 @@ def start(diagnostic: Diagnostic, studied: StudiedModel) -> None:
 
 
 class AllInputsRunner(DiagnosticRunner):
-    """Runs one diagnostic, with its expensive parts on every input; an `EigenlensError` if the
-    diagnostic does not apply to the model.
+    """Runs one diagnostic, with its expensive parts on every input.
+
+    An `EigenlensError` if the diagnostic does not apply to the model.
     """
 
     def __init__(self, studied: StudiedModel, diagnostic: Diagnostic) -> None:
@@ -140,8 +141,9 @@ class DiagnosticJob:
 
 
 class DiagnosticPass:
-    """The diagnostic `name` over batches of inputs of a model; an `EigenlensError` if it does not
-    apply to that model.
+    """The diagnostic `name` over batches of inputs of a model.
+
+    An `EigenlensError` if it does not apply to that model.
     """
 
     def __init__(self, model: nn.Module | Model, name: str, batches: Sequence[Batch]) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 
 def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
-    """The exponent p of `y ~ xᵖ`, the slope of `ln y` in `ln x` by least squares; NaN for fewer
-    than two rows.
+    """The exponent p of `y ~ xᵖ`, the slope of `ln y` in `ln x` by least squares.
+
+    NaN for fewer than two rows.
 
     >>> round(exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
     2.0
@@ -26,8 +27,9 @@ def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Spearman's correlation: that of ranks, where equal values share the mean of their ranks; NaN
-    if one side is constant.
+    """Spearman's correlation: that of ranks, where equal values share the mean of their ranks.
+
+    NaN if one side is constant.
 
     >>> round(rank_correlation([1, 2, 3, 4], [10, 30, 20, 40]), 9)
     0.8

@@ -55,8 +55,9 @@ class Paper:
         resume: bool = False,
         overwrite: bool = False,
     ) -> Reproduction:
-        """Measure every claim; finished parts are kept in `output_dir`, and a run with `resume`
-        starts from them.
+        """Measure every claim.
+
+        Finished parts are kept in `output_dir`, and a run with `resume` starts from them.
 
         The current engine does the work: studies, collapse runs, evaluations and passes of
         diagnostics in shards, and parts that do not need each other, such as trainings from several
@@ -85,8 +86,9 @@ class Paper:
 def of_models(
     parts: Parts, makes: Mapping[str, Make], progress: Progress, folder: str = "models"
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """The part of each model, by name, and a row for each model that has none, with the reason; an
-    error if there is no part at all.
+    """The part of each model, by name, and a row for each model that has none, with the reason.
+
+    An error if there is no part at all.
     """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
     parts.ahead(named, progress, "models")
@@ -99,6 +101,6 @@ def of_models(
             missing.append({"model": name, "reason": str(error)})
     if not found:
         raise EigenlensError(
-            f"none of the models can be had: {'; '.join(row['reason'] for row in missing)}"
+            f"none of the models can be loaded: {'; '.join(row['reason'] for row in missing)}"
         )
     return found, missing

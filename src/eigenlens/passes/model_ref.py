@@ -18,8 +18,9 @@ _HERE: dict[tuple[str, str, bool], Model] = {}
 
 @dataclass
 class ModelRef:
-    """A loaded model, which travels as its place: where it arrives it is loaded once, and must have
-    the same weights.
+    """A loaded model, which travels as its place.
+
+    Where it arrives it is loaded once, and must have the same weights.
     """
 
     name: str
@@ -51,8 +52,9 @@ class ModelRef:
         return {**vars(self), "_model": None}
 
     def check_reachable(self) -> None:
-        """Refuse a model that other processes cannot load: a module that was never saved, or one
-        whose weights were changed since it was loaded.
+        """Refuse a model that other processes cannot load.
+
+        A module that was never saved, or one whose weights were changed since it was loaded.
         """
         changed = (
             self._model is not None
@@ -60,9 +62,7 @@ class ModelRef:
             and fingerprint_of(self._model.module) != self.fingerprint
         )
         if self.place is None or changed:
-            what = (
-                "is a module in hand" if self.place is None else "was changed since it was loaded"
-            )
+            what = "was never saved" if self.place is None else "was changed since it was loaded"
             raise EigenlensError(
                 f"{self.name} {what}, and a cluster loads a model from its place: save it to a"
                 " folder that the workers see, or use the local engine"

@@ -17,9 +17,7 @@ from ..run.shards import Shard, cut
 
 @dataclass(frozen=True)
 class ShardBatches:
-    """The inputs of a shard: its batches, and the place of its first input among all inputs of the
-    study.
-    """
+    """The inputs of a shard: its batches, and the place of its first input among all inputs."""
 
     first: int
     batches: tuple[Mapping[str, Tensor], ...]
@@ -38,8 +36,9 @@ def all_of(inputs: Inputs) -> np.ndarray:
 def make_shards(
     inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0
 ) -> list[Shard]:
-    """Shards of about `size` of the inputs `chosen` (N,), cut between documents; each runs in
-    batches of `batch`.
+    """Shards of about `size` of the inputs `chosen` (N,), cut between documents.
+
+    Each runs in batches of `batch`.
 
     A shard is numbered by the place of its first input; `first` is that of the first of all.
     """

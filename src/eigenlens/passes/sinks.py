@@ -10,8 +10,9 @@ from ..models.load import Model
 
 
 def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:
-    """What the tokenizer puts around a text, and the first token in any case: attention that has no
-    use rests on them.
+    """What the tokenizer puts around a text, and the first token in any case.
+
+    Attention that has no use rests on them.
     """
     ids = any(is_array(name) for name in data)
     if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:

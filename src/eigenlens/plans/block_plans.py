@@ -1,6 +1,4 @@
-"""Plans for long inputs: block-adaptive attention with a threshold for every key-value
-head.
-"""
+"""Plans for long inputs: block-adaptive attention with a threshold per key-value head."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ def make_block_plan(
     device: str | None,
     progress: Progress,
 ) -> Plan:
-    """Give every key-value head of a studied language model its threshold for block-adaptive
-    attention on long inputs; `plan(…, blocks=True)` explains the options.
+    """Give every key-value head of a language model its threshold for block-adaptive attention.
+
+    For long inputs; `plan(…, blocks=True)` explains the options.
 
     `budget` is the mean share of the work of causal attention, scores, values and selection
     together. Every threshold is tried on `max_inputs` inputs of `max_length` tokens; what a head's
@@ -57,8 +56,8 @@ def make_block_plan(
     loaded = same_model(opened, model, device)
     if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
         raise EigenlensError(
-            f"block-adaptive attention is planned for causal language models, and {loaded.name} is"
-            " none"
+            "block-adaptive attention is planned for causal language models,"
+            f" and {loaded.name} is none"
         )
     base = BlockSettings(())
     if max_length <= 4 * base.query_block:
@@ -163,8 +162,9 @@ def _choices(
 
 
 def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tensor]:
-    """Squared error of a planned output, squares of the true one and the share of the work, weighed
-    by inputs, `(H,)`.
+    """Squared error of a planned output, squares of the true one, share of the work, `(H,)`.
+
+    Weighed by inputs.
 
     No error and all of the work where the model attends as before.
     """

@@ -42,8 +42,9 @@ DENSE = 0.0
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The settings of every site, by its name (`self/3`); sites that are not named attend
-    densely.
+    """The settings of every site, by its name (`self/3`).
+
+    Sites that are not named attend densely.
     """
 
     sites: dict[str, BlockSettings]
@@ -67,8 +68,10 @@ class BlockPlan:
         return cls(sites, dict(record.get("expected", {})))
 
     def attend(self, call: AttentionCall) -> Tensor | None:
-        """The output of a call under the plan, `(B, H, T, E)`; None where the model has to attend
-        as before: masks, caps, biases, sinks, and the steps of a decoder with a cache.
+        """The output of a call under the plan, `(B, H, T, E)`.
+
+        None where the model has to attend as before: masks, caps, biases, sinks, and the steps of a
+        decoder with a cache.
         """
         settings = self._settings(call)
         return (
@@ -78,8 +81,9 @@ class BlockPlan:
         )
 
     def shares(self, call: AttentionCall) -> Tensor:
-        """What each head takes of the work of causal attention in this call, `(H,)`; 1 where the
-        model attends as before.
+        """The work of each head in this call, as a share of causal attention's, `(H,)`.
+
+        1 where the model attends as before.
         """
         settings = self._settings(call)
         if settings is None:
@@ -93,9 +97,7 @@ class BlockPlan:
 
 @dataclass
 class Curves:
-    """Error and cost of each key-value head of a site at every threshold of the ladder, summed over
-    calls.
-    """
+    """Error and cost of each key-value head of a site at every threshold, summed over calls."""
 
     settings: BlockSettings
     error: Tensor  # (thresholds, G)
@@ -111,8 +113,9 @@ def measure(
     ladder: Sequence[float] = LADDER,
     gradient: Tensor | None = None,
 ) -> Curves:
-    """Try every threshold on one causal call; `gradient (B, H, T, E)` is that of the loss to the
-    heads' output.
+    """Try every threshold on one causal call.
+
+    `gradient (B, H, T, E)` is that of the loss to the heads' output.
     """
     if call.mask_shape.form != "causal" or not call.linear:
         raise EigenlensError(
@@ -194,8 +197,9 @@ def allocate(
 
 
 def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
-    """The gradient of a causal language model's summed loss to the output of every head, by site,
-    `(B, H, T, E)`.
+    """The gradient of a language model's summed loss to the heads' outputs, by site.
+
+    Each is `(B, H, T, E)`.
 
     One forward and one backward pass through `ids (B, T)`; the parameters' own gradients are not
     formed.

@@ -6,8 +6,9 @@ import numpy as np
 
 
 def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndarray:
-    """For each of N heads the cheapest of C candidates whose error is at most `target`. (C, N), (C,
-    N) → (N,).
+    """For each of N heads the cheapest of C candidates with an error of at most `target`.
+
+    (C, N), (C, N) → (N,).
 
     One candidate at least must reach every target: exact scores, of error 0, are among them.
     """
@@ -15,8 +16,9 @@ def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndar
 
 
 def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates of N heads on their lower convex hulls that make the summed error smallest
-    within a mean work. → (N,).
+    """The candidates on the lower convex hulls of N heads with the least summed error, (N,).
+
+    Within a mean work.
 
     At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work
     fits the budget. Where nothing fits, every head takes its cheapest. O(CN log).
@@ -39,11 +41,10 @@ def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
 
 
 def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates that make the summed error of N heads smallest at a mean work of at most
-    `budget`. → (N,).
+    """The candidates with the least summed error of N heads at a mean work within `budget`, (N,).
 
     What `on_hull` leaves over buys the single steps that lower the error most for their work, as
-    far as it goes. O(CN) a step.
+    far as it goes. O(CN) per step.
     """
     columns = np.arange(errors.shape[1])
     chosen = on_hull(errors, work, budget)

@@ -1,6 +1,4 @@
-"""What an evaluation does with a shard of its inputs: calls compared head by head, and whole passes
-in turn.
-"""
+"""What an evaluation does with a shard: calls compared head by head, and full passes in turn."""
 
 from __future__ import annotations
 
@@ -31,7 +29,8 @@ class Change(Protocol):
     """
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
-        """Sums of each head `(H, …)` that say how far the changed attention is from the call's own;
+        """Sums per head `(H, …)` of how far the changed attention is from the call's own.
+
         None to skip it.
         """
 
@@ -41,8 +40,9 @@ class Change(Protocol):
 
 @dataclass
 class CallComparison:
-    """Every attention call of the unchanged model beside what the change makes of it; the state is
-    `site/name` → sum.
+    """Every attention call of the unchanged model beside what the change makes of it.
+
+    The state is `site/name` → sum.
     """
 
     model_ref: ModelRef
@@ -81,8 +81,9 @@ class Passed:
 
 @dataclass
 class TimedPass:
-    """Whole passes, plain and changed in turn; every layer sees what the changed layers below it
-    made.
+    """Full passes, plain and changed in turn.
+
+    Every layer sees what the changed layers below it made.
     """
 
     model_ref: ModelRef

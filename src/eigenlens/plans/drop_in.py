@@ -80,16 +80,17 @@ def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = Non
     """The mechanism of a name with its settings, if a model can have it without training."""
     if not isinstance(attention, str) and settings:
         raise EigenlensError(
-            f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is"
-            " given"
+            f"settings {', '.join(settings)} are for mechanisms known by name,"
+            " not for one that is given"
         )
     without_weights(find(attention) if isinstance(attention, str) else attention)
     return make(attention, **(settings or {})) if isinstance(attention, str) else attention
 
 
 def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
-    """The output (B, H, T, E) of a call by a mechanism; None, and so the model's own, for
-    cross-attention.
+    """The output (B, H, T, E) of a call by a mechanism.
+
+    None, and so the model's own, for cross-attention.
     """
     if call.kind == "cross":
         return None
@@ -101,8 +102,9 @@ def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
 
 
 def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Keys, values and the terms of a call as a mechanism takes them: causality and padding apart,
-    other masks as pairs.
+    """Keys, values and the terms of a call as a mechanism takes them.
+
+    Causality and padding are apart, other masks are pairs.
     """
     for what, given in (("a cap of the scores", call.softcap), ("logits of sinks", call.sinks)):
         if given is not None:
@@ -133,8 +135,9 @@ def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor,
 
 
 def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """The mask taken apart; what it says of queries that are padding does not matter, so that they
-    stand in no way.
+    """The mask taken apart.
+
+    What it says of queries that are padding does not matter, so they are left out of it.
     """
     mask = call.mask
     assert mask is not None
@@ -160,9 +163,7 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
 
 
 class Moved(Sums):
-    """How far the patterns and outputs of a mechanism are from the model's own: sums of each head
-    (H,).
-    """
+    """How far a mechanism's patterns and outputs are from the model's own: sums per head (H,)."""
 
     def heads(self, site: str) -> list[dict[str, Any]]:
         sums, at = self.sums, Site.parse(site)
@@ -290,7 +291,5 @@ def evaluate_mechanism(
 
 
 def heads_of(model: Model) -> int:
-    """Heads of a call as the config has them, or a dozen: they bound what a batch holds in
-    memory.
-    """
+    """Heads of a call as the config has them, or a dozen: they bound the memory of a batch."""
     return int(getattr(model.config, "num_attention_heads", 12))

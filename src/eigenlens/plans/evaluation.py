@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..display import numbered
+from ..display import numbered, percent
 from ..names import unknown
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
@@ -79,8 +79,9 @@ SCHEMA = {
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(ResultViews):
-    """What a plan or another mechanism changes: `summary` has one row a measure, plain beside
-    planned; `heads` one row per head.
+    """What a plan or another mechanism changes in a model.
+
+    `summary` has one row per measure, plain beside planned; `heads` one row per head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -116,16 +117,15 @@ class Evaluation(ResultViews):
 
     @property
     def target(self) -> dict[str, Any]:
-        """What the plan was made for, `{"budget": 0.25}`, or the mechanism that took its place,
-        `{"attention": "window", "window": 64}`.
+        """What the plan was made for, or the mechanism that took its place.
+
+        `{"budget": 0.25}`, `{"attention": "window", "window": 64}`.
         """
         return self.stored.get("plan", {}).get("target", {})
 
     @property
     def sentence(self) -> str:
-        """What the planned model loses, at which share of the work, and whether it got faster, from
-        its numbers.
-        """
+        """What the planned model loses, at which share of the work, and whether it got faster."""
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
         lost = [] if task is None else [_change(task)]
@@ -135,7 +135,9 @@ class Evaluation(ResultViews):
                 " variation"
             )
             label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
-            work = f"{rows[label]['planned']:.1%} of the {label.removeprefix('share of the ')}"
+            work = (
+                f"{percent(rows[label]['planned'], 1)} of the {label.removeprefix('share of the ')}"
+            )
         else:
             lost.append(
                 "the attention output has a relative error of"
@@ -219,28 +221,29 @@ def _check(found: Evaluation) -> None:
 
 
 def _block_work(rows: dict[str, dict[str, Any]]) -> str:
-    """What was counted in this evaluation beside what was planned; evaluations of old versions know
-    the second only.
+    """What was counted in this evaluation beside what was planned.
+
+    Evaluations of old versions know the second only.
     """
     planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
     if BLOCK_MEASURES["work"] not in rows:
-        return f"a planned {planned:.1%} of the work of causal attention (not counted here)"
+        return f"a planned {percent(planned, 1)} of the work of causal attention (not counted here)"
     return (
-        f"{rows[BLOCK_MEASURES['work']]['planned']:.1%} of the work of causal attention"
-        f" ({planned:.1%} were planned)"
+        f"{percent(rows[BLOCK_MEASURES['work']]['planned'], 1)} of the work of causal attention"
+        f" ({percent(planned, 1)} were planned)"
     )
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1%)`; a figure that is 1 by definition has
-    one number.
+    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1 %)`.
+
+    A figure that is 1 by definition has one number.
     """
     plain, planned = row["plain"], row["planned"]
     if plain == 1:
         return f"the {row['measure']} is {planned:.4f} (1 without it)"
-    return (
-        f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({planned / plain - 1:+.1%})"
-    )
+    change = f"{100 * (planned / plain - 1):+.1f} %"
+    return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({change})"
 
 
 def _speed(row: dict[str, Any]) -> str:

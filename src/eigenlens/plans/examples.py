@@ -1,6 +1,4 @@
-"""Patterns of a few held-out inputs, true beside reconstructed, kept with a plan to be seen without
-the model.
-"""
+"""Patterns of a few held-out inputs, true and reconstructed, to be seen without the model."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ INPUTS, HEADS, TOKENS = 3, 6, 48
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """The first n tokens of I inputs in P heads: the true pattern, and the one each of C candidates
-    gives.
+    """The first n tokens of I inputs in P heads: the true pattern, and each candidate's.
 
     >>> examples = Plan.open("PLAN").examples
     >>> examples.plot(input=0, head=5, candidate=examples.best(5, budget=0.25))
@@ -41,8 +38,9 @@ class Examples:
     tokens: tuple[dict[str, tuple[str, ...]], ...]
     """Of each input: stack → the text of its first n tokens, raw as the tokenizer gives it."""
     heads: tuple[Head, ...]
-    """From the one that loses least to the one that loses most by the plan; methods take the index
-    of one as `head`.
+    """Heads from the one that loses least by the plan to the one that loses most.
+
+    Methods take the index of one as `head`.
     """
     candidates: tuple[tuple[str, float | None], ...]
     """Estimator and nominal budget (None: it has no choice)."""
@@ -56,9 +54,7 @@ class Examples:
     """The candidate that the plan gave each head; None: its scores are exact."""
 
     def best(self, head: int, budget: float) -> int | None:
-        """The candidate with least total variation whose work is within the budget; None where
-        there is none.
-        """
+        """The candidate with least total variation within the budget; None where there is none."""
         self._check(head=head)
         # (C,)
         errors = np.where(self.work[head] <= budget + 1e-9, self.total_variation[head], np.inf)
@@ -66,8 +62,9 @@ class Examples:
         return int(errors.argmin()) if np.isfinite(errors).any() else None
 
     def at(self, head: int, estimator: str, budget: float | None) -> int | None:
-        """The candidate of that name and nominal budget; None where there is none, or it cannot
-        serve this head.
+        """The candidate of that name and nominal budget.
+
+        None where there is none, or it cannot serve this head.
         """
         self._check(head=head)
         found = [i for i, known in enumerate(self.candidates) if known == (estimator, budget)]
@@ -76,8 +73,9 @@ class Examples:
     def patterns(
         self, input: int = 0, head: int = 0, candidate: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """True and reconstructed pattern `(n, n)` float32; by default as the plan reconstructs that
-        head.
+        """True and reconstructed pattern `(n, n)` float32.
+
+        By default as the plan reconstructs that head.
         """
         self._check(input=input, head=head, candidate=candidate)
         true, index = (
@@ -109,9 +107,7 @@ class Examples:
     def rows(
         self, input: int = 0, head: int = 0, candidate: int | None = None
     ) -> list[dict[str, Any]]:
-        """One row per pair: query, key and their tokens, the true and the reconstructed weight, and
-        the difference.
-        """
+        """One row per pair: query, key, their tokens, true and reconstructed weight, difference."""
         true, reconstructed = self.patterns(input, head, candidate)
         words = self.tokens[input][self.heads[head].stack]
         kept, made = true.tolist(), reconstructed.tolist()
@@ -130,9 +126,7 @@ class Examples:
         ]
 
     def plot(self, input: int = 0, head: int = 0, candidate: int | None = None) -> Any:
-        """The true pattern, the reconstructed one and the difference, side by side (an altair
-        chart).
-        """
+        """The true pattern, the reconstructed one and the difference (an altair chart)."""
         from .plots import pattern_maps
 
         return pattern_maps(self.rows(input, head, candidate), self.label(head, candidate))
@@ -255,8 +249,9 @@ def take(
     number: int,
     progress: Progress = silent,
 ) -> Examples | None:
-    """Keep what every candidate makes of a few inputs, of the `number` that a plan was chosen on,
-    in a few heads.
+    """Keep what every candidate makes of a few inputs, in a few heads.
+
+    The inputs are of the `number` that a plan was chosen on.
 
     `chosen (N,)` is the candidate of every head of all sites; the heads are taken from those that
     lose little to those that lose most by it. None where no site attends over its own tokens.

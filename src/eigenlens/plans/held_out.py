@@ -1,6 +1,4 @@
-"""The inputs on which candidates and plans are measured: documents that no statistic was made
-from.
-"""
+"""The inputs that plans are measured on: documents that no statistic was made from."""
 
 from __future__ import annotations
 
@@ -82,8 +80,9 @@ class HeldOut:
         return make_shards(self.inputs, np.concatenate(self.taken(number)), size, size)
 
     def apart(self, number: int, most: int) -> Batch:
-        """At most `most` of the first `number` inputs in one batch, of different documents where
-        there are enough.
+        """At most `most` of the first `number` inputs in one batch.
+
+        Of different documents where there are enough.
         """
         rows = np.concatenate(self.taken(number))
         first = np.unique(self.inputs.documents[rows], return_index=True)[1]
@@ -98,8 +97,9 @@ class HeldOut:
         progress: Progress = silent,
         what: str = "",
     ) -> int:
-        """Show every attention call of the model on these inputs to `sink`; returns how many inputs
-        there were.
+        """Show every attention call of the model on these inputs to `sink`.
+
+        Returns how many inputs there were.
         """
         batches, done = self.batches(number, fit), 0
         total = sum(map(self.size, batches))
@@ -117,8 +117,9 @@ class HeldOut:
 def held_out_of(
     study: Study, model: Any, data: Any, scratch: Path, device: str | None = "auto"
 ) -> HeldOut:
-    """The model of a study with the inputs it held out (every second group of documents: the others
-    are left for an evaluation), or with other `data`.
+    """The model of a study with the inputs it held out, or with other `data`.
+
+    Of the held-out ones every second group of documents: the others are left for an evaluation.
     """
     loaded = same_model(study, model, device)
     stored = study.request
@@ -144,9 +145,7 @@ def check_share(name: str, value: float) -> None:
 
 
 def made_from(model: Model, begin: float) -> dict[str, Any]:
-    """What every plan says of itself: which version made it, of which model, when and in how
-    long.
-    """
+    """What every plan says of itself: version, model, when and in how long it was made."""
     return {
         "eigenlens": __version__,
         "model": (
@@ -202,8 +201,9 @@ def is_own_array(
     model: Model,
     scratch: Path,
 ) -> bool:
-    """Whether an array in memory that is given is the one that a study was made from; `fingerprint`
-    is that of the study's data.
+    """Whether the given array is the one that a study was made from.
+
+    `fingerprint` is that of the study's data.
     """
     if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored.data):
         return False
@@ -221,8 +221,8 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
     then, current = study.facts.data.fingerprint, inputs.facts.get("fingerprint")
     if then != current:
         raise EigenlensError(
-            f"the data of the study ({where}) has changed since; make the study anew, or give other"
-            " data"
+            f"the data of the study ({where}) has changed since;"
+            " make the study anew, or give other data"
         )
     return inputs
 

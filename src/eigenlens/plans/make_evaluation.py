@@ -308,8 +308,9 @@ def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict
 
 
 def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]]:
-    """Millions for the scores of one input, all heads: pairs alone, and with the projections of
-    queries and keys.
+    """Millions for the scores of one input, all heads.
+
+    Pairs alone, and with the projections of queries and keys.
     """
     exact = pairs = tokens = 0.0
     for site, parts in plan.parts.items():

@@ -24,8 +24,9 @@ S = TypeVar("S")
 
 @dataclass
 class PairedEvaluation:
-    """At most `number` inputs of `held`, worked on by `engine`; `notes` say what is missing where
-    shards failed.
+    """At most `number` inputs of `held`, worked on by `engine`.
+
+    `notes` say what is missing where shards failed.
     """
 
     held: HeldOut
@@ -46,9 +47,7 @@ class PairedEvaluation:
         return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
 
     def calls(self, what: str) -> tuple[dict[str, dict[str, Tensor]], int]:
-        """The sums of `Change.compare` over all calls, site by site, and how many inputs are in
-        them.
-        """
+        """The sums of `Change.compare` over all calls, by site, and how many inputs are in them."""
         state, used = self._run(
             what, CallComparison(self.model_ref, self.engine.threads, self.change)
         )
@@ -70,8 +69,9 @@ class PairedEvaluation:
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:
-    """What the planned figure is above the plain one, of that; none where the plain figure is 0 or
-    1 by definition.
+    """How far the planned figure is above the plain one, as a share of that.
+
+    None where the plain figure is 0 or 1 by definition.
     """
     compares = row["plain"] not in {0.0, 1.0}
     return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}

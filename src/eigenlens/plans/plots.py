@@ -14,16 +14,16 @@ ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "
 
 
 CHANGE = 0.1
-"""Differences of weights from here on have the full colour: one scale for all budgets, so that
-their pictures compare.
+"""Differences of weights from here on have the full colour.
+
+One scale for all budgets, so that their pictures compare.
 """
 
 
 def budget_curves(
     curve: Sequence[dict[str, Any]], chosen: dict[str, Any] | None = None
 ) -> alt.HConcatChart:
-    """Mean total variation of every estimator against its budget, and against the multiply-adds it
-    really takes.
+    """Mean total variation of every estimator against its budget and its multiply-adds.
 
     `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of
     the mean alone is dashed.
@@ -93,8 +93,7 @@ def head_map(
 
 
 def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:
-    """True pattern, reconstructed pattern and difference of one head, queries × keys with their
-    tokens on the axes.
+    """True pattern, reconstructed pattern and difference of one head, with tokens on the axes.
 
     Tokens are data: their labels stand in fields, sorted by position, and never in an expression.
     """

@@ -71,8 +71,8 @@ class Plan(ResultViews):
     >>> plan = Plan.open("PLAN")
     >>> with plan.applied(model):            # any model the study could capture
     ...     model(**inputs)
+    >>> # or for good, in a transformers model
     >>> el.attention.register("planned", plan.mechanism(model))
-    or for good, in a transformers model
     >>> model.set_attn_implementation("planned")
     """
 
@@ -88,9 +88,7 @@ class Plan(ResultViews):
         self.blocks = blocks
         """Block-adaptive attention for long inputs, instead of estimators of scores."""
         self.examples = examples
-        """Patterns of a few inputs it was chosen on, true and reconstructed; a plan of blocks has
-        none.
-        """
+        """Patterns of a few inputs it was chosen on, true and reconstructed; None with blocks."""
 
     @property
     def labels(self) -> Labels:
@@ -145,17 +143,16 @@ class Plan(ResultViews):
 
     @property
     def total_variation(self) -> float:
-        """Mean over heads, on the inputs it was chosen with; not a number for a plan of blocks,
-        which has no estimates.
+        """Mean over heads, on the inputs it was chosen with.
+
+        Not a number for a plan of blocks, which has no estimates.
         """
         return sum(
             math.nan if c.total_variation is None else c.total_variation for c in self.choices
         ) / len(self.choices)
 
     def scores(self, call: AttentionCall) -> Estimate:
-        """Estimated scores of all heads of a call, `(B, H, T, S)`, each head by its own
-        estimator.
-        """
+        """Estimated scores of all heads of a call, `(B, H, T, S)`, each by its own estimator."""
         parts = self.parts.get(str(call.site))
         if parts is None:
             raise EigenlensError(
@@ -183,8 +180,9 @@ class Plan(ResultViews):
         return Estimate(scores, pairs, work)
 
     def attend(self, call: AttentionCall) -> Tensor | None:
-        """The output `(B, H, T, E)` with estimated scores; None, and so exact, for the steps of a
-        decoder with a cache.
+        """The output `(B, H, T, E)` with estimated scores.
+
+        None, and so exact, for the steps of a decoder with a cache.
         """
         if self.blocks is not None:
             return self.blocks.attend(call)
@@ -222,9 +220,7 @@ class Plan(ResultViews):
         return loaded
 
     def save(self, folder: str | Path) -> Path:
-        """Write `plan.json`, `plan.safetensors` and, where it has examples, `examples.safetensors`
-        into a folder.
-        """
+        """Write `plan.json`, `plan.safetensors` and any `examples.safetensors` into a folder."""
         folder = Path(folder)
         tensors = {
             f"{site}|{i}|{name}": x
@@ -319,8 +315,9 @@ class Plan(ResultViews):
         return [dict(vars(choice)) for choice in self.choices]
 
     def plot(self) -> Any:
-        """Error against budget for every estimator (an altair chart); of a plan of blocks, the
-        share each head keeps.
+        """Error against budget for every estimator (an altair chart).
+
+        Of a plan of blocks, the share each head keeps.
         """
         from .plots import budget_curves, head_map
 
@@ -368,8 +365,9 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Pla
 
 
 def _estimate(part: PlanPart, call: AttentionCall) -> Estimate:
-    """The estimate of some heads; tensors and settings that do not fit each other, as a plan from a
-    file may have, are told.
+    """The estimate of some heads.
+
+    Tensors and settings that do not fit each other, as a plan from a file may have, are an error.
     """
     try:
         return part.estimator.estimate(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..display import percent
 from ..estimators.estimator import settings_label
 from .result import Plan
 
@@ -50,12 +51,13 @@ def plan_sentence(plan: Plan) -> str:
     )
     if plan.blocks is not None:
         return (
-            f"{len(plan.choices)} heads ({kinds}) keep {plan.work:.1%} of the work of causal"
-            " attention, selection included."
+            f"{len(plan.choices)} heads ({kinds}) keep {percent(plan.work, 1)}"
+            " of the work of causal attention, selection included."
         )
     worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
     return (
-        f"{len(plan.choices)} heads ({kinds}) take {plan.work:.1%} of the work of exact scores, and"
+        f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)}"
+        " of the work of exact scores, and"
         f" on held-out inputs lose {plan.total_variation:.3f} in total variation; the worst is"
         f" {plan.labels(worst.at)} with {worst.total_variation:.3f}."
     )

@@ -15,8 +15,9 @@ from ..models.load import Model
 
 
 class Task(Protocol):
-    """Sees the outputs of the unchanged model and of the planned one on each batch; `result` has
-    one row a measure.
+    """Compares the outputs of the unchanged model and of the planned one on each batch.
+
+    `result` has one row per measure.
 
     `merge` adds what another has seen of the inputs that follow, and leaves that other as it was.
     """
@@ -29,9 +30,7 @@ class Task(Protocol):
 
 
 def task_of(model: Model, output: Any) -> Task:
-    """Perplexity for a language model, agreement of the classes for a classifier, the embeddings
-    for everything else.
-    """
+    """Perplexity for a language model, agreement for a classifier, else the embeddings."""
     logits = getattr(output, "logits", None)
     if logits is None:
         return Embeddings(first_token=model.kind == "vision")
@@ -79,8 +78,9 @@ class Perplexity:
 
 
 class Classes:
-    """How often the likeliest class is the same, over inputs or tokens, and the overlap `Σ min(p,
-    p̂)` of the probabilities.
+    """How often the likeliest class is the same, and the overlap `Σ min(p, p̂)`.
+
+    Over inputs or tokens; the overlap is of the probabilities.
 
     Where nearly all get one class, as words of a text without errors do, the overlap tells what the
     agreement does not.
@@ -117,8 +117,9 @@ class Classes:
 
 
 class Embeddings:
-    """Cosine of the embeddings with and without the plan, and whether the nearest other input stays
-    the same.
+    """Cosine of the embeddings with and without the plan.
+
+    And whether the nearest other input stays the same.
 
     The embedding is the mean of the last hidden states over real tokens, for a vision model the
     first token.

@@ -16,8 +16,9 @@ from ..estimators.exact import Exact
 from ..estimators.measures import Errors, Truth
 
 SMALL = 0.1
-"""Cascades for budgets below this begin with fewer coordinates: the usual first stage alone would
-take most of them.
+"""Cascades for budgets below this begin with fewer coordinates.
+
+The usual first stage alone would take most of them.
 """
 THRESHOLDS = tuple(float(t) for t in np.geomspace(3e-5, 0.1, 12))
 

@@ -10,8 +10,9 @@ from .tables import Table
 
 
 def diagnosis_parts(study: Study, key: str, named: str) -> list[PagePart]:
-    """Each diagnostic with its sentence, picture and tables; those that do not apply say why in the
-    first part.
+    """Each diagnostic with its sentence, picture and tables.
+
+    Those that do not apply say why in the first part.
     """
     found = study.diagnostics.found
     if not found:

@@ -52,8 +52,9 @@ def figure(key: str, chart: Any, title: str, text: str, renderer: Renderer = "sv
 
 
 def _apart(spec: Any, key: str, data: dict[str, list[dict[str, Any]]]) -> Any:
-    """The specification with names where rows stood; the rows go into `data`, the same ones
-    once.
+    """The specification with names where rows stood.
+
+    The rows go into `data`, the same ones once.
     """
     if isinstance(spec, list):
         return [_apart(part, key, data) for part in spec]
@@ -102,8 +103,9 @@ class Arrays:
         return place
 
     def add_scaled(self, array: np.ndarray, kind: type[np.signedinteger[Any]]) -> dict[str, Any]:
-        """Maps or lines `(N, …)` as whole numbers, each with its own scale; the least number stands
-        for none.
+        """Maps or lines `(N, …)` as whole numbers, each with its own scale.
+
+        The least number stands for none.
         """
         most = np.iinfo(kind).max
         flat = array.reshape(len(array), -1)

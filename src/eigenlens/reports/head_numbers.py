@@ -31,8 +31,9 @@ METRICS = {
     "bounds_dobrushin": "Dobrushin coefficient",
     "paths_all": "share of the model's output",
 }
-"""What the map of heads can show, the first that is there to begin with; the diagnostics' numbers
-follow.
+"""What the map of heads can show, the first that is there to begin with.
+
+The diagnostics' numbers follow.
 """
 
 

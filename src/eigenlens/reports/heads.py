@@ -29,8 +29,9 @@ MAP_BYTES = 1_200_000
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one study: what the template needs, and what the script needs; their numbers are
-    the table of all heads.
+    """The heads of one study: what the template needs, and what the script needs.
+
+    Their numbers are the table of all heads.
     """
 
     numbers: list[dict[str, Any]]

@@ -60,8 +60,9 @@ def _model(result: ModelResult) -> tuple[str, str]:
 
 
 def data_of(result: ModelResult) -> str:
-    """The data in a few words: names of files, or how many there are; of an explanation its
-    text.
+    """The data in a few words: names of files, or how many there are.
+
+    Of an explanation its text.
     """
     return _cut(result.facts.data.few_names, LONGEST)
 

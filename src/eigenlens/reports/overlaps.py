@@ -31,8 +31,9 @@ class Matrix:
 
 
 def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
-    """Heads with heads, and layers with layers; nothing where a study has no rows, or layers see
-    different keys.
+    """Heads with heads, and layers with layers.
+
+    Nothing where a study has no rows, or layers see different keys.
     """
     if not study.has("rows") or len({site.keys for site in study.sites.values()}) > 1:
         return []

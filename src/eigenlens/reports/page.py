@@ -111,8 +111,9 @@ def _digest(text: str) -> str:
 
 
 def _packed(content: bytes) -> str:
-    """Compressed bytes in letters that mean nothing to HTML; the same content always gives the same
-    text.
+    """Compressed bytes in letters that mean nothing to HTML.
+
+    The same content always gives the same text.
     """
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
@@ -121,8 +122,9 @@ BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_
 
 
 def drawing_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script; bundling takes seconds, so it is kept in the
-    user's cache.
+    """Vega, Vega-Lite and Vega-Embed in one script.
+
+    Bundling takes seconds, so it is kept in the user's cache.
 
     It is made in a process of its own: in this one it would hold up everything else.
     """

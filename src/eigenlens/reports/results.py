@@ -24,8 +24,9 @@ KINDS: dict[str, Any] = {
     "explanation": Explanation,
     "comparison": Comparison,
 }
-"""A folder holds what its file `study.json`, `plan.json`, … says; of a comparison the page shows
-its studies.
+"""A folder holds what its file `study.json`, `plan.json`, … says.
+
+Of a comparison the page shows its studies.
 """
 Reportable = Study | Comparison | Plan | Evaluation | Collapse | Explanation
 
@@ -81,8 +82,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def gather(given: Iterable[Reportable | str | Path]) -> Results:
-    """Open every folder; one without a result of its own stands for those in the folders inside it,
-    as `demo` makes them.
+    """Open every folder.
+
+    One without a result of its own stands for those in the folders inside it, as `demo` makes them.
     """
     found, seen = Results(), set()
     for result in given:

@@ -13,8 +13,9 @@ from .files import disk_errors
 def save_charts(
     charts: Mapping[str, Any], folder: Path, only_png: Collection[str] = ()
 ) -> list[Path]:
-    """Save altair charts under their names as PNG and SVG (those of ten thousand cells as PNG
-    alone); returns the files.
+    """Save altair charts under their names as PNG and SVG; returns the files.
+
+    Those of ten thousand cells are saved as PNG alone.
     """
     need_drawing()
     written = []

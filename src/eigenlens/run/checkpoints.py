@@ -44,8 +44,9 @@ class Checkpoints:
     def save(
         self, standing: Mapping[str, Any], state: State, builds_on: Sequence[str] = ()
     ) -> None:
-        """Write where the run stands, as JSON, and its state; `builds_on` are files of the folder
-        that it needs too.
+        """Write where the run stands, as JSON, and its state.
+
+        `builds_on` are files of the folder that it needs too.
         """
         begin = time.monotonic()
         turn = self._number % TURNS
@@ -68,8 +69,9 @@ class Checkpoints:
         self._cost = self._last - begin
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """Where the run stood, and its state; None where nothing has been saved, or nothing that is
-        whole.
+        """Where the run stood, and its state.
+
+        None where nothing has been saved, or nothing that is whole.
         """
         found, damaged = [], []
         for turn in range(TURNS):

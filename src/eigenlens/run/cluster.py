@@ -197,8 +197,9 @@ def _started(workers: int | None, scratch: str) -> Any:
 
     class Workers(LocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
-            """Word of a lost worker may come after the list of workers was read anew without it:
-            nothing is left to do then.
+            """Word of a lost worker may come late.
+
+            After the list of workers was read anew without it, nothing is left to do.
             """
             if op != "remove" or msg in self.scheduler_info["workers"]:
                 super()._update_worker_status(op, msg)

@@ -18,9 +18,7 @@ from .shards import Failure, Job, PartialFold, Shard, Tick, stopped
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
-"""What a shard that always fails means: the end of the run, or a result that says what is missing
-from it.
-"""
+"""What a shard that always fails means: the end of the run, or a result with a part missing."""
 
 
 class Engine(Protocol):
@@ -46,8 +44,9 @@ class Engine(Protocol):
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        """The shard groups in order, each as far as it is folded; the last that comes of a group is
-        `complete`.
+        """The shard groups in order, each as far as it is folded.
+
+        The last that comes of a group is `complete`.
 
         `resume_from` is where an earlier run stopped: inside a group, or behind it. `progress` gets
         the number of inputs that are done.
@@ -127,9 +126,7 @@ def inputs_done(
 def remaining(
     shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[S] | None
 ) -> Iterator[tuple[int, Sequence[Shard], PartialFold[S]]]:
-    """The shard groups that are not complete yet: their numbers, their shards, and how far each is
-    folded.
-    """
+    """The shard groups that are not complete: numbers, shards, and how far each is folded."""
     first = 0
     if resume_from is not None:
         first = resume_from.group + resume_from.complete
@@ -149,8 +146,9 @@ def checked(on_failure: str) -> OnFailure:
 
 
 class _Watched:
-    """`progress` of a shard that begins after `before` inputs; `raised` is what `progress` itself
-    raised.
+    """`progress` of a shard that begins after `before` inputs.
+
+    `raised` is what `progress` itself raised.
     """
 
     def __init__(self, progress: Tick | None, before: int) -> None:

@@ -26,8 +26,9 @@ from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, st
 from .tasks import Unfit, hold, merge, pack, run, unpack
 
 RETRIES = 1
-"""A shard whose code fails is tried so many times more; one whose worker dies, as often as Dask's
-`allowed-failures`.
+"""How often a shard whose code fails is tried again.
+
+One whose worker dies, as often as Dask's `allowed-failures`.
 """
 _LETTERS = "ghijklmnopqrstuv"
 """For digits, which would end the words of a key."""
@@ -87,9 +88,7 @@ class Fold:
         del self.sent_job
 
     def full(self, more: int) -> bool:
-        """Whether so many shards more would be too many under way: each waits in the memory of some
-        worker.
-        """
+        """Whether so many more shards would be too many: each waits in a worker's memory."""
         under_way = sum(len(group.futures) for group in self.shard_groups)
         most = 2 * max(1, self._workers()) + SHARDS_PER_GROUP
         return bool(self.shard_groups) and under_way + more > most
@@ -132,9 +131,7 @@ class Fold:
         return PartialFold(group.number, group.size, True, state, group.failed)
 
     def _handle_failure(self, group: ShardGroup) -> None:
-        """Send again what was lost with a worker, give up the shards that are at fault, or raise
-        what makes the whole fold impossible.
-        """
+        """Send lost tasks again, give up shards at fault, or raise if the fold is impossible."""
         errors = {
             i: future.exception()
             for i, future in enumerate(group.futures)
@@ -162,8 +159,9 @@ class Fold:
     def _without_innocent(
         self, group: ShardGroup, errors: Mapping[int, BaseException]
     ) -> dict[int, BaseException]:
-        """The errors but for those of shards that only waited on a worker that died: Dask suspects
-        every one of them.
+        """The errors but for those of shards that only waited on a worker that died.
+
+        Dask suspects every one of them.
 
         When all else is done each suspect runs by itself. One that passes may be lost again with
         the worker of the next; if Dask then gives it up, it is looked at once more.
@@ -220,9 +218,11 @@ class Fold:
         group.folded = folded
 
     def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
-        """A task. Dask learns from the words at the start of a key how long such tasks take, and
-        moves those that pay to idle workers: what shards take is learned of this fold's shards
-        alone, not of merges nor of shards of other models.
+        """A task whose key says what it is.
+
+        Dask learns from the words at the start of a key how long such tasks take, and moves those
+        that pay to idle workers: what shards take is learned of this fold's shards alone, not of
+        merges nor of shards of other models.
         """
         key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
         with self._sending():

@@ -50,8 +50,9 @@ def _machine(root: Path) -> int:
 
 
 def _groups(root: Path) -> Iterator[int]:
-    """What each control group with a limit leaves: version 2 (`0::/path`), and the memory
-    controller of version 1.
+    """What each control group with a limit leaves.
+
+    Version 2 (`0::/path`), and the memory controller of version 1.
     """
     names: tuple[str, str]
     tops: tuple[str, ...]

@@ -1,6 +1,4 @@
-"""A long run in parts: each part is written when it is finished, and a run with `resume` does not
-make it again.
-"""
+"""A long run in parts: each is written when it is finished, and `resume` does not make it again."""
 
 from __future__ import annotations
 
@@ -71,7 +69,8 @@ class Parts:
         overwrite: bool = False,
         what: str = "reproduction",
     ) -> Parts:
-        """The parts of a new folder for this request, or of an existing one with the same request;
+        """The parts of a new folder for this request, or of one with the same request.
+
         `what` names the kind of run.
         """
         request = json.loads(json.dumps(request))  # as a run with `resume` will read it
@@ -121,8 +120,9 @@ class Parts:
     def each(
         self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> list[Any]:
-        """Parts that do not need each other, in the order of `makes`; a cluster makes many of them
-        at once.
+        """Parts that do not need each other, in the order of `makes`.
+
+        A cluster makes many of them at once.
         """
         self.ahead(makes, progress, what)
         found = []
@@ -134,8 +134,9 @@ class Parts:
     def ahead(
         self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
     ) -> None:
-        """Let the current engine, if it is a cluster, make these parts. A part that it cannot make
-        is left to `part`, which raises the error.
+        """Let the current engine, if it is a cluster, make these parts.
+
+        A part that it cannot make is left to `part`, which raises the error.
         """
         engine = choose()
         missing = {name: make for name, make in makes.items() if not self.has(name)}
@@ -148,8 +149,9 @@ class Parts:
                     self.write(name, made["part"])
 
     def checkpoint(self, name: str) -> Path | None:
-        """The file in which the training of a part saves its progress; None in another process,
-        which may not see the folder.
+        """The file in which the training of a part saves its progress.
+
+        None in another process, which may not see the folder.
         """
         return None if self.away else self.folder / f"{name}.safetensors"
 
@@ -188,8 +190,9 @@ class _Making:
 def _made(
     engine: Engine, makes: Mapping[str, Make], tick: Tick
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of each part, in order, as the engine finishes them; one that always fails
-    ends the run.
+    """Name and content of each part, in order, as the engine finishes them.
+
+    One that always fails ends the run.
     """
     pieces = [
         _Piece(number, 1, (name,), partial(pack, make))

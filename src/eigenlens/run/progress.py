@@ -59,9 +59,7 @@ class Rate:
 
 @contextlib.contextmanager
 def bar() -> Iterator[Progress]:
-    """A bar with rate and time left; plain lines at every tenth where standard error is no
-    terminal.
-    """
+    """A bar with rate and time left; plain lines at every tenth where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

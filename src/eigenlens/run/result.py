@@ -1,5 +1,7 @@
-"""The one protocol of every kind of result: studies, plans, evaluations, collapse runs,
-explanations, comparisons, benches, reproductions and training runs.
+"""The one protocol of every kind of result.
+
+Studies, plans, evaluations, collapse runs, explanations, comparisons, benches, reproductions and
+training runs.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from ..errors import EigenlensError
 from .files import disk_errors
 
 Rows = list[dict[str, Any]]
-"""Records with the same keys, ready for a data frame; layers and heads are whole numbers in columns
-of their own.
+"""Records with the same keys, ready for a data frame.
+
+Layers and heads are whole numbers in columns of their own.
 """
 FRAMES = ("pandas", "polars")
 
@@ -80,8 +83,10 @@ class Result(Protocol):
         """What a notebook unfolds: the rows, or fewer and in words."""
 
     def view(self, width: int | None) -> list[Any]:
-        """What a terminal shows above the tables: text that `rich` draws, `width` characters wide,
-        or plain lines where the terminal has no colours (None).
+        """What a terminal shows above the tables.
+
+        Text that `rich` draws, `width` characters wide, or plain lines where the terminal has no
+        colours (None).
         """
 
     def remarks(self) -> list[str]:
@@ -141,9 +146,7 @@ def without_columns(rows: Iterable[dict[str, Any]], names: Collection[str]) -> R
 
 
 def copy_files(source: Path, names: Iterable[str], folder: str | Path) -> Path:
-    """Copy files of a result to another folder, in their order: the one that makes it a result
-    comes last.
-    """
+    """Copy files of a result to another folder; the one that makes it a result comes last."""
     folder = Path(folder)
     with disk_errors(folder):
         for name in names:

@@ -25,8 +25,9 @@ RESULTS = {
     "reproduction": "a reproduction",
     "run": "a training run",
 }
-"""Every kind of result in words; the file `study.json`, `plan.json`, … tells which one a folder
-holds.
+"""Every kind of result in words.
+
+The file `study.json`, `plan.json`, … tells which one a folder holds.
 """
 
 
@@ -56,8 +57,9 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
 def read_result(
     folder: str | Path, kind: str, version: int | None, made_by: str | Sequence[str | Path]
 ) -> dict[str, Any]:
-    """The content of a result's JSON file; a folder without that file, or with a file of another
-    version, is refused with the reason.
+    """The content of a result's JSON file.
+
+    A folder without that file, or with a file of another version, is refused with the reason.
 
     `version` is what the file must have under `format`; None for results whose file has no such
     entry. `made_by` are the words of the command that makes such a result, into this folder where
@@ -97,8 +99,7 @@ def _writer(content: Any) -> str:
 
 @contextmanager
 def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
-    """Turn whatever fails in this block into one sentence that says that the result's file is
-    damaged.
+    """Turn whatever fails in this block into one sentence: the result's file is damaged.
 
     Only for the code that turns the content of a file into a result: there, a failure means that
     the file is not as it was written.

@@ -1,5 +1,6 @@
-"""Run a job over all of its shards in one go, without checkpoints: for results that take so little
-time that an interrupted run simply starts again.
+"""Run a job over all of its shards in one go, without checkpoints.
+
+For results that take so little time that an interrupted run simply starts again.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class MergedShards(Generic[S]):
 def run_all(
     engine: Engine, job: Job[S], shards: Sequence[Shard], progress: Tick | None = None
 ) -> MergedShards[S]:
-    """Run a job over all shards; states are merged within groups, then across groups, always in the
-    same order, so that every engine gives the same bits.
+    """Run a job over all shards.
+
+    States are merged within groups, then across groups, always in the same order, so that every
+    engine gives the same bits.
 
     Where the engine stops at a shard because the job raised an `EigenlensError`, such as one about
     a model that it does not support, the error here is `Refused`.

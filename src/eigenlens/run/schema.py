@@ -1,5 +1,6 @@
-"""Schemas of the records in result files: a file may have been damaged or edited, so what is read
-from it is checked before it is used.
+"""Schemas of the records in result files.
+
+A file may have been damaged or edited, so what is read from it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ PLAIN = (MEASURED, bool, str, None)
 
 
 def check_schema(value: Any, schema: Any, where: str) -> None:
-    """Raise a `ValueError` or `KeyError` that names the first place where `value` does not follow
-    `schema`.
+    """Raise a `ValueError` or `KeyError` that names the first place that breaks `schema`.
 
     A schema is one of
       a dict of keys and their schemas: `name?` may be missing, and further keys may be there

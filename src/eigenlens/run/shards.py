@@ -1,6 +1,4 @@
-"""A long computation over inputs, cut into shards that any process can work on, and the tree their
-results are merged in.
-"""
+"""A long computation over inputs, in shards for any process, and the tree that merges them."""
 
 from __future__ import annotations
 
@@ -89,8 +87,10 @@ class Failure:
 
 @dataclass
 class PartialFold(Generic[S]):
-    """How far a shard group is folded: the first `shards` of its shards are in `state`, but for
-    those that `failed`; `complete` with the last one.
+    """How far a shard group is folded.
+
+    The first `shards` of its shards are in `state`, but for those that `failed`; `complete` with
+    the last one.
 
     `state` is None where all of them failed, or none has run.
     """
@@ -135,8 +135,9 @@ def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
 
 
 def copies(shards: int) -> int:
-    """How many states a process holds at most while it folds so many shards: the total, the shard
-    group under way, and the shard that runs.
+    """How many states a process holds at most while it folds so many shards.
+
+    The total, the shard group under way, and the shard that runs.
     """
     return min(shards, 1) + (shards > 1) + (shards > SHARDS_PER_GROUP)
 

@@ -16,8 +16,9 @@ from .spectrum import Analysis, Level, Spectrum
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose rows or matrices a basis is fitted on: those of each head of a site, of a layer as a
-    whole, or of a stack, which has no layer.
+    """Whose rows or matrices a basis is fitted on: each head of a site, a whole layer, or a stack.
+
+    A stack has no layer.
     """
 
     level: Level
@@ -36,9 +37,7 @@ class Scope:
 
 @dataclass
 class Energies:
-    """Held-out variance of one group of documents along each component, `energy (h, m)`, and in
-    all, `total (h,)`.
-    """
+    """Held-out variance of one group of documents: per component `energy (h, m)`, `total (h,)`."""
 
     energy: Tensor
     total: Tensor
@@ -57,9 +56,7 @@ def spectra_of(
     groups: Sequence[dict[Key, Energies]],
     lower_bound: bool = False,
 ) -> list[Spectrum]:
-    """One `Spectrum` for each of the h entries of `eigenvalues (h, m)`, with the held-out curves of
-    the groups.
-    """
+    """One `Spectrum` per entry of `eigenvalues (h, m)`, with the groups' held-out curves."""
     scope, centring = key
     seen = [group[key] for group in groups if key in group]
     if seen:

@@ -10,8 +10,10 @@ from torch import Tensor
 from ..stats import RowSums
 
 Centring = Literal["raw", "centred", "row-centred"]
-"""raw: the second moment as it is. centred: less the mean of each key position. row-centred: each
-row first loses its own mean over valid keys, which softmax ignores, then it is centred.
+"""What is taken from rows before their covariance.
+
+raw: the second moment as it is. centred: less the mean of each key position. row-centred: each row
+first loses its own mean over valid keys, which softmax ignores, then it is centred.
 """
 CENTRINGS: tuple[Centring, ...] = get_args(Centring)
 
@@ -30,8 +32,9 @@ def row_mean(sums: RowSums, centring: Centring) -> Tensor:
 
 
 def row_scatter(sums: RowSums, centring: Centring, mean: Tensor) -> Tensor:
-    """`Σ (s − μ)(s − μ)ᵀ` over all rows, (H, S, S); a pair that is not valid adds nothing, so the
-    sum is never indefinite.
+    """`Σ (s − μ)(s − μ)ᵀ` over all rows, (H, S, S).
+
+    A pair that is not valid adds nothing, so the sum is never indefinite.
 
     `mean` (H, S) may come from other rows than `sums`: held-out rows are centred with the mean of
     the fit.
@@ -65,7 +68,5 @@ def pool_heads(sums: RowSums) -> RowSums:
 
 
 def normaliser(number: Tensor | float, centring: Centring) -> float:
-    """What a scatter is divided by: n for the raw second moment, n − 1 where a mean was taken from
-    the same samples.
-    """
+    """What a scatter is divided by: n, or n − 1 where a mean was taken from the same samples."""
     return max(float(torch.as_tensor(number)) - (centring != "raw"), 1.0)

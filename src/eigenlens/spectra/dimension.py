@@ -8,8 +8,7 @@ SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
 def dimension_at(explained: np.ndarray, share: float) -> int | None:
-    """The least number of components whose explained share reaches `share`; None where the curve
-    never does.
+    """The least number of components that explain `share`; None where the curve never reaches it.
 
     >>> dimension_at(np.array([.5, .8, 1.]), .9)
     3

@@ -1,6 +1,4 @@
-"""A low-rank form of the scatter of score matrices, from a sketch or from the samples
-themselves.
-"""
+"""A low-rank form of the scatter of score matrices, from a sketch or from the samples."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from ..threads import one_thread
 
 CHUNK = 4096
 COLUMNS, ELEMENTS = 1024, 2**24
-"""What the exact Gram matrix of several factors is made of: at most so many columns, and numbers in
-them.
-"""
+"""Most columns, and numbers in them, of an exact Gram matrix of several factors."""
 
 
 def room(pairs: int) -> int:
@@ -26,8 +22,9 @@ def room(pairs: int) -> int:
 
 
 def kept(pairs: int, rank: int, each: int, together: int) -> int:
-    """Columns that a factor of `each` keeps: all, if that of all `together` can be exact, else the
-    leading ones.
+    """Columns that a factor of `each` keeps.
+
+    All, if the factor of all `together` can be exact, else the leading ones.
     """
     return max(rank, each) if each * together <= room(pairs) else rank
 
@@ -54,8 +51,9 @@ class Half:
 
 @dataclass
 class Factor:
-    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`, and of the same with row means
-    removed by P.
+    """The leading part of `Σ (x−μ)(x−μ)ᵀ` over n samples `x ∈ R^N`.
+
+    And of the same with row means removed by P.
 
     `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`:
     none is missing.
@@ -81,8 +79,7 @@ class Factor:
 
 
 def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
-    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), and at most so many
-    eigenvectors.
+    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), of bounded rank.
 
     Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström
     form is `B Bᵀ`, `B = Y_c V E^{-1/2}`; directions of E below float32 noise are dropped. Cost:
@@ -108,8 +105,9 @@ def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor)
 
 
 def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
-    """The factor of one head from all its samples X (n, N), by the n×n Gram matrix of the centred
-    samples. Cost: 2·n²·N.
+    """The factor of one head from its samples X (n, N), by their n×n Gram matrix.
+
+    Cost: 2·n²·N.
     """
     x = sums.sketch[head].double()  # (n, N)
     mean = x.mean(0)
@@ -136,8 +134,7 @@ def _factor(
 
 
 def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
-    """The scatter of the samples of several factors about their common mean μ, by one Gram matrix
-    of all their columns.
+    """The scatter of several factors' samples about their common mean μ, by one Gram matrix.
 
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 

@@ -19,8 +19,9 @@ from .spectrum import Spectrum
 
 
 class MatrixBasis:
-    """The eigenvectors of one factor in all three centrings, as coefficients in a basis that
-    held-out samples meet once.
+    """The eigenvectors of one factor in all three centrings, as coefficients in one basis.
+
+    Held-out samples meet the basis once.
 
     The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred
     eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
@@ -85,9 +86,7 @@ class MatrixBasis:
     def energies(
         self, sums: ProjectionSums, entry: int, centring: Centring
     ) -> tuple[Tensor, float]:
-        """Held-out variance along each eigenvector and in all, from the moments of `a = basisᵀ
-        x`.
-        """
+        """Held-out variance per eigenvector and in all, from the moments of `a = basisᵀ x`."""
         r = self.rank
         block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
         second, first = sums.second[entry, block, block], sums.first[entry, block]
@@ -105,8 +104,7 @@ class MatrixBasis:
 
 
 class MatrixAnalysis:
-    """Bases of every head, layer and stack from the fit inputs; held-out inputs are then projected
-    on them.
+    """Bases of every head, layer and stack from fit inputs; held-out inputs are projected on them.
 
     With `release`, `fit` lets go of its sketch or samples site by site as the bases take their
     place in memory.

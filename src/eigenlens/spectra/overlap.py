@@ -16,9 +16,7 @@ from ..errors import EigenlensError
 
 @dataclass(frozen=True, eq=False)
 class Eigenspaces:
-    """Leading eigenvectors of several samples in one space, and their covariances where they are at
-    hand.
-    """
+    """Leading eigenvectors of several samples in one space, with their covariances if known."""
 
     at: tuple[Head | Site | str, ...]  # heads, layers, or stacks by name
     vectors: Tensor  # (K, n, r), orthonormal columns
@@ -48,9 +46,7 @@ class Overlap:
 
     @property
     def same(self) -> bool:
-        """Whether the spaces are compared with each other, so that the diagonal is 1 and says
-        nothing.
-        """
+        """Whether the spaces are compared with themselves, so that the diagonal is 1."""
         return self.left == self.right and self.rows_ == self.columns
 
     @property
@@ -83,8 +79,9 @@ class Overlap:
         return self._mean(self.matrix, same_layer=False)
 
     def summary(self) -> dict[str, Any]:
-        """One record: rank, chance, the means within and across layers, of overlap and of captured
-        variance.
+        """One record: rank, chance, and means within and across layers.
+
+        The means are of overlap and of captured variance.
         """
         record = {
             "left": self.left,
@@ -184,8 +181,9 @@ def _called(spaces: Sequence[Head | Site | str]) -> list[str]:
 
 
 def principal_angles(a: Tensor, b: Tensor) -> np.ndarray:
-    """Angles between two subspaces in degrees, rising: `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n,
-    r)`, `b (n, r)`.
+    """Angles between two subspaces in degrees, rising.
+
+    `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n, r)`, `b (n, r)`.
     """
     cosines = torch.linalg.svdvals(a.T @ b).clamp(0, 1)
     return np.degrees(np.arccos(cosines.numpy()))

@@ -10,6 +10,7 @@ import numpy as np
 from altair.utils.schemapi import debug_mode
 
 from ..captures import Head, Labels, Site, location_of
+from ..display import percent
 from .overlap import Overlap
 from .spectrum import Spectra
 
@@ -27,9 +28,7 @@ def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
 def dimension_map(
     spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9
 ) -> alt.Chart:
-    """Layers × heads, coloured by the held-out dimension at `share`; the number stands in each
-    cell.
-    """
+    """Layers × heads, coloured by the held-out dimension at `share`, which each cell shows."""
     heads = spectra.select(analysis=analysis, level="head", centring=centring)
     most = max((len(s.eigenvalues) for s in heads), default=1)
     rows: list[dict[str, Any]] = []
@@ -47,9 +46,8 @@ def dimension_map(
         )
     size = spectra.spectra[0].dimensions if len(spectra) else most
     over = ", over all rows" if any(s.valid_rows is not None for s in heads) else ""
-    title = (
-        f"Dimensions for {share:.0%} of held-out variance ({analysis}, {centring}{over}; of {size})"
-    )
+    kind = f"{analysis}, {centring}{over}; of {size}"
+    title = f"Dimensions for {percent(share)} of held-out variance ({kind})"
     return labelled_map(rows, "dimension", "dimensions", title)
 
 
@@ -101,8 +99,9 @@ def labelled_map(
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
-    """Explained variance against components: held-out with its interval, in-sample dashed; one
-    panel per layer.
+    """Explained variance against components, one panel per layer.
+
+    Held-out with its interval, in-sample dashed.
     """
     labels = spectra.labels
     rows = [
@@ -151,8 +150,9 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
 
 
 def explained_curve(data: alt.Data) -> alt.LayerChart:
-    """One head: variance explained against components, held out with its interval, in the sample
-    dashed.
+    """One head: variance explained against components.
+
+    Held out with its interval, in-sample dashed.
 
     Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low,
     high.
@@ -163,7 +163,7 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
             "analysis:N",
             sort=["rows", "matrices"],
             scale=alt.Scale(scheme="tableau10"),
-            title="of",
+            title="spectrum of",
             legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=2, symbolOpacity=1),
         ),
     )
@@ -275,9 +275,7 @@ def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
 def map_pictures(
     maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48
 ) -> alt.Chart:
-    """Matrices (queries × keys) as heat maps side by side, as means of blocks where they have more
-    than `most` rows.
-    """
+    """Matrices (queries × keys) as heat maps side by side; means of blocks above `most` rows."""
     rows = []
     for title, picture in zip(titles, maps):
         small, step = block_means(picture[None], most)
@@ -325,8 +323,9 @@ def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
 
 
 def block_means(maps: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` of them a side; blocks
-    without a pair are NaN.
+    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` per side.
+
+    Blocks without a pair are NaN.
 
     >>> block_means(np.arange(16.0).reshape(1, 4, 4), 2)[0][0].tolist()
     [[2.5, 4.5], [10.5, 12.5]]

@@ -69,8 +69,9 @@ class RowAnalysis:
         }
 
     def energies(self, group: dict[Site, RowSums]) -> dict[Key, Energies]:
-        """Variance of held-out rows along every eigenvector: `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, means from
-        the fit.
+        """Variance of held-out rows along every eigenvector.
+
+        `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, with means from the fit.
         """
         found: dict[Key, Energies] = {}
         for scope, sums in levels(group).items():
@@ -79,7 +80,7 @@ class RowAnalysis:
                 if basis is None:
                     continue
                 scatter = row_scatter(sums, centring, basis.mean)
-                # float32 is enough for a share, and n³ a head is much in float64
+                # float32 is enough for a share, and n³ per head is much in float64
                 vectors = basis.vectors.float()
                 # (h, S)
                 energy = ((scatter.float() @ vectors) * vectors).sum(1, dtype=torch.float64)

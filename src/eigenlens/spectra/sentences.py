@@ -19,9 +19,7 @@ ALL_ROWS = (
 
 
 def masked_rows(spectra: Spectra) -> bool:
-    """Whether some dimensions are of rows that a mask cuts, and those over valid rows stand beside
-    them.
-    """
+    """Whether a mask cuts some rows, so that dimensions over valid rows stand beside the others."""
     return any(s.valid_rows is not None for s in spectra)
 
 
@@ -40,8 +38,9 @@ def bound_levels(spectra: Iterable[Spectrum]) -> str:
 
 
 def dimension_sentence(spectra: Spectra) -> str:
-    """How many dimensions the heads need, of rows or else of matrices; nothing where there is no
-    spectrum of a head.
+    """How many dimensions the heads need, of rows or else of matrices.
+
+    Empty where there is no spectrum of a head.
     """
     heads = spectra.select(analysis="rows", level="head", centring="centred")
     if not len(heads):
@@ -93,8 +92,7 @@ def _gets(number: int) -> str:
 
 
 def overlap_sentence(overlap: Overlap) -> str:
-    """How alike the spaces are, against chance, which two are the most alike, and which is the
-    least like the others.
+    """How alike the spaces are, against chance; the two most alike, and the one least alike.
 
     A space is not compared with itself.
     """

@@ -28,8 +28,9 @@ RANKS = (1, 4, 16, 64)
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of one head, of a layer (all its heads as one sample) or of a whole stack, and
-    what held-out inputs say.
+    """Eigenvalues of a head, a layer or a whole stack, and what held-out inputs say.
+
+    A layer is all its heads as one sample.
 
     `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices.
     `held_out (m,)` is the share of held-out variance in the first k components of the fit, `low`
@@ -76,9 +77,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """`exp(−Σ p ln p)` with `p = λ / total`, in the sample; of a truncated spectrum a lower
-        bound.
-        """
+        """`exp(−Σ p ln p)` with `p = λ / total`, in-sample; a lower bound if truncated."""
         return effective_rank(self.eigenvalues, self.total)
 
     @property
@@ -87,8 +86,9 @@ class Spectrum:
         return participation_ratio(self.eigenvalues, self.total)
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
-        """Components needed for `share` of the variance, of held-out inputs or in the sample; None
-        beyond the spectrum.
+        """Components needed for `share` of the variance, held out or in-sample.
+
+        None beyond the spectrum.
         """
         return dimension_at(self.held_out if held_out else self.explained, share)
 
@@ -123,8 +123,9 @@ class Spectrum:
         return record if self.valid_rows is None else record | self.valid_rows.row()
 
     def points(self, most: int = 48) -> list[dict[str, Any]]:
-        """The curves at up to `most` numbers of components: held out with its interval, and in the
-        sample.
+        """The curves at up to `most` numbers of components.
+
+        Held out with its interval, and in-sample.
         """
         chosen = counted(len(self.eigenvalues), most) - 1
         curves = {
@@ -154,8 +155,9 @@ class Spectrum:
 
 
 def counted(m: int, most: int = 48) -> np.ndarray:
-    """Numbers of components at which a curve of m is drawn: all, or the first sixteen and up to
-    `most` in even ratios.
+    """Numbers of components at which a curve of m is drawn.
+
+    All, or the first sixteen and up to `most` in even ratios.
     """
     if m <= most:
         return np.arange(1, m + 1)
@@ -170,8 +172,9 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectra:
-    """All spectra of a study, in the order stack, layer, head; `of` scores, or of the pattern
-    behind the softmax.
+    """All spectra of a study, in the order stack, layer, head.
+
+    `of` scores, or of the pattern behind the softmax.
     """
 
     spectra: tuple[Spectrum, ...]
@@ -189,8 +192,9 @@ class Spectra:
         return Labels(spectrum.stack for spectrum in self)
 
     def select(self, **wanted: Any) -> Spectra:
-        """The spectra whose attributes are as given: `select(analysis="rows", level="head",
-        centring="centred", layer=2)`.
+        """The spectra whose attributes are as given.
+
+        `select(analysis="rows", level="head", centring="centred", layer=2)`.
         """
         for name, value in wanted.items():
             if name not in ATTRIBUTES:
@@ -214,8 +218,9 @@ class Spectra:
         return found.spectra[0]
 
     def _nearest(self, wanted: dict[str, Any]) -> str:
-        """Of the attribute that leaves no spectrum, or of those not given that leave several, the
-        values there are.
+        """The values that are there of an attribute.
+
+        Of the attribute that leaves no spectrum, or of those not given that leave several.
         """
         left = self
         for name, value in wanted.items():
@@ -236,9 +241,7 @@ class Spectra:
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
-        """Held-out and in-sample curves, one panel per layer (an altair chart); `wanted` selects as
-        in `select`.
-        """
+        """Held-out and in-sample curves, one panel per layer; `wanted` selects as in `select`."""
         from .plots import spectrum_curves
 
         analysis = "rows" if len(self.select(analysis="rows")) else "matrices"

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ValidRows:
-    """The spectrum of one head over valid rows; `eigenvalues (S,)` fall, `held_out (S,)` is a share
-    without an interval.
+    """The spectrum of one head over valid rows.
+
+    `eigenvalues (S,)` fall, `held_out (S,)` is a share without an interval.
     """
 
     total: float
@@ -73,8 +74,9 @@ class ValidRows:
 
 
 def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[ValidRows]:
-    """Of every head: the eigenvalues over valid rows, and the held-out variance along their
-    eigenvectors. Cost: S³ a head.
+    """Of every head: eigenvalues over valid rows, and held-out variance along their eigenvectors.
+
+    Cost: S³ per head.
     """
     mean = row_mean(fit, centring)
     values, vectors = eigh(_pairwise(fit, centring, mean, centring != "raw"))  # rising
@@ -96,8 +98,9 @@ def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[V
 
 
 def _pairwise(sums: RowSums, centring: Centring, mean: Tensor, less_one: bool) -> Tensor:
-    """The scatter, each entry over the rows that see both of its keys, (H, S, S); zero where none
-    does.
+    """The scatter (H, S, S), each entry over the rows that see both of its keys.
+
+    Zero where no row does.
     """
     return row_scatter(sums, centring, mean) / (sums.count - int(less_one)).clamp_min(1)
 
@@ -110,8 +113,7 @@ def uneven(sums: RowSums) -> bool:
 def with_valid_rows(
     spectra: Sequence[Spectrum], fit: RowMoments, held: RowMoments
 ) -> list[Spectrum]:
-    """The spectra of rows of heads under a mask get that over valid rows beside them; all others
-    stay as they are.
+    """Spectra of heads' rows under a mask get the spectrum over valid rows beside them.
 
     Memory: a few matrices (S, S) for each head of one site.
     """

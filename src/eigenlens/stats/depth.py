@@ -25,8 +25,9 @@ TOKEN_METRICS = (
 )
 """Of the tokens that go into a block (point `input`) and come out of it (`output`)."""
 ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
-"""Of the pattern of the block's self-attention (point `attention`): every head's, and under head
-None their mean.
+"""Metrics of the pattern of a block's self-attention (point `attention`).
+
+Every head's, and under head None their mean.
 """
 TOKENS = ("all", "without sinks")
 
@@ -41,8 +42,9 @@ PAIRS = 2**24
 
 @dataclass(frozen=True)
 class DepthNumber:
-    """One metric at one point of a block: the mean over inputs, and its 95 % interval (None of a
-    single input).
+    """One metric at one point of a block: its mean over inputs, and its 95 % interval.
+
+    The interval of a single input is None.
     """
 
     stack: str
@@ -58,8 +60,9 @@ class DepthNumber:
 
 
 class DepthMetrics:
-    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block, over all tokens and without
-    the sinks.
+    """Sums `n, Σm, Σm²` over inputs of every metric m, at every block.
+
+    Over all tokens, and without the sinks.
 
     `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves
     out. Only every `every`-th input is measured. `centre` is what the residual is taken to: the
@@ -91,8 +94,9 @@ class DepthMetrics:
 
     @torch.no_grad()
     def update(self, layer: Layer, start: int = 0) -> None:
-        """Measure a block; `start` is the place of the batch's first input among all inputs, for
-        the choice of the n-th.
+        """Measure a block; `start` is the place of the batch's first input among all inputs.
+
+        It decides which inputs are the n-th.
         """
         first = -start % self.every
         if first >= len(layer.inputs):
@@ -209,9 +213,7 @@ class DepthMetrics:
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:
-    """The pattern runs over the tokens of the stream, and not over windows or a memory beside
-    it.
-    """
+    """Whether the pattern runs over the tokens of the stream, not over windows or a memory."""
     B, _, T, _ = call.q.shape
     return X.shape[:2] == (B, T) and call.k.shape[2] == T
 

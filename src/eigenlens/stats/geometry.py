@@ -1,5 +1,4 @@
-"""How alike the tokens of an input are, and how an attention pattern mixes them: formulas of rank
-collapse.
+"""How alike the tokens of an input are, and how a pattern mixes them: formulas of rank collapse.
 
 Tokens `X (B, T, C)` with `valid (B, T)`, where False marks tokens that are left out (padding,
 sinks); patterns `P (B, H, T, S)`. Everything is computed in float64 and always defined: an input
@@ -24,9 +23,7 @@ _BLOCK, _STEPS = 8, 6  # columns and powers of the Krylov space beyond
 
 
 def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`X (B, T, C)` in float64 with zero rows for what is left out, and the number of tokens that
-    are there, `(B,)`.
-    """
+    """`X (B, T, C)` in float64, zero rows for what is left out, and the number of tokens `(B,)`."""
     if X.ndim != 3 or (valid is not None and valid.shape != X.shape[:2]):
         shape = None if valid is None else tuple(valid.shape)
         raise EigenlensError(
@@ -40,9 +37,7 @@ def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
 def residual(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> Tensor:
-    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (the ℓ1
-    minimiser).
-    """
+    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (ℓ1)."""
     if centre not in ("mean", "median"):
         raise EigenlensError(f"the centre of the tokens is mean or median, not {centre!r}")
     Z, n = present(X, valid)
@@ -60,8 +55,9 @@ def residual(
 
 
 def composite_norm(X: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…): of the largest absolute column sum and the largest
-    absolute row sum.
+    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…).
+
+    Of the largest absolute column sum and the largest absolute row sum.
 
     >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
     tensor(3.4641)
@@ -85,8 +81,9 @@ def high_frequency(X: Tensor, valid: Tensor | None = None) -> Tensor:
 def spread(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> tuple[Tensor, Tensor]:
-    """The relative residual and the high-frequency ratio, from one residual where both are taken to
-    the mean.
+    """The relative residual and the high-frequency ratio.
+
+    From one residual where both are taken to the mean.
     """
     Z, _ = present(X, valid)
     to_mean = residual(X, valid)
@@ -96,8 +93,9 @@ def spread(
 
 
 def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Effective rank `exp(−Σ p ln p)`, p = σ/Σσ; stable rank `‖X‖_F²/‖X‖₂²`; participation ratio
-    `(Σσ²)²/Σσ⁴`; each (B,).
+    """Effective rank, stable rank and participation ratio, each (B,).
+
+    `exp(−Σ p ln p)` with p = σ/Σσ; `‖X‖_F²/‖X‖₂²`; `(Σσ²)²/Σσ⁴`.
 
     The σ² are the eigenvalues of the smaller Gram matrix, at a quarter of the cost of the singular
     values themselves. Squaring loses those below about 1e-7 σ₁; they count as zero, which changes
@@ -121,8 +119,9 @@ def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
 
 
 def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,), as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`; 1
-    where there are no pairs.
+    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,); 1 without pairs.
+
+    Computed as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`.
 
     A zero token is at right angles to the others; if all are zero, they are all alike.
     """
@@ -135,8 +134,9 @@ def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def restricted(P: Tensor, kept: Tensor) -> Tensor:
-    """The pattern among the tokens `kept (B, T)` alone: other queries and keys at zero, rows
-    renormalised, (B, H, T, T).
+    """The pattern among the tokens `kept (B, T)` alone, (B, H, T, T).
+
+    Other queries and keys are at zero, rows are renormalised.
     """
     both = (kept[:, :, None] & kept[:, None, :]).to(P.dtype)  # (B, T, T)
     P = P * both[:, None]
@@ -163,9 +163,7 @@ def squared_distances(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def dirichlet_energy(P: Tensor, D: Tensor) -> Tensor:
-    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern over tokens with the squared
-    distances `D (B, T, T)`.
-    """
+    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern and distances `D (B, T, T)`."""
     return (P.flatten(2).double() @ D.flatten(1)[..., None])[..., 0] / 2
 
 
@@ -193,8 +191,9 @@ def singular_ratio(P: Tensor) -> Tensor:
 
 
 def _krylov(P: Tensor) -> Tensor:
-    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6), from a fixed
-    random Y.
+    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6).
+
+    Y is random and fixed.
     """
     draw = torch.Generator().manual_seed(0)
     Y = (
@@ -211,8 +210,9 @@ def _krylov(P: Tensor) -> Tensor:
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
-    """Eigenvalues of Gram matrices, ascending, (N, m); by singular values where LAPACK's
-    eigensolver does not converge.
+    """Eigenvalues of Gram matrices, ascending, (N, m).
+
+    By singular values where LAPACK's eigensolver does not converge.
     """
     try:
         return by_matrix(torch.linalg.eigvalsh, G)

@@ -12,8 +12,9 @@ DRAWS = 4000
 def t_interval_of_sums(
     n: float, first: float, second: float
 ) -> tuple[float, float | None, float | None]:
-    """The mean `Σm/n` of n numbers and its 95 % Student-t interval, from `first` = Σm and `second`
-    = Σm²; of one number there is no interval.
+    """The mean of n numbers and its 95 % Student-t interval, from `first` = Σm and `second` = Σm².
+
+    One number has no interval.
     """
     from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
 

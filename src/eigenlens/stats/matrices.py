@@ -1,6 +1,4 @@
-"""Whole score matrices, `vec(S) ∈ R^N` with one sample per input: a mergeable sketch, and the exact
-form for few inputs.
-"""
+"""Whole score matrices, one sample `vec(S) ∈ R^N` per input: a sketch, or exact for few inputs."""
 
 from __future__ import annotations
 
@@ -36,15 +34,16 @@ class MatrixSums:
 
 @dataclass
 class MatrixSketch:
-    """The range of `C = Σ x xᵀ` in N = n² dimensions without ever forming it: `Y = C Ω` with a
-    fixed Ω (N, ℓ) a head.
+    """The range of `C = Σ x xᵀ` in N = n² dimensions, without forming C.
+
+    `Y = C Ω` is summed, with a fixed Ω (N, ℓ) per head.
 
     `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves
     (`from_pilot`): drawn from the distribution whose covariance is sought, they lie along its
     leading eigenvectors, where random directions would not. The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never
     overstates an eigenvalue, what it misses of the trace is known (the trace itself is exact), and
-    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` a head and input. Memory: `8·N·ℓ` bytes a
-    head, float32, for Y and Ω.
+    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` per head and input. Memory:
+    `8·N·ℓ` bytes per head, float32, for Y and Ω.
     """
 
     tests: dict[Site, Tensor]  # site → Ω (H, N, ℓ)
@@ -54,9 +53,7 @@ class MatrixSketch:
 
     @classmethod
     def from_pilot(cls, pilot: MatrixGram) -> Self:
-        """A sketch that has already seen the inputs of `pilot`, and tests all others against
-        them.
-        """
+        """A sketch that has seen the inputs of `pilot`, and tests all others against them."""
         sketch = cls({}, of=pilot.of)
         for site, sums in pilot.result().items():
             samples = sums.sketch  # (H, ℓ, N)
@@ -172,8 +169,9 @@ class MatrixGram:
 def matrix_samples(
     call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
 ) -> tuple[Tensor, MatrixSums] | None:
-    """The complete inputs of a call as vectors (H, B, N), and the sums of its site with all but the
-    sketch added.
+    """The complete inputs of a call as vectors (H, B, N), and the sums of its site.
+
+    All but the sketch is added to the sums.
 
     None where every input is padded.
     """

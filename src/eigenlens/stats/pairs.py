@@ -14,8 +14,9 @@ from ..errors import EigenlensError
 
 @dataclass(eq=False)
 class Pairs:
-    """The N pairs (query, key) that a mask allows, in row order: a matrix (T, S) and its vector
-    (N,) are two views.
+    """The N pairs (query, key) that a mask allows, in row order.
+
+    A matrix (T, S) and its vector (N,) are two views.
 
     Invalid pairs have no coordinate at all, so a causal head of length n lives in n(n+1)/2
     dimensions.
@@ -59,9 +60,7 @@ class Pairs:
         return sums / self.row_counts.clamp_min(1)
 
     def less_row_means(self, vectors: Tensor) -> Tensor:
-        """The projection P that softmax cannot see past: each row less its own mean. (…, N) → (…,
-        N).
-        """
+        """The projection P that softmax cannot see past, each row less its own mean: (…, N)."""
         T, S = self.valid.shape
         if self.number == T * S:
             rows = vectors.unflatten(-1, (T, S))
@@ -71,8 +70,9 @@ class Pairs:
 
 
 def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
-    """The mask `(T, S)` of inputs without padding (None: there are none), and which `(B,)` those
-    are (None: all).
+    """The mask `(T, S)` of inputs without padding, and which `(B,)` those are.
+
+    The mask is None where there are none, the inputs are None where it is all.
 
     A matrix over positions has the same pairs in every input; a padded input would leave some of
     them without a value.

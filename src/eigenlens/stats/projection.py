@@ -36,7 +36,7 @@ class ProjectionSums:
 class MatrixProjection:
     """Projects every complete input on fixed bases, by head, layer and stack.
 
-    Cost: `3·N·m` a head; memory `8·m²` bytes.
+    Cost: `3·N·m` per head; memory `8·m²` bytes.
 
     `bases` maps a name to Z: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m),
     `encoder/stack` → (N, m).

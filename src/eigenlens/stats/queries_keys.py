@@ -28,8 +28,9 @@ VECTOR_SHAPES = {
 
 @dataclass
 class VectorSums:
-    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D); keys per key-value
-    head, queries scaled.
+    """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D).
+
+    Keys per key-value head, queries scaled.
 
     `positions` (H, n, D) are the sums of each position over the inputs, `counts` (n,) how many
     inputs reach it.

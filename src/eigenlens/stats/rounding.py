@@ -1,5 +1,4 @@
-"""Below which a relative residual says nothing: the rounding of the arithmetic that made the
-tokens.
+"""Where a relative residual says nothing: below the rounding of the arithmetic behind the tokens.
 
 Tokens that are one vector in exact arithmetic come out of a model with entries that are each off by
 a few `ε`, the spacing of the numbers at 1. Where none is off by more than `4ε` of its size, neither

@@ -24,8 +24,9 @@ from ..captures import AttentionCall
 from .workspace import Workspace
 
 BLOCK = 64
-"""Keys per block of the causal form: its masked diagonal costs n²·BLOCK/2 against n²·D for the
-factorised rest.
+"""Keys per block of the causal form.
+
+Its masked diagonal costs n²·BLOCK/2 against n²·D for the factorised rest.
 """
 
 
@@ -126,8 +127,9 @@ class RowSums:
 
 @dataclass
 class MapSums:
-    """Rows under a mask that is the same in every input: what `finished` turns into `RowSums` when
-    all inputs are in.
+    """Rows under a mask that is the same in every input.
+
+    `finished` turns them into `RowSums` when all inputs are in.
     """
 
     inputs: Tensor  # ()
@@ -161,7 +163,7 @@ class MapSums:
     def finished(self) -> RowSums:
         """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`.
 
-        Once a study: n³ a head, n² when causal.
+        Once per study: n³ per head, n² when causal.
         """
         T, S = self.valid.shape[1:]
         maps = torch.stack([self.sum_map, self.mean_map])
@@ -180,9 +182,7 @@ class MapSums:
         return RowSums(rows, self.second, first, self.inputs * pairs, less, first - means)
 
     def _causal(self, maps: Tensor) -> tuple[Tensor, ...]:
-        """Query i counts for the keys j and k where i ≥ max(j, k): running sums from the last query
-        backwards.
-        """
+        """Query i counts for keys j and k where i ≥ max(j, k): sums from the last query back."""
         n = maps.shape[-1]
         at = torch.arange(n, device=maps.device)
         latest = torch.maximum(at[:, None], at)  # max(j, k)
@@ -201,8 +201,9 @@ class MapSums:
 def row_sums(
     call: AttentionCall, of: str = "scores", space: Workspace | None = None
 ) -> RowSums | MapSums:
-    """The sums over the rows of one call, by the cheapest exact way its mask allows; they live
-    until `space` is used again.
+    """The sums over the rows of one call, by the cheapest exact way its mask allows.
+
+    They live until `space` is used again.
     """
     form, space = call.mask_shape.form, space or Workspace()
     if of == "scores" and call.linear:
@@ -222,8 +223,9 @@ def row_sums(
 
 
 def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
-    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension, so that one GEMM sums over
-    both.
+    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension.
+
+    So one GEMM sums over both.
     """
     H, B, m, c = x.shape
     return space.copy(name, x.transpose(1, 2)).view(H, m, B * c)
@@ -235,16 +237,15 @@ def _gram(z: Tensor) -> Tensor:
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:
-    """`Σ_b left_bᵀ right_b` per head: (B, H, T, m) × (B, H, T, n) → (H, m, n), one GEMM over the
-    joined (b, T).
-    """
+    """`Σ_b left_bᵀ right_b` per head, one GEMM: (B, H, T, m) × (B, H, T, n) → (H, m, n)."""
     H, m, n = left.shape[1], left.shape[3], right.shape[3]
     return left.permute(1, 3, 0, 2).reshape(H, m, -1) @ right.transpose(0, 1).reshape(H, -1, n)
 
 
 def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
-    """`left rightᵀ` where the product is known to be symmetric: only the blocks up to the diagonal
-    are multiplied.
+    """`left rightᵀ` where the product is symmetric.
+
+    Only the blocks up to the diagonal are multiplied.
     """
     H, S, _ = left.shape
     out = space.take("second", (H, S, S), left)
@@ -256,8 +257,9 @@ def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
 
 
 def _factorised(call: AttentionCall, k: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
-    """`Σ_b K (QᵀQ) Kᵀ`, n²d instead of n³ with no score formed, and the keys joined over the batch
-    (H, S, B·D).
+    """`Σ_b K (QᵀQ) Kᵀ`, and the keys joined over the batch (H, S, B·D).
+
+    n²d instead of n³, with no score formed.
     """
     turned = space.matmul("turned", k, call.query_gram)  # K QᵀQ: (H, B, S, D)
     joined = _joined(k, "joined", space)
@@ -274,9 +276,7 @@ def _full(call: AttentionCall, space: Workspace) -> RowSums:
 
 
 def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
-    """Padding: the same with the rows of padded queries and keys at zero; row means taken over the
-    valid keys.
-    """
+    """Padding: the same with padded queries and keys at zero, and row means over the valid keys."""
     shape = call.mask_shape
     assert shape.queries is not None
     assert shape.keys is not None
@@ -296,8 +296,9 @@ def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
 
 
 def _causal(call: AttentionCall, space: Workspace) -> MapSums:
-    """Causal, no padding: query blocks after a key block see it whole and factorise; only the
-    diagonal forms scores.
+    """Causal without padding: query blocks after a key block see it whole and factorise.
+
+    Only the diagonal forms scores.
 
         second_jk = k_jᵀ (Σ_{i ≥ e} q_i q_iᵀ) k_k  +  Σ_{i in block} s_ij s_ik      for keys k of
         block [s, e), j < e
@@ -339,8 +340,9 @@ def _causal(call: AttentionCall, space: Workspace) -> MapSums:
 
 
 def _fixed(z: Tensor, valid: Tensor) -> MapSums:
-    """Any mask that is the same in every input, (1, H or 1, T, S); invalid entries of z are
-    zero.
+    """Any mask that is the same in every input, (1, H or 1, T, S).
+
+    Invalid entries of z are zero.
     """
     number = valid[0].sum(2).clamp_min(1)  # (H or 1, T)
     mean = z.sum(3) / number  # r_i: (B, H, T)
@@ -351,7 +353,7 @@ def _fixed(z: Tensor, valid: Tensor) -> MapSums:
 
 
 def _varied(z: Tensor, valid: Tensor) -> RowSums:
-    """Any mask at all, (B, H or 1, T, S): n³ a head and input."""
+    """Any mask at all, (B, H or 1, T, S): n³ per head and input."""
     mask = valid.to(z.dtype)
     less = (z - z.sum(3, keepdim=True) / mask.sum(3, keepdim=True).clamp_min(1)) * mask
     wide = mask.expand(z.shape)

@@ -13,8 +13,9 @@ FLOATS = (torch.float64, torch.float32)
 def check_tensors(
     where: str, tensors: Mapping[str, Tensor], shapes: Mapping[str, str]
 ) -> dict[str, int]:
-    """The size of every letter; a `ValueError` where a tensor is missing, too many, of another
-    shape, or not finite.
+    """The size of every letter.
+
+    A `ValueError` where a tensor is missing, too many, of another shape, or not finite.
 
     Shapes are letters, equal ones for equal sizes, and numbers; `H|1` is either. Numbers are
     float32 or float64, masks bool.

@@ -61,6 +61,6 @@ def same_shape(where: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> No
     """Inputs of different lengths cannot share a covariance over positions."""
     if mine != theirs:
         raise EigenlensError(
-            f"{where} was seen with shapes {mine} and {theirs}; all inputs of a study must have one"
-            " length"
+            f"{where} was seen with shapes {mine} and {theirs};"
+            " all inputs of a study must have one length"
         )

@@ -1,6 +1,4 @@
-"""Buffers that are used again: fresh memory for every call would cost more in page faults than the
-arithmetic.
-"""
+"""Buffers that are used again: fresh memory per call costs more in page faults than arithmetic."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ from torch import Tensor
 
 
 class Workspace:
-    """Hands out scratch tensors by name; the same name gives the same memory while shape and type
-    stay.
-    """
+    """Hands out scratch tensors by name: the same name, shape and type give the same memory."""
 
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..captures import location_of
 from ..diagnostics import changes_sentence
+from ..display import percent
 from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
@@ -68,9 +69,7 @@ class StudyRef:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two studies at one level and rank: overlaps and captured variance both ways, and the angles
-    of their stacks.
-    """
+    """Two studies at one level and rank: overlaps, captured variance both ways, and angles."""
 
     level: Level
     rank: int
@@ -79,8 +78,9 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlap of all pairs, of the same heads and of best partners; chance,
-        captured variance, angles.
+        """One row: mean overlaps, chance, captured variance, angles.
+
+        Overlaps are of all pairs, of the same heads and of best partners.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -107,8 +107,9 @@ class Pair:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(ResultViews):
-    """All pairs of the given studies, by head, layer and stack, and what each later study changes
-    in the diagnostics of the first.
+    """All pairs of the given studies, by head, layer and stack.
+
+    And what each later study changes in the diagnostics of the first.
 
     >>> found = compare("before", "after")
     >>> found.changes()[0]
@@ -136,8 +137,9 @@ class Comparison(ResultViews):
         return ()
 
     def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first: one record per study and
-        number.
+        """What each later study changes in the diagnostics of the first.
+
+        One record per study and number.
         """
         return self.changed
 
@@ -178,9 +180,7 @@ class Comparison(ResultViews):
 
     @property
     def sentence(self) -> str:
-        """Whether the heads of each two studies share their spaces, at the largest rank, in
-        words.
-        """
+        """Whether the heads of each two studies share their spaces, at the largest rank."""
         rank = max((pair.rank for pair in self.pairs), default=0)
         spaces = [
             comparison_sentence(row)
@@ -315,8 +315,8 @@ def comparison_sentence(record: dict[str, Any]) -> str:
     )
     if record["captured_right_by_left"] is not None:
         text += (
-            f". The spaces of the first hold {record['captured_right_by_left']:.0%} of what the"
-            " second's own hold of its variance, those of the second"
-            f" {record['captured_left_by_right']:.0%} of the first's"
+            f". The spaces of the first hold {percent(record['captured_right_by_left'])}"
+            " of what the second's own hold of its variance, those of the second"
+            f" {percent(record['captured_left_by_right'])} of the first's"
         )
     return text + "."

@@ -66,8 +66,9 @@ class DiagnosticRunner:
         states: Mapping[str, State] | None = None,
         blocks: bool = True,
     ) -> DiagnosticRunner:
-        """The diagnostics named in `settings`, from their states where a run goes on; `blocks` says
-        if any can be seen.
+        """The diagnostics named in `settings`, from their states where a run goes on.
+
+        `blocks` says if any can be seen.
         """
         states = states or {}
         made = {
@@ -77,8 +78,9 @@ class DiagnosticRunner:
         return cls(studied, made, every, blocks)
 
     def fresh(self) -> DiagnosticRunner:
-        """For one shard: a copy with nothing seen, of those that see inputs of the study; what they
-        know of the model is shared.
+        """For one shard: a copy with nothing seen, of those that see inputs of the study.
+
+        What they know of the model is shared.
         """
         made = copy.copy(self)
         made.diagnostics = {
@@ -105,8 +107,9 @@ class DiagnosticRunner:
         self._seen.clear()
 
     def call(self, call: AttentionCall) -> None:
-        """During the pass: an attention call. It goes to those that see calls, and is kept until
-        its block ends for those that see layers.
+        """During the pass: an attention call.
+
+        It goes to those that see calls, and is kept until its block ends for those that see layers.
         """
         chosen = self._chosen(len(call.q))
         if chosen is None:
@@ -137,9 +140,7 @@ class DiagnosticRunner:
         self._seen.clear()
 
     def probe(self, forward: Callable[[Batch], Any], progress: Callable[[int, int], None]) -> None:
-        """After all passes: inputs of their own for the diagnostics that ask for them, each input
-        in full.
-        """
+        """After all passes: full inputs of their own for the diagnostics that ask for them."""
         probing = self.that_see("probe")
         for number, diagnostic in enumerate(probing):
             progress(number, len(probing))
@@ -163,8 +164,9 @@ class DiagnosticRunner:
         }
 
     def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add what other shards have shown: a state as `state` gives it, of diagnostics with these
-        settings.
+        """Add what other shards have shown.
+
+        A state as `state` gives it, of diagnostics with these settings.
         """
         for name, theirs in diagnostics_of(state, settings).items():
             if name in self.diagnostics:
@@ -176,9 +178,7 @@ class DiagnosticRunner:
         return None if first >= size or not self.diagnostics else slice(first, None, self.every)
 
     def _sampled(self, size: int) -> list[int]:
-        """Which of the chosen inputs of a batch the expensive parts see, by their place among all
-        inputs.
-        """
+        """Which of a batch's chosen inputs the expensive parts see, by place among all inputs."""
         first = -self._place % self.every
         shown = range(self._place + first, self._place + size, self.every)
         return [i for i, place in enumerate(shown) if place // self.every % EXPENSIVE_EVERY == 0]

@@ -44,8 +44,9 @@ def identity_of(model: Model, options: Options, threads: int) -> dict[str, Any]:
 
 
 class StudyFolder:
-    """The folder that a study is made in; `resume` and `overwrite` say what may be done with a
-    study that is there.
+    """The folder that a study is made in.
+
+    `resume` and `overwrite` say what may be done with a study that is there.
     """
 
     def __init__(self, path: Path, resume: bool = False, overwrite: bool = False) -> None:
@@ -103,8 +104,9 @@ class StudyFolder:
     def inputs(
         self, model: Model, options: Options, identity: dict[str, Any], scratch: Path
     ) -> Inputs:
-        """The inputs of the study: of the interrupted one, if it is the same study, else made from
-        the data, in `scratch`.
+        """The inputs of the study.
+
+        Of the interrupted one, if it is the same study, else made from the data, in `scratch`.
         """
         self._spool = scratch / "spool"
         self._spool.mkdir()
@@ -127,8 +129,9 @@ class StudyFolder:
         return made
 
     def begin(self) -> None:
-        """Make the folder, and put the inputs and the request into it: everything that could be
-        wrong has been checked by now. What an older study left there goes.
+        """Make the folder, and put the inputs and the request into it.
+
+        Everything that could be wrong has been checked by now. What an older study left there goes.
         """
         if not self._there:
             with disk_errors(self.path):
@@ -144,9 +147,7 @@ class StudyFolder:
             raise
 
     def _write_request(self) -> None:
-        """Killed at any moment this leaves what was there before, or what `resume` begins
-        anew.
-        """
+        """Killed at any moment this leaves what was there before, or what `resume` begins anew."""
         part = self.path / "unfinished.part"
         try:
             shutil.rmtree(part, ignore_errors=True)

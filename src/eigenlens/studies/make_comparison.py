@@ -116,9 +116,7 @@ def _changes(studies: Sequence[Study], labels: Sequence[str]) -> list[dict[str, 
 
 
 def labels_of(studies: Sequence[Study]) -> list[str]:
-    """What tells studies apart: their names, and where those repeat as much of the end of their
-    folders as it takes.
-    """
+    """What tells studies apart: their names, and where those repeat the end of their folders."""
     names = [s.name for s in studies]
     if len(set(names)) == len(names):
         return names

@@ -1,15 +1,13 @@
 """What a study will hold in memory, known before it starts.
 
-With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and P =
-4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with `float64`), a
-study holds at most
+With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and
+P = 4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with
+`float64`), a study holds at most
 
-    sums of rows       R = U without a mask, 3 U under a mask that is the same in every input
-    (causal), 4 U with padding
-    while it fits      c R,                               c = 1, 2, 3 for one shard, one group, more
-    (`run.shards.copies`)
-    row bases          R + F + 3 U,                       F = 3 U of a mask that is the same in
-    every input, else 0
+    sums of rows       R = U without a mask, 4 U with padding,
+                       3 U under a mask that is the same in every input (causal)
+    while it fits      c R, c = 1, 2, 3 for one shard, one group, more (`run.shards.copies`)
+    row bases          R + F + 3 U, F = 3 U of a mask that is the same in every input, else 0
     held-out inputs    R + 3 U + R + c R + F
     matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
                        then their bases, (2r + 2) P at rank r, beside n P or 2 ℓ P, and the columns
@@ -45,18 +43,15 @@ CLUSTER = 350_000_000
 """Measured: what a process takes that starts workers, for their scheduler and what is on its way.
 """
 MAPPED = 32 * 2**20
-"""Tensors of at least this size go back to the system when they are freed; smaller ones leave holes
-in the heap.
+"""Tensors of at least this size go back to the system when they are freed.
+
+Smaller ones leave holes in the heap.
 """
 HOLES = 0.75
-"""Measured: what the heap keeps beside the sums, as a share of them, where they are made of smaller
-tensors.
-"""
+"""Measured: what the heap keeps beside sums of smaller tensors, as a share of them."""
 
 SPARE = 0.08
-"""Measured: what is taken beside the sums, as a share of them, where they are made of larger
-tensors.
-"""
+"""Measured: what is taken beside sums of larger tensors, as a share of them."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +84,7 @@ class Memory:
         return [{"part": name, "bytes": size} for name, size in self.parts.items()]
 
     def check(self, free: int, allowed: int | None = None) -> None:
-        """Refuse a study that needs more than `free` bytes beside the model, or more than it is
-        `allowed`.
-        """
+        """Refuse a study that needs more than `free` bytes beside the model, or than `allowed`."""
         most = max(
             (name for name in self.parts if name != "model"), key=lambda name: self.parts[name]
         )
@@ -129,8 +122,10 @@ def study_memory(
     matrix: str | None,
     workers: int = 0,
 ) -> Memory:
-    """What a study will hold: `sites` as probed, `options.only` what is really recorded, `matrix`
-    how matrix spectra are computed.
+    """What a study will hold.
+
+    `sites` are as probed, `options.only` is what is really recorded, `matrix` how matrix spectra
+    are computed.
 
     With `workers` processes on this machine they are counted too.
     """
@@ -203,8 +198,9 @@ def study_memory(
 
 @dataclass(frozen=True)
 class Rows:
-    """Bytes of row moments and of their analysis; `passing` is what the site with the most takes
-    while it is analysed.
+    """Bytes of row moments and of their analysis.
+
+    `passing` is what the site with the most takes while it is analysed.
     """
 
     sums: int = 0
@@ -278,8 +274,9 @@ class Matrices:
         return cls(state, sketch_tests, state + sketch_tests, bases, 2 * passing, written)
 
     def fit(self, held: int) -> int:
-        """Samples are joined from their batches; beside Y, as often as the fold holds it, are Ω and
-        what it came from.
+        """Samples are joined from their batches.
+
+        Beside Y, as often as the fold holds it, are Ω and what it came from.
         """
         return self.sketch_tests * 2 + self.state * held if self.sketch_tests else self.state * 2
 

@@ -13,8 +13,9 @@ from .result import Study
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
-    """Draw what the study holds into `folder`, as PNG, and as SVG where that is not ten thousand
-    cells; returns the files.
+    """Draw what the study holds into `folder`; returns the files.
+
+    As PNG, and as SVG where that is not ten thousand cells.
     """
     charts = {}
     has = {s.analysis for s in study.spectra}

@@ -69,8 +69,9 @@ RECORD = {
 
 
 def check_record(facts: dict[str, Any], files: set[str]) -> None:
-    """Raise a `ValueError` where a study's record is not what this version writes; `files` are the
-    names it may list.
+    """Raise a `ValueError` where a study's record is not what this version writes.
+
+    `files` are the names it may list.
     """
     check_schema(facts, RECORD, "it")
     if facts["options"]["of"] not in ("scores", "pattern"):

@@ -1,5 +1,6 @@
-"""The pass over the data: fit inputs make the bases, held-out inputs are measured in them, every
-input runs once.
+"""The pass over the data: fit inputs make the bases, held-out inputs are measured in them.
+
+Every input runs once.
 
 A run goes through three stages, each a function below:
 
@@ -63,8 +64,9 @@ def record(
     work: Path,
     progress: Progress,
 ) -> Recording:
-    """Run all stages that no earlier run has finished; `common` is what they all do with a shard,
-    `work` the folder of checkpoints.
+    """Run all stages that no earlier run has finished.
+
+    `common` is what they all do with a shard, `work` the folder of checkpoints.
     """
     run = Run.opened(common, inputs, matrix, engine, work, progress)
     if run.stage == "pilot":
@@ -107,8 +109,9 @@ def record(
 
 
 def pilot(run: Run) -> None:
-    """The first fit inputs as samples, as many as the sketch has columns: they are the tests of the
-    sketch, which begins with them.
+    """The first fit inputs as samples, as many as the sketch has columns.
+
+    They are the tests of the sketch, which begins with them.
     """
     job, options = run.fit_job(), run.common.options
     size = options.inputs_per_batch(run.inputs.length)
@@ -144,8 +147,10 @@ def fit(run: Run) -> None:
 
 
 def held_out(run: Run, rows: RowAnalysis | None, matrices: MatrixAnalysis | None) -> None:
-    """The held-out inputs: when the last shard of a group of documents is in, the variance that the
-    bases hold of this group is measured.
+    """The held-out inputs.
+
+    When the last shard of a group of documents is in, the variance that the bases hold of this
+    group is measured.
     """
     job = replace(run.common, matrices=None)
     run.held = job.statistics(named(run.restored, "total "))
@@ -206,8 +211,9 @@ def _complete_groups(
 def _shard_groups(
     run: Run, bucket: int, start: int, stop: int, size: int | None = None, before: int = 0
 ) -> list[list[Shard]]:
-    """The inputs `start` to `stop` of a bucket in shards of about `size`; `before` inputs of other
-    buckets run before the first of this one.
+    """The inputs `start` to `stop` of a bucket in shards of about `size`.
+
+    `before` inputs of other buckets run before the first of this one.
     """
     options, length = run.common.options, run.inputs.length
     chosen = np.flatnonzero(run.inputs.buckets == bucket)[start:stop]
@@ -223,8 +229,9 @@ def _add_fit(run: Run, job: Pass, part: PartialFold[State]) -> None:
 def _end_document_group(
     run: Run, analyses: Mapping[str, RowAnalysis | MatrixAnalysis | None]
 ) -> None:
-    """What the bases hold of the group under way, which then joins the others; a group whose shards
-    all failed shows nothing.
+    """What the bases hold of the group under way, which then joins the others.
+
+    A group whose shards all failed shows nothing.
     """
     if any(statistic.state() for statistic in run.held_group.values()):
         run.document_groups.append(

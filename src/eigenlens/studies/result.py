@@ -197,9 +197,7 @@ class Study(ResultViews):
 
     @property
     def partial(self) -> list[dict[str, Any]]:
-        """The shards that failed and are missing from the study, with their documents and errors;
-        usually none.
-        """
+        """The shards that failed and are missing, with their documents and errors; usually none."""
         return self.stored.get("partial", [])
 
     @cached_property
@@ -268,8 +266,9 @@ class Study(ResultViews):
 
     @cached_property
     def diagnostics(self) -> Findings:
-        """What each diagnostic found about heads and layers; entropy and spectral gap are those of
-        the metrics along depth.
+        """What each diagnostic found about heads and layers.
+
+        Entropy and spectral gap are those of the metrics along depth.
         """
         along = of_depth(self.depth) if self.has("depth") else []
         with self._damage("diagnostics"):
@@ -302,8 +301,9 @@ class Study(ResultViews):
         return {}
 
     def row_basis(self, scope: Scope, centring: Centring = "centred") -> RowBasis:
-        """Mean, eigenvalues and eigenvectors of rows: `Scope("head", "encoder", 3)` is those of
-        each head of a layer.
+        """Mean, eigenvalues and eigenvectors of rows.
+
+        `Scope("head", "encoder", 3)` is those of each head of a layer.
         """
         if (scope, centring) not in self._bases:
             known = levels(self.row_sums())
@@ -316,8 +316,9 @@ class Study(ResultViews):
 
     @cached_property
     def matrix_results(self) -> dict[Site, dict[str, Tensor]]:
-        """By site: `vectors (H, k, T, S)` leading eigenvectors, centred; `mean` and `variance` maps
-        `(H, T, S)`.
+        """By site: leading eigenvectors `vectors (H, k, T, S)`, centred, `mean` and `variance`.
+
+        The maps `mean` and `variance` are `(H, T, S)`.
         """
         with self._damage("matrices"):
             return BySite(read_matrices(self._tensors("matrices"), self.sites))
@@ -339,9 +340,7 @@ class Study(ResultViews):
         analysis: Literal["rows", "matrices"] = "rows",
         level: Level = "head",
     ) -> Overlap:
-        """How far the leading eigenspaces of the heads (or layers) agree with each other, with
-        chance beside it.
-        """
+        """How far the leading eigenspaces of the heads (or layers) agree, beside chance."""
         spaces = self.eigenspaces(analysis, level, rank, centring)
         return overlap_matrix(spaces, spaces, self.name, self.name)
 
@@ -352,8 +351,9 @@ class Study(ResultViews):
         return [{**names, **row} for row in rows]
 
     def record(self) -> dict[str, Any]:
-        """Everything as plain data, as `--json` prints it: the facts, and every number of every
-        head and layer.
+        """Everything as plain data, as `--json` prints it.
+
+        The facts, and every number of every head and layer.
         """
         return {
             "model": self.stored["model"],
@@ -373,15 +373,17 @@ class Study(ResultViews):
         }
 
     def heads(self) -> list[dict[str, Any]]:
-        """One record per head: the numbers of its spectra, each under its analysis and centring,
-        and of its diagnostics.
+        """One record per head: the numbers of its spectra and of its diagnostics.
+
+        Those of spectra are under their analysis and centring.
         """
         return head_rows(self)
 
     @property
     def sentence(self) -> str:
-        """How many dimensions the heads need; without spectra what is said along depth, or of the
-        heads' roles.
+        """How many dimensions the heads need.
+
+        Without spectra what is said along depth, or of the heads' roles.
         """
         return (
             dimension_sentence(self.spectra)
@@ -414,8 +416,9 @@ class Study(ResultViews):
         return copy_files(self.folder, [*self.stored["files"], "study.json"], folder)
 
     def plot(self) -> Any:
-        """Held-out dimension of every head, layers × heads; without spectra the metrics along depth
-        (an altair chart).
+        """Held-out dimension of every head, layers × heads (an altair chart).
+
+        Without spectra the metrics along depth.
         """
         from ..spectra.plots import dimension_map
 

@@ -116,8 +116,9 @@ class Run:
         return round(time.perf_counter() - self.began, 2)
 
     def fit_job(self, sketch_tests: State | None = None) -> Pass:
-        """What is done with shards of fit inputs; the tests of a sketch are known behind the
-        pilot.
+        """What is done with shards of fit inputs.
+
+        The tests of a sketch are known behind the pilot.
         """
         if sketch_tests is not None:
             return replace(self.common, matrices="sketch", sketch_tests=sketch_tests)
@@ -134,8 +135,9 @@ class Run:
         return {str(site): x for site, x in sketch.tests.items()}
 
     def state(self) -> State:
-        """What a checkpoint holds of the shard groups that are complete; the fit has a file of its
-        own when it is over.
+        """What a checkpoint holds of the shard groups that are complete.
+
+        The fit has a file of its own when it is over.
         """
         if self.stage == "held":
             mine = {

@@ -258,8 +258,9 @@ def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator
 
 
 def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:
-    """What the findings need besides their numbers: why some do not apply, and the texts of the
-    tokens they name.
+    """What the findings need besides their numbers.
+
+    Why some do not apply, and the texts of the tokens they name.
     """
     if runner is None:
         return {}

@@ -148,8 +148,9 @@ class Pass:
 
     @property
     def diagnosed(self) -> dict[str, dict[str, Any]]:
-        """The diagnostics that see inputs of the study, with their settings; the others show
-        themselves inputs of their own.
+        """The diagnostics that see inputs of the study, with their settings.
+
+        The others show themselves inputs of their own.
         """
         seeing = {"calls", "layers"}
         return {

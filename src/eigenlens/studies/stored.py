@@ -122,8 +122,9 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
 def _read_valid_rows(
     tensors: dict[str, Tensor], prefix: str, heads: int
 ) -> list[ValidRows] | list[None]:
-    """Of every head; None where nothing is masked, or the study is of a version that did not look
-    at it.
+    """The spectra over valid rows of every head.
+
+    None where nothing is masked, or the study is of a version that did not look at it.
     """
     names = {name: f"{prefix}|{name}" for name in ("valid_rows", "valid_numbers")}
     if not any(name in tensors for name in names.values()):
@@ -143,9 +144,7 @@ def _read_valid_rows(
 
 
 def matrix_tensors(recording: Recording) -> dict[str, Tensor]:
-    """Leading eigenvectors, mean and variance of every pair; over valid pairs, with the mask beside
-    them.
-    """
+    """Leading eigenvectors, mean and variance of every valid pair, with the mask."""
     analysis = recording.matrices
     tensors: dict[str, Tensor] = {}
     assert analysis is not None
@@ -200,8 +199,9 @@ def check_depth(state: dict[str, Tensor]) -> None:
 
 
 def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[str, Tensor]]:
-    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`; a `ValueError` where they
-    do not fit the sites.
+    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`.
+
+    A `ValueError` where they do not fit the sites.
     """
     found = by_site(tensors)
     for site, parts in found.items():

@@ -1,6 +1,4 @@
-"""One input through the model first: what attends, in which shapes, and what of the study that was
-asked for can be had.
-"""
+"""One input through the model first: what attends, in which shapes, and what can be measured."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class Survey:
 
 
 def survey(model: Model, inputs: Inputs, asked: Options) -> Survey:
-    """Run one input, and leave out what this model or the memory allowed for matrices cannot
-    give.
-    """
+    """Run one input, and leave out what this model or the memory for matrices cannot give."""
     sites = probe(model, inputs, asked)
     matrix, no_matrix = matrix_form(sites, inputs, asked)
     depth, no_depth = depth_form(sites, model, asked)
@@ -88,8 +84,9 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo
 def matrix_form(
     sites: Mapping[Site, SiteInfo], inputs: Inputs, options: Options
 ) -> tuple[MatrixForm | None, str]:
-    """The form of matrix spectra; None where they are not asked for, or with the reason where they
-    would take too much memory.
+    """The form of matrix spectra.
+
+    None where they are not asked for, or with the reason where they would take too much memory.
     """
     if "matrices" not in options.only:
         return None, ""
@@ -117,8 +114,9 @@ def matrix_form(
 def depth_form(
     sites: Mapping[Site, SiteInfo], model: Model, options: Options
 ) -> tuple[DepthForm | None, str]:
-    """The form of metrics along depth; None where they are not asked for, or with the reason where
-    the model has no blocks.
+    """The form of metrics along depth.
+
+    None where they are not asked for, or with the reason where the model has no blocks.
     """
     if "depth" not in options.only:
         return None, ""
@@ -131,7 +129,7 @@ def depth_form(
         " metrics along depth"
     )
     if options.only == ("depth",):
-        raise EigenlensError(f"{why} are not to be had; ask for other statistics")
+        raise EigenlensError(f"{why} cannot be measured; ask for other statistics")
     return None, f"{why} were left out"
 
 

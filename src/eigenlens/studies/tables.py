@@ -64,7 +64,7 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
             "centring": numbers["centring"],
             "stack": numbers["stack"],
         }
-        row["of"] = numbers["dimensions"]
+        row["dimensions"] = numbers["dimensions"]
         for share in SHARES:
             found = numbers[f"held_out_dimension_{round(share * 100)}"]
             row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"
@@ -88,8 +88,9 @@ def layer_rows(
     share: float = 0.9,
     valid: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row per layer: the held-out dimension of each of its heads, over all rows or, where a
-    mask cuts them, the `valid`.
+    """One row per layer: the held-out dimension of each of its heads.
+
+    Over all rows or, where a mask cuts them, the `valid`.
     """
     heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
     layers: dict[Site, list[Spectrum]] = {}
@@ -107,8 +108,9 @@ def layer_rows(
 
 
 def depth_rows(study: Study) -> list[dict[str, Any]]:
-    """One row per depth, over all tokens: 0 is what goes into the first block, which has no pattern
-    yet.
+    """One row per depth, over all tokens.
+
+    0 is what goes into the first block, which has no pattern yet.
     """
     names = {
         "residual": "residual",

@@ -30,8 +30,9 @@ def batch_of(
     inputs: Inputs,
     matrix: str | None,
 ) -> BatchMemory:
-    """Statistics work on one site after the other, in buffers that are used again: the largest site
-    counts.
+    """What a batch takes: the largest site counts.
+
+    Statistics work on one site after the other, in buffers that are used again.
     """
     most = max(inputs.number(bucket) for bucket in inputs.groups)
     B = min(options.inputs_per_batch(inputs.length), most)
@@ -51,9 +52,7 @@ def batch_of(
 
 
 def _width(module: nn.Module) -> int:
-    """Numbers a token has in flight: a few copies of the stream, and the inside of the widest
-    block.
-    """
+    """Numbers per token in flight: copies of the stream, and the inside of the widest block."""
     shapes = [layer.weight.shape for layer in module.modules() if isinstance(layer, nn.Linear)]
     return 8 * max((min(shape) for shape in shapes), default=0) + 3 * max(
         (max(shape) for shape in shapes), default=0

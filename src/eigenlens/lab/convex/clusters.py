@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...display import html_view, numbered
+from ...display import html_view, numbered, percent
 from ...errors import EigenlensError
 from .problem import ConvexBlock, GatedAttention, LinearAttention
 
@@ -148,10 +148,10 @@ class Clusters:
         most = int((self.flow * share[:, None]).sum(0).argmax())
         return (
             f"{numbered(int(self.tokens.sum()), 'token')} in"
-            f" {numbered(len(self.tokens), 'cluster')}: a token gets {own:.0%} from its own"
+            f" {numbered(len(self.tokens), 'cluster')}: a token gets {percent(own)} from its own"
             f" cluster; the most comes from cluster {most},"
-            f" {float((self.flow[:, most] * share).sum()):.0%} from {float(share[most]):.0%} of the"
-            " tokens."
+            f" {percent(float((self.flow[:, most] * share).sum()))}"
+            f" from {percent(float(share[most]))} of the tokens."
         )
 
     def plot(self) -> Any:

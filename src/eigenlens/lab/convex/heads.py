@@ -44,8 +44,9 @@ class Heads:
 
 
 def heads_of(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Heads:
-    """The heads of Z (P, rows, columns), largest first within a gate; singular values below `share`
-    of the largest are none.
+    """The heads of Z (P, rows, columns), largest first within a gate.
+
+    Singular values below `share` of the largest are none.
     """
     if tuple(Z.shape) != block.shape:
         raise EigenlensError(f"Z of {block.name} is {block.shape}, not {tuple(Z.shape)}")

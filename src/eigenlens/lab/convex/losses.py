@@ -12,8 +12,9 @@ from ...errors import EigenlensError
 
 
 class Loss(Protocol):
-    """A convex F ≥ 0 of the outputs (n, s, c), summed over samples; its gradient is
-    `smoothness`-Lipschitz.
+    """A convex F ≥ 0 of the outputs (n, s, c), summed over samples.
+
+    Its gradient is `smoothness`-Lipschitz.
     """
 
     smoothness: float

@@ -32,8 +32,9 @@ from .losses import Loss
 
 
 class ConvexBlock(ABC):
-    """A block on inputs X (n, s, d) with outputs (n, s, c); `left` and `right` are the shapes of a
-    head's two matrices.
+    """A block on inputs X (n, s, d) with outputs (n, s, c).
+
+    `left` and `right` are the shapes of a head's two matrices.
 
     >>> LinearAttention(torch.randn(24, 5, 3), 2).shape  # groups, d², dc
     (1, 9, 6)
@@ -80,14 +81,13 @@ class ConvexBlock(ABC):
 
     @abstractmethod
     def attend(self, W1: Tensor, W2: Tensor, gate: Tensor) -> Tensor:
-        """The block with heads: W_1 (m, *left), W_2 (m, *right), each head's group (m,) → (n, s,
-        c)
-        """
+        """The block with heads: W_1 (m, *left), W_2 (m, *right), groups (m,) → (n, s, c)."""
 
     @abstractmethod
     def kept(self) -> int:
-        """Numbers that are computed once and held, and those of the largest step between Z and the
-        outputs.
+        """How many numbers are held at most.
+
+        Those that are computed once, and those of the largest step between Z and the outputs.
         """
 
 
@@ -246,8 +246,9 @@ class FourierOperator(ConvexBlock):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`; with `pooled` F sees the mean over tokens, (n, 1, c), as
-    a classifier does.
+    """`min_Z F(block(Z)) + β Σ_p ‖Z_p‖_*`.
+
+    With `pooled` F sees the mean over tokens, (n, 1, c), as a classifier does.
     """
 
     block: ConvexBlock

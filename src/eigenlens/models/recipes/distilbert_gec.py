@@ -1,5 +1,6 @@
-"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag per token; ONNX
-in 8 bits.
+"""A grammar tagger: DistilBERT (cased), 6 layers, 12 heads, width 768, one edit tag per token.
+
+ONNX in 8 bits.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""flan-t5-small: T5, 8 + 8 layers, 6 heads, width 512, tuned further for titles; ONNX encoder and
-decoder in 8 bits.
+"""flan-t5-small: T5, 8 + 8 layers, 6 heads, width 512, tuned further for titles.
+
+ONNX encoder and decoder in 8 bits.
 """
 
 from pathlib import Path

@@ -14,8 +14,9 @@ QUANTISED = "_quantized"
 
 
 def onnx_weights(model: bytes, name: str) -> dict[str, np.ndarray]:
-    """Every constant of the graph in float32, dequantised; linear weights as torch keeps them,
-    `(out, in)`.
+    """Every constant of the graph in float32, dequantised.
+
+    Linear weights as torch keeps them, `(out, in)`.
 
     A constant the graph uses without a module's name (a folded position embedding) stays under its
     number.

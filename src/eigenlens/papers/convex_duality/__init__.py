@@ -23,8 +23,9 @@ from .tokens import Tokens, token_run
 
 @dataclass(frozen=True)
 class Scale:
-    """`n` inputs of `s` tokens of `d` numbers, `c` numbers out; `sets` of them, `starts` of
-    training with each number of heads.
+    """`n` inputs of `s` tokens of `d` numbers, `c` numbers out.
+
+    `sets` of them, `starts` of training with each number of heads.
 
     Then `images` to fit, to choose β by and to judge by, at `side` pixels, their tokens in
     `features` numbers; `draws` of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...display import percent
 from ..claims import Claim, Tables, judged
 
 LEAST = "doubly normalised: least · S"
@@ -77,7 +78,8 @@ def _models(tables: Tables) -> tuple[Claim, ...]:
     both = [row for row in rows if row["attention"] == "doubly normalised"]
     shares = [row["keys below 1/S"] for row in softmax]
     message = ", ".join(
-        f"{row['model']} {row['keys below 1/S']:.2%} (least {row['least']:.0e})" for row in softmax
+        f"{row['model']} {percent(row['keys below 1/S'], 2)} (least {row['least']:.0e})"
+        for row in softmax
     )
     made = [
         Claim(
@@ -130,7 +132,7 @@ def _training(tables: Tables) -> tuple[Claim, ...]:
                     f"miniature, {task}: nats of held-out loss gained over softmax after"
                     f" {some[0]['steps']} steps (above 0 is better); {len(gains)} seeds, interval:"
                     f" least and largest; softmax {_mean(some, 'loss'):.3f} nats,"
-                    f" {_mean(some, 'accuracy'):.1%} right",
+                    f" {percent(_mean(some, 'accuracy'), 1)} right",
                 )
             )
     return tuple(made)

@@ -32,8 +32,9 @@ BATCH = 8
 
 
 def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, Any]]:
-    """The least weight of a key times S, of normal scores of several sizes, by normalisation; rows
-    that fail to sum to 1.
+    """The least weight of a key times S, of normal scores of several sizes, by normalisation.
+
+    And the rows that fail to sum to 1.
     """
     rows = []
     for S in sizes:

@@ -21,8 +21,9 @@ TASKS = ("sort", "masked bytes")
 
 @dataclass(frozen=True)
 class Training:
-    """A text and a model of its masked bytes, both small, and how long it learns; and the same of
-    sorting 8 letters.
+    """A text and a model of its masked bytes, both small, and how long it learns.
+
+    And the same of sorting 8 letters.
     """
 
     text: str
@@ -41,8 +42,9 @@ class Training:
 def training_rows(
     scale: Training, parts: Parts, seed: int, progress: Progress
 ) -> list[dict[str, Any]]:
-    """One row for every task, mechanism and seed; a run that was stopped goes on from its
-    checkpoint.
+    """One row for every task, mechanism and seed.
+
+    A run that was stopped goes on from its checkpoint.
     """
     tasks, makes = [], {}
     for task in TASKS:

@@ -80,7 +80,10 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 SHOWN = (
-    ("Training: held-out loss in nats a masked byte; costs relative to full attention", "training"),
+    (
+        "Training: held-out loss in nats per masked byte; costs relative to full attention",
+        "training",
+    ),
 )
 paper = Paper(
     "eigen-analysis",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import percent
 from ..claims import Claim, Tables, judged
 
 STATED = "stated; no figure was at hand"
@@ -111,7 +112,7 @@ def _estimated(rows: Sequence[dict[str, Any]]) -> Claim:
             "out of reach",
             f"{note}; no model without a mask was at hand",
         )
-    each = ", ".join(f"{row['share']:.1%} of the keys {row['median']:.3f}" for row in rows)
+    each = ", ".join(f"{percent(row['share'], 1)} of the keys {row['median']:.3f}" for row in rows)
     row = next(row for row in rows if row["share"] == 0.25)
     interval = (row["first quarter"], row["third quarter"])
     return judged(

@@ -43,8 +43,9 @@ MECHANISMS = (
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows; second moments (H, d,
-    d) of queries, keys.
+    """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows.
+
+    Second moments (H, d, d) of queries, keys.
 
     `map` (H, n, n) is the mean score of every pair of positions, `within` (H, n, n) the covariance
     of rows about the mean of their own query position.

@@ -15,8 +15,9 @@ AXES = {
 
 
 def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
-    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time; drop-ins
-    hollow (an altair chart).
+    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time.
+
+    Drop-ins hollow (an altair chart).
     """
     import altair as alt
 
@@ -39,7 +40,7 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
             x=alt.X(f"{key}:Q", title=title),
             y=alt.Y(
                 "loss:Q",
-                title="held-out nats a masked byte",
+                title="held-out nats per masked byte",
                 scale=alt.Scale(domain=span, clamp=True),
             ),
             color=alt.Color(

@@ -51,7 +51,7 @@ def make_studies(scale: Scale, parts: Parts, seed: int, progress: Progress) -> l
         )
         found.append(made)
     if not found:
-        raise EigenlensError(f"none of the models can be had: {'; '.join(missing)}")
+        raise EigenlensError(f"none of the models can be loaded: {'; '.join(missing)}")
     partial = [
         f"{model_name(made)}: {note}"
         for made in found

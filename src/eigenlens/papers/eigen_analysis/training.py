@@ -31,8 +31,9 @@ from .mechanisms import Moments, make, moments
 
 @dataclass(frozen=True)
 class Training:
-    """Which text, which model, how long; `statistics` batches make the moments, refits come every
-    `refit` steps.
+    """Which text, which model, how long.
+
+    `statistics` batches make the moments, refits come every `refit` steps.
     """
 
     data: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...display import percent
 from ..claims import Claim, Tables, judged
 
 BASELINES = ("attention", "rollout", "Grad-CAM", "attention × gradient")
@@ -100,8 +101,8 @@ def _planted(tables: Tables) -> tuple[Claim, ...]:
         rows = [row for row in tables["planted"] if row["method"] == method]
         tops, right = [row["top-ranked"] for row in rows], min(row["accuracy"] for row in rows)
         rising = (
-            f"; ∂score/∂A > 0 for {_mean([row['rising'] for row in rows]):.0%} of the attention"
-            " to it"
+            f"; ∂score/∂A > 0 for {percent(_mean([row['rising'] for row in rows]))}"
+            " of the attention to it"
         )
         made.append(
             judged(
@@ -111,7 +112,7 @@ def _planted(tables: Tables) -> tuple[Claim, ...]:
                 (min(tops), max(tops)),
                 f"share of inputs, mean of {len(rows)} lab models, interval: least and largest"
                 f" model; {_builds(rows)}{rising if method == 'relevance' else ''}; the models are"
-                f" right in at least {right:.0%}; reproduced if at least 95 % in the mean",
+                f" right in at least {percent(right)}; reproduced if at least 95 % in the mean",
                 at_least=0.95,
             )
         )
@@ -141,7 +142,7 @@ def _builds(rows: Sequence[dict[str, Any]]) -> str:
         kind: _mean([row["top-ranked"] for row in rows if (row["norms"], row["read"]) == kind])
         for kind in kinds
     }
-    return ", ".join(f"{norms}, {read} {mean:.0%}" for (norms, read), mean in means.items())
+    return ", ".join(f"{norms}, {read} {percent(mean)}" for (norms, read), mean in means.items())
 
 
 def _mean(values: Sequence[float]) -> float:

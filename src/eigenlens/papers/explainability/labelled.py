@@ -62,8 +62,9 @@ class Labelled:
 def labelled_reviews(
     model: Model, learned: int, asked: int, *, length: int = 64, least: int = 12, seed: int = 0
 ) -> tuple[Labelled, Labelled]:
-    """Movie and product reviews with label 1 for a positive mean rating, 0 for a negative one; the
-    neutral middle is dropped.
+    """Movie and product reviews with label 1 for a positive mean rating, 0 for a negative one.
+
+    The neutral middle is dropped.
 
     There are as many of the one as of the other. Those asked about have `least` … `length` tokens,
     special ones included; those learned from are cut at `length`.

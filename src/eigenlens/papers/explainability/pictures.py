@@ -54,8 +54,9 @@ def _panels(rows: Sequence[dict[str, Any]], y: str, name: str) -> Any:
 
 
 def _areas(rows: Sequence[dict[str, Any]]) -> Any:
-    """Each method's areas with their intervals, a panel a task; methods in the order of the
-    positive area.
+    """Each method's areas with their intervals, a panel per task.
+
+    Methods in the order of the positive area.
     """
     import altair as alt
 

@@ -95,8 +95,9 @@ def planted_run(
     seed: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Train a small model on the planted token; how often each method ranks it first, and the
-    deletion curves.
+    """Train a small model on the planted token.
+
+    How often each method ranks it first, and the deletion curves.
     """
     task, name = (
         Planted(read, test=inputs, seed=seed),

@@ -111,8 +111,9 @@ def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
 
 
 def probe_of(model: Model, learn: Labelled, names: Sequence[str], pool: Pool) -> Model:
-    """The model with a linear classifier of `names` behind it, learned from labelled inputs; its
-    own weights stay frozen.
+    """The model with a linear classifier of `names` behind it, learned from labelled inputs.
+
+    Its own weights stay frozen.
     """
     probe = Probe(model.backbone, names, pool).eval()
     features = _features(probe, learn.parts(64))

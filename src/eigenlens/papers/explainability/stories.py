@@ -18,8 +18,9 @@ SURE = 0.5
 
 @torch.no_grad()
 def own_stories(model: Model, number: int, length: int, seed: int) -> Labelled:
-    """`number` stories of `length` tokens that the model samples from its start token; labels: the
-    likeliest next token.
+    """`number` stories of `length` tokens that the model samples from its start token.
+
+    Labels: the likeliest next token.
 
     Of four times as many it keeps the first whose next token has a probability of at least `SURE`.
     The start token stays, and so does the last token, at which the model is asked what comes next.

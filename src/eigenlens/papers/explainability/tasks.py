@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
-    """The sentiment of reviews by minilm with a probe of the mean of its tokens; with the checks of
-    relevance.
+    """The sentiment of reviews by minilm with a probe of the mean of its tokens.
+
+    With the checks of relevance.
     """
     progress("reviews: probe", 0, 1)
     base = load("minilm")
@@ -33,8 +34,9 @@ def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
 
 def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
-    """The kind of clothing in a picture by dinov2-small with a probe of its class token; 7 × 7
-    patches.
+    """The kind of clothing in a picture by dinov2-small with a probe of its class token.
+
+    The picture has 7 × 7 patches.
     """
     progress("clothing: probe", 0, 1)
     base = load("dinov2-small")
@@ -49,8 +51,9 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
 
 def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
-    """The next token of stories15m's own stories; right is the token that it finds likeliest when
-    nothing is gone.
+    """The next token of stories15m's own stories.
+
+    Right is the token that it finds likeliest when nothing is gone.
     """
     progress("stories: telling", 0, 1)
     model = load("stories15m")

@@ -25,8 +25,9 @@ from .pictures import charts
 
 @dataclass(frozen=True)
 class Scale:
-    """`tokens` of the checks, `lengths` and `widths` of the start, `times` of the clock; small
-    models for `steps`.
+    """`tokens` of the checks, `lengths` and `widths` of the start, `times` of the clock.
+
+    Small models train for `steps`.
     """
 
     tokens: int = 300

@@ -16,8 +16,9 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
 
 
 def break_even(rows: Sequence[dict[str, Any]], kind: str) -> float | None:
-    """The measured length from which on the mechanism takes less time than softmax; None if there
-    is none.
+    """The measured length from which on the mechanism takes less time than softmax.
+
+    None if there is none.
     """
     found = None
     for row in sorted(

@@ -227,8 +227,9 @@ def leaks(n: int, d: int, seed: int) -> list[dict[str, Any]]:
 def times(
     lengths: Sequence[int], heads: int, d: int, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Milliseconds of a causal forward pass (1, heads, N, D), the least of the rounds; all kinds in
-    turn within a round.
+    """Milliseconds of a causal forward pass (1, heads, N, D), the least of the rounds.
+
+    All kinds in turn within a round.
 
     They are processor time of one thread, which what else the machine does hardly moves.
     """

@@ -19,8 +19,9 @@ WIDTH, HEADS, LARGE = 48, 3, 40.0
 
 
 def layer(gate: str | None, seed: int, width: int = WIDTH, heads: int = HEADS) -> Attention:
-    """A causal layer with weights and biases from N(0, 1/C); one seed gives the same weights,
-    whatever the gate.
+    """A causal layer with weights and biases from N(0, 1/C).
+
+    One seed gives the same weights, whatever the gate.
     """
     made = Attention(
         Config(vocabulary=2, width=width, heads=heads, layers=1, causal=True, gate=gate), Softmax()

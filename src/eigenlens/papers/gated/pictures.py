@@ -39,10 +39,10 @@ def charts(tables: Tables) -> dict[str, Any]:
         )
     )
     sink = (plain + points).properties(
-        title="Mean gate and sink, one point a model (dashed: no gate)", width=340, height=260
+        title="Mean gate and sink, one point per model (dashed: no gate)", width=340, height=260
     )
     loss = every.mark_circle(size=70, opacity=0.9).encode(
-        x=alt.X("loss:Q", title="held-out loss (nats a byte)", scale=alt.Scale(zero=False)),
+        x=alt.X("loss:Q", title="held-out loss (nats per byte)", scale=alt.Scale(zero=False)),
         y=alt.Y("gate:N", sort=order, title=None),
         color=alt.Color("gate:N", legend=None, scale=colours),
         tooltip=hover,

@@ -1,5 +1,6 @@
-"""Function composition by L + 1 layers of full attention, their weights written down; and with
-linear states for some of them.
+"""Function composition by L + 1 layers of full attention, their weights written down.
+
+And with linear states for some of them.
 
 The input is the tables of L random functions of N values, two tokens per entry, in random order:
 "function l of x", "is y". Behind them stand the queries, one token for every value (no query looks
@@ -113,8 +114,9 @@ def written(tables: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
-    """`f_L(… f_1(q))` for every q, (B, N), as read from the last layer; the first `full` look-ups
-    are by attention.
+    """`f_L(… f_1(q))` for every q, (B, N), as read from the last layer.
+
+    The first `full` look-ups are by attention.
 
     The others are by a linear state each: for every table the best one there can be (least squares
     on that very table), and the value nearest to what it gives goes on to the next.
@@ -165,8 +167,9 @@ def compositions(
 
 
 def _inputs(N: int, full: int, inputs: int) -> int:
-    """States are solved in no time, so that their mean can be taken over more inputs; attention is
-    exact for each.
+    """States are solved in no time, so that their mean can be taken over more inputs.
+
+    Attention is exact for each.
     """
     return max(2, inputs * 8 // N) if full else max(2, inputs * 64 // N)
 

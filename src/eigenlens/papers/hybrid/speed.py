@@ -93,8 +93,9 @@ def speed(
     seed: int,
     progress: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Milliseconds of processor time of a forward pass by length, the least of `repeats`; loops
-    over at most `loop` tokens.
+    """Milliseconds of processor time of a forward pass by length, the least of `repeats`.
+
+    Loops over at most `loop` tokens.
 
     Processor time is the sum over threads, and does not count what the machine does for others.
     """

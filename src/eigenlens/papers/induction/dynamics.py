@@ -69,8 +69,9 @@ def _at(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(number: int, seed: int, shrink: int = 1) -> list[dict[str, Any]]:
-    """One after the other, as the theory has it: a row at the end of each; `shrink` divides the
-    epochs.
+    """One after the other, as the theory has it: a row at the end of each.
+
+    `shrink` divides the epochs.
     """
     drawn, model, found = Markov(number).draw(seed), None, []
     for name, epochs, rate in STAGES:

@@ -39,8 +39,9 @@ def exact(block: int = 50) -> list[dict[str, Any]]:
 
 
 def probed(model: Model, diagnostic: Induction, without: Collection[Head] = ()) -> Finding:
-    """What the diagnostic finds in a model; the outputs of the heads `without` are zero (their
-    patterns are still seen).
+    """What the diagnostic finds in a model.
+
+    The outputs of the heads `without` are zero (their patterns are still seen).
     """
     if why := diagnostic.begin(StudiedModel(model, {})):
         raise EigenlensError(f"{model.name}: {why}")

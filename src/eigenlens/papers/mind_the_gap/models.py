@@ -109,8 +109,9 @@ def weigh(model: str, T: int, seed: int) -> Weigh:
 
 
 def stable_rank(X: Tensor) -> float:
-    """`Σ s_i² / max s_i²` over the singular values of `Σ = XXᵀ`, for X (T, d); 0 where all tokens
-    are zero.
+    """`Σ s_i² / max s_i²` over the singular values of `Σ = XXᵀ`, for X (T, d).
+
+    0 where all tokens are zero.
     """
     if not X.any():
         return 0.0

@@ -18,8 +18,9 @@ from ..diagnostic_pass import Batch, DiagnosticPass
 
 @dataclass(frozen=True)
 class Step:
-    """One block on one input; `maps` is the cosine of its attention map, mean over heads, with that
-    of the block before.
+    """One block on one input.
+
+    `maps` is the cosine of its attention map, mean over heads, with that of the block before.
     """
 
     layer: int
@@ -45,8 +46,9 @@ class Step:
 
 
 def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step]:
-    """Every block of a post-norm encoder on every input, block by block; the inputs must be without
-    padding.
+    """Every block of a post-norm encoder on every input, block by block.
+
+    The inputs must be without padding.
     """
     diagnostic_pass = DiagnosticPass(model, "smoothing", batches)
     studied, smoothing = diagnostic_pass.studied, diagnostic_pass.diagnostic

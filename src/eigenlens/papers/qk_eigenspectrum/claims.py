@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...display import percent
 from ..claims import Claim, Tables, Verdict, judged
 
 DISTANCE = {0.0: 1.5, 0.06: 1.8, 0.25: 3.7, 1.0: 8.1}
@@ -82,7 +83,7 @@ def _figures(
     ]
     worst = rows[gaps.index(max(gaps))]
     verdict: Verdict = "reproduced" if max(gaps) <= limit else "not reproduced"
-    unit = f"{limit:.0%}" if relative else f"{limit:g}"
+    unit = f"{percent(limit)}" if relative else f"{limit:g}"
     note = (
         f"at variance {worst['variance']:g}, where it is farthest, of {_describe(rows, key)};"
         f" interval: seeds; reproduced if at most {unit} off at every variance"

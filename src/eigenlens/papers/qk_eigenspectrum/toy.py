@@ -1,5 +1,6 @@
-"""The smallest case: tokens that forget slowly, one query-key matrix with a chosen spectrum; and
-descent on the penalty alone.
+"""The smallest case: tokens that forget slowly, one query-key matrix with a chosen spectrum.
+
+And descent on the penalty alone.
 
 Tokens are an AR(1) sequence `x_t = ρ x_{t−1} + √(1 − ρ²) ε_t` in d dimensions. The last token looks
 back at those before it by `softmax(x_Tᵀ W x_t)`, W symmetric with a given trace and variance of its

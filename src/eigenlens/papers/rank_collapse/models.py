@@ -215,8 +215,9 @@ def catalogue_run(
 def catalogue_runs(
     scale: Scale, parts: Parts, seed: int, progress: Progress
 ) -> list[dict[str, Any]]:
-    """The catalogue's models. One that cannot be loaded is left out, and a note says why; a cluster
-    that is lost ends the run.
+    """The catalogue's models. One that cannot be loaded is left out, and a note says why.
+
+    A cluster that is lost ends the run.
     """
     found = []
     for name in scale.models:

@@ -4,13 +4,14 @@ Attention with skips and nothing else learns a task. Its output is then `Σ_k X_
 lengths k, and each X_k is read out by the model's own read-out:
 
     frozen   X_k with the patterns of the whole model: the terms add up to the model
-    rerun    random paths of length k, each a network of its own that attends to its own stream;
-    their mean is read out
+    rerun    the mean of random paths of length k, each a network that attends to its own stream
 
-    alone    X_k                          residual   X_k − 1x̄ᵀ, without what it says of all tokens
-    alike
-    up to    Σ_{j≤k} X_j + bias           single     rerun paths one by one: the mean of their
-    accuracies
+They are read out in four ways:
+
+    alone      X_k
+    up to      Σ_{j≤k} X_j + bias
+    residual   X_k − 1x̄ᵀ, without what all tokens share
+    single     rerun paths one by one: the mean of their accuracies
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Training:
 def train_toys(
     task: str, scale: Training, seed: int, parts: Parts, progress: Progress | None = None
 ) -> tuple[Transformer, Toy, dict[str, float]]:
-    """Attention with skips, no MLP and no norm, trained on a task or found trained; its accuracy,
-    loss and seconds.
+    """Attention with skips, no MLP and no norm, trained on a task or found trained.
+
+    Gives its accuracy, loss and seconds.
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
@@ -223,8 +225,9 @@ def rerun_answers(
 
 
 def without_biases(model: Transformer) -> Transformer:
-    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`; queries and keys keep
-    their biases.
+    """A copy whose attention adds nothing to the stream but `Σ_h P_h X W_h`.
+
+    Queries and keys keep their biases.
     """
     copied = copy.deepcopy(model)
     for name, bias in copied.named_parameters():

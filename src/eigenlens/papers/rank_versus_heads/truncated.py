@@ -58,8 +58,9 @@ def cut_model(
 
 
 def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
-    """Embeddings (B, C) of an encoder, the mean over its tokens; logits (B, T, vocabulary) of a
-    decoder.
+    """Embeddings (B, C) of an encoder, the mean over its tokens.
+
+    Logits (B, T, vocabulary) of a decoder.
     """
     found = [model.module(**batch) for batch in batches]
     if model.kind == "decoder":
@@ -70,8 +71,9 @@ def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
 def quality(
     model: Model, own: Sequence[Tensor], cut: Sequence[Tensor], batches: Sequence[Any]
 ) -> dict[str, float]:
-    """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay; of decoders
-    `loss`, too, in nats.
+    """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay.
+
+    Of decoders `loss`, too, in nats.
     """
     if model.kind != "decoder":
         near = torch.cat([F.cosine_similarity(a, b, dim=1) for a, b in zip(own, cut)])

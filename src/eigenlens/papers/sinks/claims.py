@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from ...display import numbered
+from ...display import numbered, percent
 from ...stats.intervals import t_interval
 from ..claims import Claim, Tables, judged
 from .models import FIRST
@@ -113,8 +113,8 @@ def _model(row: Row, tables: Tables) -> list[Claim]:
             "share of inputs with an activation above 100 and 1000 × the median, at the layer with"
             f" most; the largest mean magnitude is {row['spike']:,.4g},"
             f" {row['spike over median']:,.0f} × the median, in"
-            f" {row['spikes at the first token']:.0%} of inputs at the first token; reproduced if"
-            " at least half",
+            f" {percent(row['spikes at the first token'])} of inputs at the first token;"
+            " reproduced if at least half",
             at_least=0.5,
         ),
         _steps(row),
@@ -127,8 +127,9 @@ def _model(row: Row, tables: Tables) -> list[Claim]:
             _binomial(first["spike at position 0"], first["sampled"]),
             f"share of {first['sampled']:,} ids of {first['vocabulary']:,}, each run alone, against"
             " the layers' medians on texts; interval: 95 % of a binomial; of texts"
-            f" {first['of texts, at position 0']:.1%} of the first tokens spike and"
-            f" {first['of texts, elsewhere']:.2%} of the others; reproduced if at least 98.4 %",
+            f" {percent(first['of texts, at position 0'], 1)} of the first tokens spike and"
+            f" {percent(first['of texts, elsewhere'], 2)} of the others;"
+            " reproduced if at least 98.4 %",
             at_least=0.984,
         ),
         _window(name, windows),
@@ -176,8 +177,8 @@ def _amplifiers(name: str, layers: Sequence[Row]) -> list[Claim]:
             f"share of {len(steps)} blocks that step up or down whose channel of largest |λ₁| is"
             " the largest behind it"
             f" ({', '.join(channels)});"
-            f" of all {len(layers)} blocks {all_same:.0%}, by chance {1 / up['channels']:.1%};"
-            " reproduced if all",
+            f" of all {len(layers)} blocks {percent(all_same)},"
+            f" by chance {percent(1 / up['channels'], 1)}; reproduced if all",
             at_least=1.0,
         ),
         judged(
@@ -227,7 +228,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
         gain,
         None if low is None or high is None else (low, high),
         "reproduced" if low is not None and low > 0 else "not reproduced",
-        f"nats a token that {FIRST} first keys save in a window of {rows[0]['window']} keys,"
+        f"nats per token that {FIRST} first keys save in a window of {rows[0]['window']} keys,"
         f" {len(whole)} texts of {rows[0]['tokens']} tokens, 95 % interval of the mean; perplexity:"
         f" {message}; reproduced if the interval is above 0",
     )
@@ -253,8 +254,9 @@ def _training(tables: Tables) -> list[Claim]:
                 "reproduced" if min(less) > 0 else "not reproduced",
                 f"mean α₁ with softmax less that with {variant}, {numbered(len(seeds), 'seed')},"
                 f" interval: least and largest; α₁ {_mean(plain, 'sink strength'):.3f} →"
-                f" {_mean(other, 'sink strength'):.3f}, sink rate {_mean(plain, 'sink rate'):.1%} →"
-                f" {_mean(other, 'sink rate'):.1%}, largest activation"
+                f" {_mean(other, 'sink strength'):.3f}, sink rate"
+                f" {percent(_mean(plain, 'sink rate'), 1)} →"
+                f" {percent(_mean(other, 'sink rate'), 1)}, largest activation"
                 f" {_mean(plain, 'largest activation'):.3g} →"
                 f" {_mean(other, 'largest activation'):.3g}; the direction is judged: reproduced if"
                 " α₁ is less in every seed",

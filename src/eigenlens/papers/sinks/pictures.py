@@ -140,7 +140,7 @@ def _windows(rows: Sequence[dict[str, Any]]) -> Any:
 
     base = alt.Chart(alt.Data(values=list(rows)))
     points = base.mark_circle(size=60, opacity=0.7).encode(
-        x=alt.X("loss:Q", title="nats a token, one point a text", scale=alt.Scale(zero=False)),
+        x=alt.X("loss:Q", title="nats per token, one point per text", scale=alt.Scale(zero=False)),
         y=alt.Y("keys:N", title=None, sort=list(dict.fromkeys(row["keys"] for row in rows))),
         color=alt.Color("model:N"),
         tooltip=["model:N", "keys:N", alt.Tooltip("loss:Q", format=".3f")],
@@ -172,4 +172,4 @@ def _training(rows: Sequence[dict[str, Any]]) -> Any:
             tooltip=["attention:N", "seed:N", alt.Tooltip("strength:Q", format=".3f")],
         )
     )
-    return points.properties(width=380, height=160, title="Trained small: one point a model")
+    return points.properties(width=380, height=160, title="Trained small: one point per model")

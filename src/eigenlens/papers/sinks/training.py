@@ -47,8 +47,9 @@ class Training:
 
 
 class Triggers:
-    """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids;
-    guess the next one.
+    """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids.
+
+    Guess the next one.
 
     P is drawn once, from normal logits of deviation 2. The start token has the id `vocabulary`;
     after it a token is drawn from all. `copied` marks the places whose next token is a copy.

@@ -29,8 +29,9 @@ from .small import FAMILIES
 
 @dataclass(frozen=True)
 class Scale:
-    """Families and starts of small random models; catalogue models, on `inputs` of `length` tokens
-    of `text`.
+    """Families and starts of small random models.
+
+    Catalogue models, on `inputs` of `length` tokens of `text`.
 
     T and J are compared on small models of `jacobians` and on the `derived` ones over `probes`
     directions. Costs are taken at `lengths` of `derived[0]` and at `widths` of random ones. The
@@ -169,8 +170,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 def _summary(
     rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[list[float]], float]
 ) -> list[dict[str, Any]]:
-    """One row for each place, every number by `of` the rows there; what is the same in all of them
-    stays.
+    """One row for each place, every number by `of` the rows there.
+
+    What is the same in all of them stays.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:

@@ -162,7 +162,7 @@ def _cost(rows: Rows, widths: Rows) -> list[Claim]:
     note = (
         f"time of one row of T (Tᵀu) over that of a forward pass, at {span}, in turns, median of"
         f" rounds; the largest is shown; freezing takes {min(freezing):.1f} to {max(freezing):.1f}"
-        " passes, once an input; interval: least and largest; reproduced if a row takes at most 2"
+        " passes, once per input; interval: least and largest; reproduced if a row takes at most 2"
         " passes"
     )
     time = judged(

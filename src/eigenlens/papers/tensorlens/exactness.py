@@ -21,8 +21,9 @@ from .small import CAUSAL, small_batch, small_model
 
 @torch.no_grad()
 def family_rows(family: str, seeds: int, seed: int) -> list[dict[str, Any]]:
-    """A small random model of a family, in float64 and float32, with padding; a row for each start
-    and precision.
+    """A small random model of a family, in float64 and float32, with padding.
+
+    A row for each start and precision.
     """
     rows = []
     for s in range(seeds):
@@ -45,8 +46,9 @@ def family_rows(family: str, seeds: int, seed: int) -> list[dict[str, Any]]:
 def catalogue_rows(
     name: str, text: str, length: int, inputs: int, seed: int, double: bool = True
 ) -> list[dict[str, Any]]:
-    """Real weights on real inputs of about so many tokens, pictures for vision models; a row for
-    each precision.
+    """Real weights on real inputs of about so many tokens, pictures for vision models.
+
+    A row for each precision.
     """
     model = load(name)
     vision = model.kind == "vision"

@@ -34,8 +34,9 @@ nearly linear.
 
 
 def small_model(family: str, seed: int, spread: float | None = SPREAD) -> nn.Module:
-    """Three blocks of 32 channels in float64, no weight at its neutral value; without a `spread`,
-    as the library starts it.
+    """Three blocks of 32 channels in float64, no weight at its neutral value.
+
+    Without a `spread`, as the library starts it.
     """
     import transformers as tf
 
@@ -83,8 +84,9 @@ def small_model(family: str, seed: int, spread: float | None = SPREAD) -> nn.Mod
 def small_batch(
     family: str, seed: int, number: int = 3, length: int = 12, padded: bool = True
 ) -> dict[str, Tensor]:
-    """Random tokens or pictures; texts lose 0, 3, 6, … of their tokens to padding, of causal models
-    on the left.
+    """Random tokens or pictures.
+
+    Texts lose 0, 3, 6, … of their tokens to padding, of causal models on the left.
     """
     generator = torch.Generator().manual_seed(seed)
     if family in ("vit", "dinov2"):

@@ -45,7 +45,7 @@ def charts(tables: Tables) -> dict[str, Any]:
             "x",
             "error",
             "attention",
-            title="9 anchors a head",
+            title="9 anchors per head",
             axis_titles=("heads H", "largest error"),
             log=log,
         ),
