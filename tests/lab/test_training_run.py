@@ -359,3 +359,17 @@ def test_errors_of_the_command_are_one_sentence(warm, tmp_path):
         and "no.toml cannot be read" in done.stderr
     )
     assert isinstance(call().exception, EigenlensError) and "--example" in str(call().exception)
+
+
+def test_a_run_whose_mechanism_was_renamed_still_opens(tmp_path):
+    """Version 0.1.0 called spectral-gap-removal gapless."""
+    asked = json.loads(json.dumps(SMALL))
+    asked["model"]["mechanism"] = "spectral-gap-removal"
+    done = run(asked, tmp_path / "out")
+    file = tmp_path / "out" / "run.json"
+    file.write_text(file.read_text().replace('"spectral-gap-removal"', '"gapless"'))
+    assert '"gapless"' in file.read_text()
+    before, after = done.model(), TrainingRun.open(tmp_path / "out").model()
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters()))
+    with pytest.raises(EigenlensError, match="gapless is now called spectral-gap-removal"):
+        run({**asked, "model": {**asked["model"], "mechanism": "gapless"}}, tmp_path / "other")

@@ -1,5 +1,6 @@
 """A run in parts: here one after the other, on a cluster side by side, and the same in the end."""
 
+import json
 import os
 from functools import partial
 
@@ -84,3 +85,17 @@ def test_trainings_keep_checkpoints_in_the_process_of_the_folder_alone(cluster, 
     with use_engine(cluster):
         assert parts.each({"one": partial(away, parts)}) == ["None"]
     assert not parts.away
+
+
+@pytest.mark.parametrize("version, writer", [("0.1.9", "eigenlens 0.1.9"), (None, "an earlier")])
+def test_a_run_of_another_version_is_not_continued(tmp_path, version, writer):
+    """Its parts may mean something else; the sentence says which version wrote them."""
+    Parts.begin(tmp_path, {"seed": 0}, what="bench")
+    mark = tmp_path / "bench-request.json"
+    stored = json.loads(mark.read_text())
+    stored.pop("eigenlens")
+    mark.write_text(json.dumps({**stored, **({"eigenlens": version} if version else {})}))
+    with pytest.raises(EigenlensError, match=f"was begun by {writer}.*overwrite"):
+        Parts.begin(tmp_path, {"seed": 0}, resume=True, what="bench")
+    Parts.begin(tmp_path, {"seed": 0}, overwrite=True, what="bench")
+    assert Parts.begin(tmp_path, {"seed": 0}, resume=True, what="bench").request == {"seed": 0}

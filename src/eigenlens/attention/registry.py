@@ -37,6 +37,9 @@ _known: dict[str, type[Mechanism]] = {}
 _aliases: dict[str, str] = {}
 _registered: dict[str, Interface] = {}
 
+RENAMED = {"gapless": "spectral-gap-removal"}
+"""Names that mechanisms had in results of earlier versions."""
+
 UNKNOWN = ("softcap", "s_aux")
 """What a model may ask for and no mechanism here does."""
 
@@ -123,6 +126,8 @@ def find(name: str) -> type[Mechanism]:
     'softmax'
     """
     if name not in _aliases:
+        if name in RENAMED:
+            raise EigenlensError(f"the mechanism {name} is now called {RENAMED[name]}")
         raise unknown("mechanism", name, sorted(_known))
     return _known[_aliases[name]]
 

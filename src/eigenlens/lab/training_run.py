@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..attention.registry import RENAMED
 from ..display import numbered, percent
 from ..errors import EigenlensError, first_line
 from ..models.device import device_named
@@ -63,7 +64,7 @@ class TrainingRun(ResultViews):
             raise EigenlensError(
                 f"{path} is damaged or of another version: it has no seeds; train anew"
             )
-        return cls(facts, Path(folder))
+        return cls(_with_names_of_today(facts), Path(folder))
 
     @property
     def run(self) -> Run:
@@ -321,6 +322,15 @@ def _fresh(config: Config, seed: int) -> Transformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Transformer(config)
+
+
+def _with_names_of_today(value: Any) -> Any:
+    """A record in which mechanisms have the names that this version knows them by."""
+    if isinstance(value, dict):
+        return {_with_names_of_today(key): _with_names_of_today(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_with_names_of_today(x) for x in value]
+    return RENAMED.get(value, value) if isinstance(value, str) else value
 
 
 def _number(value: float) -> float | None:

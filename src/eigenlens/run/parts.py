@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import option, stored_option
 from .engine import Engine, choose
@@ -81,7 +82,7 @@ class Parts:
             if overwrite and not resume:
                 _empty(folder)  # the folder itself may be locked, and stays
         if not mark.is_file():
-            write_json(mark, request)
+            write_json(mark, {**request, "eigenlens": __version__})
         return cls(folder, request)
 
     @staticmethod
@@ -101,8 +102,16 @@ class Parts:
                 f"{folder} already holds a {what}; go on with {option('resume')} or begin anew"
                 f" with {option('overwrite')}"
             )
-        asked = json.loads(json.dumps(request))
-        if resume and (stored := read_json(mark)) != asked:
+        if not resume:
+            return
+        stored, asked = read_json(mark), json.loads(json.dumps(request))
+        if (version := stored.pop("eigenlens", None)) != __version__:
+            writer = f"eigenlens {version}" if version else "an earlier version of eigenlens"
+            raise EigenlensError(
+                f"the {what} in {folder} was begun by {writer}, and this is eigenlens"
+                f" {__version__}; begin anew with {option('overwrite')}"
+            )
+        if stored != asked:
             changed = [stored_option(key) for key in asked if stored.get(key) != asked[key]]
             raise EigenlensError(
                 f"the {what} in {folder} was begun with another {', '.join(changed)}; "
