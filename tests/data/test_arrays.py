@@ -69,19 +69,16 @@ def test_a_study_of_an_array_keeps_no_temporary_file_in_its_facts(made, tmp_path
     assert "/tmp" not in json.dumps(made.record()) and "array.npy" not in json.dumps(made.record())
 
 
-def test_a_killed_study_of_an_array_goes_on(bert, tmp_path, monkeypatch):
+def test_a_killed_study_of_an_array_goes_on(bert, tmp_path):
     """Also without a length, which the inputs that were kept then give."""
-    from eigenlens.studies import run_study as make
-
     whole = el.study(bert, IDS, tmp_path / "whole", only="rows")
 
     def stop(*args):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(make, "_record", stop)
-        with pytest.raises(KeyboardInterrupt):
-            el.study(bert, IDS, tmp_path / "killed", only="rows")
+    with pytest.raises(KeyboardInterrupt):
+        el.study(bert, IDS, tmp_path / "killed", only="rows", progress=stop)
+    assert (tmp_path / "killed" / "unfinished" / "request.json").is_file()
     resumed = el.study(bert, IDS, tmp_path / "killed", only="rows", resume=True)
     assert resumed.length == 20 and resumed.rows() == whole.rows()
 
