@@ -79,7 +79,7 @@ def test_a_killed_study_of_an_array_goes_on(bert, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(make, "_record", stop)
+        patch.setattr(make, "run_stages", stop)
         with pytest.raises(KeyboardInterrupt):
             el.study(bert, IDS, tmp_path / "killed", only="rows")
     resumed = el.study(bert, IDS, tmp_path / "killed", only="rows", resume=True)
