@@ -33,7 +33,7 @@ lint: $(VENV)/test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/oxlint src/eigenlens/reports/page
+	$(BIN)/oxlint src/eigenlens/reports/assets
 
 format: $(VENV)/test-ready
 	$(BIN)/ruff check --fix .

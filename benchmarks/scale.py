@@ -175,7 +175,7 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
     do in a study.
     """
     from eigenlens.run import tasks
-    from eigenlens.studies.stage import Pass
+    from eigenlens.studies.study_pass import Pass
 
     rows = []
     for label, only in FORMS.items() if form is None else [(form, FORMS[form])]:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import eigenlens as el
 from eigenlens.bench import Bench, run_bench
-from eigenlens.bench import run as benches
+from eigenlens.bench import make_bench as benches
 from eigenlens.bench.speed import SpeedScale
 from eigenlens.cli import terminal
 from eigenlens.explanations import Explanation

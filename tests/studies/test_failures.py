@@ -446,7 +446,7 @@ def test_a_shard_that_fails_ends_the_command_and_is_tried_again(
 def test_a_shard_that_failed_once_is_tried_again_and_leaves_no_trace(
     make, undisturbed, often, monkeypatch, tmp_path
 ):
-    from eigenlens.studies.stage import Pass
+    from eigenlens.studies.study_pass import Pass
 
     calls = []
 

@@ -4,8 +4,8 @@ for every head.
 
 from .choice import Chosen, HeadChoice, assign, choose
 from .entrants import load_file
+from .make_bench import SCALES, check_needs, run_bench
 from .result import Bench
-from .run import SCALES, check_needs, run_bench
 
 __all__ = [
     "SCALES",

@@ -1,12 +1,13 @@
 """The command line: one thin function per command."""
 
-from . import benches, explaining, papers, plans, reports, studies, training
+from . import benches, collapses, explanations, papers, plans, reports, studies, training
 from .app import app, main
 
 __all__ = [
     "app",
     "benches",
-    "explaining",
+    "collapses",
+    "explanations",
     "main",
     "papers",
     "plans",

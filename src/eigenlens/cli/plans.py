@@ -29,7 +29,7 @@ from .options import (
     example,
     folder_option,
 )
-from .places import latest, place_for
+from .output_folder import latest, place_for
 from .terminal import show
 
 

@@ -35,7 +35,7 @@ from .options import (
     example,
     folder_option,
 )
-from .places import place_for
+from .output_folder import place_for
 from .terminal import print_table
 
 MaxInputs = Annotated[
@@ -61,7 +61,6 @@ def demo(
     from ..collapses import collapse as ablate
     from ..plans import evaluate as measure
     from ..plans import plan as make
-    from ..plans.tables import curve_rows
     from ..reports import report as write
     from ..run.charts import save_charts
     from ..run.progress import bar
@@ -109,16 +108,9 @@ def demo(
         }
         print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
         return
-    terminal.show(made)
-    print_table(
-        "Scores from a part of the work: every estimator at every budget, mean of the heads",
-        curve_rows(planned),
-    )
-    print(planned.sentence + "\n")
-    print_table(
-        "The model with that plan, on documents that neither study nor plan has seen", found.rows()
-    )
-    print(run.sentence + "\n")
+    for result in (made, planned, found, run):
+        terminal.show(result)
+        print()
     print(
         f"All of it is in {output_dir}, {len(pictures)} pictures are in {output_dir / 'pictures'}."
     )
@@ -331,22 +323,34 @@ def study(
 
 @app.command(cls=Command, epilog=example("eigenlens show book-study --pictures pictures"))
 def show(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder of a result: a study, plan, evaluation, collapse, explanation, …"
+        ),
+    ],
     pictures: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the pictures of the study into this folder (default: none).",
+            help="Draw the pictures of the result into this folder (default: none).",
             rich_help_panel=RESULT,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print what a study found."""
-    from ..studies import Study
+    """Print a result of any kind that is in a folder."""
+    from ..run.charts import save_charts
     from ..studies.plots import draw
+    from .opening import open_result
 
-    opened = Study.open(folder)
-    drawn = draw(opened, pictures) if pictures is not None else []
+    kind, opened = open_result(folder)
+    drawn = []
+    if pictures is not None:
+        drawn = (
+            draw(opened, pictures)
+            if kind == "study"
+            else save_charts({kind: opened.plot()}, pictures)
+        )
     if as_json:
         print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
         return

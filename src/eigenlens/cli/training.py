@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from .app import app
 from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
 from .options import example as shown
-from .places import place_for
+from .output_folder import place_for
 from .terminal import show
 
 

@@ -50,17 +50,17 @@ class Split:
             self.room(bucket) for bucket in self.quota if bucket != FIT
         )
 
-    def room(self, bucket: int, begun: bool = False) -> bool:
-        """Whether a bucket takes another document, or more of one that is `begun`: a long one may
+    def room(self, bucket: int, started: bool = False) -> bool:
+        """Whether a bucket takes another document, or more of one that is `started`: a long one may
         fill a group twice.
         """
         if bucket == FIT:
             return self.made[FIT] < self.quota[FIT]
-        # begun inputs of other groups may never be finished
+        # started inputs of other groups may never be finished
         held = sum(int(n) for g, n in self.made.items() if g != FIT)
         return held < sum(self.quota.values()) - self.quota[FIT] and self.made[bucket] < self.quota[
             bucket
-        ] * (1 + begun)
+        ] * (1 + started)
 
     def bucket(self, document: int) -> int | None:
         """The bucket of a document; None when there is no room for it.
@@ -70,7 +70,7 @@ class Split:
         if self._current is None or self._current[0] != document:
             self._current = (document, self._deal())
         bucket = self._current[1]
-        return bucket if bucket is not None and self.room(bucket, begun=True) else None
+        return bucket if bucket is not None and self.room(bucket, started=True) else None
 
     def _deal(self) -> int | None:
         groups = [g for g in self.quota if g != FIT and self.room(g)]

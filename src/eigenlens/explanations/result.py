@@ -14,7 +14,7 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from .record import check_explanation
+from .check import check_explanation
 from .verdict import in_words, sentence, strongest
 
 FORMAT = 1

@@ -26,9 +26,9 @@ from ..run.files import disk_errors, read_tensors, sha256, write_json, write_ten
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
 from .blocks import BlockPlan
+from .check import check_plan, with_new_names
 from .examples import FILE as EXAMPLES
 from .examples import Examples
-from .record import check_plan, with_new_names
 from .target import target_label
 
 FORMAT = 1

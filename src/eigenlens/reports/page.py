@@ -24,7 +24,7 @@ from ..models.fetch import cache_folder
 from ..run.files import write_text
 from .contents import Contents
 
-FOLDER = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parent / "assets"
 SCRIPTS = ("data", "saving", "figures", "tables", "heads", "overlaps", "patterns", "start")
 
 

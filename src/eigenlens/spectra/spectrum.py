@@ -20,8 +20,8 @@ Analysis = Literal["rows", "matrices"]
 Level = Literal["head", "layer", "stack"]
 ANALYSES, LEVELS = get_args(Analysis), get_args(Level)
 NAMED = {"analysis": ANALYSES, "level": LEVELS, "centring": CENTRINGS}
-PLACED = (*NAMED, "stack", "layer", "head")
-ATTRIBUTES = (*PLACED, "label", "samples", "dimensions")
+LOCATED = (*NAMED, "stack", "layer", "head")
+ATTRIBUTES = (*LOCATED, "label", "samples", "dimensions")
 """What spectra are selected by."""
 RANKS = (1, 4, 16, 64)
 
@@ -230,7 +230,7 @@ class Spectra:
                     f" {', '.join(dict.fromkeys(str(getattr(s, name)) for s in left))}"
                 )
             left = found
-        for name in PLACED:
+        for name in LOCATED:
             values = dict.fromkeys(str(getattr(s, name)) for s in left)
             if name not in wanted and len(values) > 1:
                 return f"; {name} is one of {', '.join(values)}"

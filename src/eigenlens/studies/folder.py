@@ -53,6 +53,10 @@ class StudyFolder:
         self.path, self.resume, self.overwrite = path, resume, overwrite
         self.unfinished = path / "unfinished"
         self.goes_on = False  # whether the interrupted study that is there is continued
+        self._there = False  # whether the folder was there before
+        self._locks = ExitStack()
+        self._spool = path  # where new inputs are, until the folder is made
+        self._request: dict[str, Any] = {}  # as `request.json` will have it
 
     @property
     def state(self) -> Literal["new", "interrupted", "finished", "foreign"]:
@@ -95,7 +99,7 @@ class StudyFolder:
         """
         self.check()
         self._there = self.path.is_dir()
-        with ExitStack() as self._locks:
+        with self._locks:
             if self._there:
                 self._locks.enter_context(locked(self.path))
             self.goes_on = self.resume and (self.unfinished / "request.json").is_file()

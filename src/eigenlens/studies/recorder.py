@@ -38,7 +38,7 @@ from ..spectra.valid_rows import with_valid_rows
 from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
 from .diagnostic_runner import DiagnosticRunner
 from .run_state import FITTED, PILOT, Run, named, unpack_groups
-from .stage import Pass
+from .study_pass import Pass
 from .survey import MatrixForm
 
 
@@ -51,13 +51,13 @@ class Recording:
     spectra: list[Spectrum]
     matrices: MatrixAnalysis | None
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
-    diagnosing: DiagnosticRunner | None = None
+    diagnostics: DiagnosticRunner | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards that are missing
     seconds: float = 0.0  # with those of earlier runs up to their last checkpoint
 
 
-def record(
-    common: Pass,
+def run_stages(
+    base_pass: Pass,
     inputs: Inputs,
     matrix: MatrixForm | None,
     engine: Engine,
@@ -66,9 +66,9 @@ def record(
 ) -> Recording:
     """Run all stages that no earlier run has finished.
 
-    `common` is what they all do with a shard, `work` the folder of checkpoints.
+    `base_pass` is what they all do with a shard, `work` the folder of checkpoints.
     """
-    run = Run.opened(common, inputs, matrix, engine, work, progress)
+    run = Run.resume_or_begin(base_pass, inputs, matrix, engine, work, progress)
     if run.stage == "pilot":
         pilot(run)
     if run.stage == "fit":
@@ -79,13 +79,13 @@ def record(
         # what the bases are made from needs no place in memory where it is on disk
         matrices = MatrixAnalysis(
             run.fit["matrices"],  # type: ignore[arg-type]
-            common.options.rank,
+            base_pass.options.rank,
             release=not run.unsaved,
         )
     held_out(run, rows, matrices)
-    if run.diagnosing is not None:
-        run.diagnosing.probe(
-            forward_of(common.model_ref.model),
+    if run.diagnostics is not None:
+        run.diagnostics.probe(
+            forward_of(base_pass.model_ref.model),
             lambda done, total: progress("probes", done, total),
         )
     progress("eigen-analysis", run.total, run.total)
@@ -102,7 +102,7 @@ def record(
         spectra,
         matrices,
         run.depth,
-        run.diagnosing,
+        run.diagnostics,
         run.failed,
         run.seconds,
     )
@@ -113,7 +113,7 @@ def pilot(run: Run) -> None:
 
     They are the tests of the sketch, which begins with them.
     """
-    job, options = run.fit_job(), run.common.options
+    job, options = run.fit_job(), run.base_pass.options
     size = options.inputs_per_batch(run.inputs.length)
     groups = _shard_groups(run, FIT, 0, options.columns, size)
     for part in _complete_groups(run, job, groups, before=0):
@@ -131,7 +131,7 @@ def pilot(run: Run) -> None:
 def fit(run: Run) -> None:
     """All fit inputs, or those behind the pilot."""
     number, sketched = run.inputs.number(FIT), run.matrix == "sketch"
-    first = run.common.options.columns if sketched else 0
+    first = run.base_pass.options.columns if sketched else 0
     job = run.fit_job(run.sketch_tests if sketched else None)
     groups = _shard_groups(run, FIT, first, number)
     for part in _complete_groups(run, job, groups, before=first):
@@ -152,7 +152,7 @@ def held_out(run: Run, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
     When the last shard of a group of documents is in, the variance that the bases hold of this
     group is measured.
     """
-    job = replace(run.common, matrices=None)
+    job = replace(run.base_pass, matrices=None)
     run.held = job.statistics(named(run.restored, "total "))
     if matrices is not None:
         job = replace(job, matrices="projection", bases=matrices.projection_bases)
@@ -200,8 +200,8 @@ def _complete_groups(
                 more = job.depth_metrics(part.state)
                 assert more is not None
                 run.depth.merge(more)
-            if part.state is not None and run.diagnosing is not None:
-                run.diagnosing.take(part.state, job.diagnosed)
+            if part.state is not None and run.diagnostics is not None:
+                run.diagnostics.take(part.state, job.diagnosed)
             yield part
         if run.checkpoints.due():
             run.save(part)
@@ -215,7 +215,7 @@ def _shard_groups(
 
     `before` inputs of other buckets run before the first of this one.
     """
-    options, length = run.common.options, run.inputs.length
+    options, length = run.base_pass.options, run.inputs.length
     chosen = np.flatnonzero(run.inputs.buckets == bucket)[start:stop]
     size, batch = size or options.inputs_per_shard(length), options.inputs_per_batch(length)
     return shard_groups(make_shards(run.inputs, chosen, size, batch, before + start))

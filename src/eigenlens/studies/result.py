@@ -34,9 +34,9 @@ from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
 from ..stats.rounding import rounding_floor
+from .check import check_record
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
-from .record import check_record
 from .recorder import Recording
 from .stored import (
     check_depth,
@@ -118,8 +118,8 @@ class Study(ResultViews):
             tensors["matrices"] = matrix_tensors(recording)
         if recording.depth is not None:
             tensors["depth"] = recording.depth.state()
-        if recording.diagnosing is not None:
-            tensors["diagnostics"] = recording.diagnosing.state()
+        if recording.diagnostics is not None:
+            tensors["diagnostics"] = recording.diagnostics.state()
         files = {}
         for name, content in tensors.items():
             path = folder / f"{name}.safetensors"

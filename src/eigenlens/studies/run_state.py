@@ -17,7 +17,7 @@ from ..run.shards import PartialFold
 from ..spectra.bases import Energies, Key, Scope
 from ..stats import DepthMetrics, MatrixSketch, State, Statistic
 from .diagnostic_runner import DiagnosticRunner
-from .stage import Pass
+from .study_pass import Pass
 from .survey import MatrixForm
 
 PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
@@ -35,7 +35,7 @@ class Run:
     here, on disk.
     """
 
-    common: Pass  # what every stage does with a shard; each adds what it makes of matrices
+    base_pass: Pass  # what every stage does with a shard; each adds what it makes of matrices
     inputs: Inputs
     matrix: MatrixForm | None  # how spectra of whole matrices are made; None without them
     engine: Engine
@@ -54,7 +54,7 @@ class Run:
     held_group: dict[str, Statistic] = field(default_factory=dict)  # of the one under way
     document_groups: list[DocumentGroup] = field(default_factory=list)  # those that are over
     depth: DepthMetrics | None = None  # of all inputs
-    diagnosing: DiagnosticRunner | None = None  # of all inputs
+    diagnostics: DiagnosticRunner | None = None  # of all inputs
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards, as `Failure.record`
 
     # files that a checkpoint builds on: on disk, and those that the next checkpoint writes first
@@ -62,9 +62,9 @@ class Run:
     unsaved: list[str] = field(default_factory=list)
 
     @classmethod
-    def opened(
+    def resume_or_begin(
         cls,
-        common: Pass,
+        base_pass: Pass,
         inputs: Inputs,
         matrix: MatrixForm | None,
         engine: Engine,
@@ -76,7 +76,7 @@ class Run:
         first = "pilot" if matrix == "sketch" else "fit"
         where, state = checkpoints.load() or ({"stage": first, "failed": [], "seconds": 0.0}, {})
         run = cls(
-            common,
+            base_pass,
             inputs,
             matrix,
             engine,
@@ -85,17 +85,18 @@ class Run:
             where["stage"],
             began - where["seconds"],
             failed=list(where["failed"]),
-            depth=common.depth_metrics(state),
+            depth=base_pass.depth_metrics(state),
         )
         if where.get("group", -1) >= 0:
             run.resume_from = PartialFold(
                 where["group"], where["shards"], where["complete"], named(state, "open ") or None
             )
-        if diagnosed := common.options.diagnosed:
+        if diagnosed := base_pass.options.diagnosed:
             found = unpack_states(state, [f"diagnostic {name}" for name in diagnosed])
             states = {name: found[f"diagnostic {name}"] for name in diagnosed}
-            run.diagnosing = common.diagnostic_runner(common.model_ref.model, diagnosed, states)
-            run.common = replace(common, _runner=run.diagnosing)
+            model = base_pass.model_ref.model
+            run.diagnostics = base_pass.diagnostic_runner(model, diagnosed, states)
+            run.base_pass = replace(base_pass, runner=run.diagnostics)
         tests = None
         if matrix == "sketch" and run.stage != "pilot":
             run.builds_on.append(PILOT)
@@ -121,11 +122,11 @@ class Run:
         The tests of a sketch are known behind the pilot.
         """
         if sketch_tests is not None:
-            return replace(self.common, matrices="sketch", sketch_tests=sketch_tests)
+            return replace(self.base_pass, matrices="sketch", sketch_tests=sketch_tests)
         most = self.inputs.number(FIT)
         if self.matrix == "sketch":
-            most = self.common.options.columns
-        return replace(self.common, matrices="samples" if self.matrix else None, most=most)
+            most = self.base_pass.options.columns
+        return replace(self.base_pass, matrices="samples" if self.matrix else None, most=most)
 
     @property
     def sketch_tests(self) -> State:
@@ -148,7 +149,7 @@ class Run:
         else:
             mine = pack_states(self.fit)
         depth = {} if self.depth is None else self.depth.state()
-        diagnostics = {} if self.diagnosing is None else self.diagnosing.state()
+        diagnostics = {} if self.diagnostics is None else self.diagnostics.state()
         return {**mine, **{f"depth:{name}": x for name, x in depth.items()}, **diagnostics}
 
     def save(self, part: PartialFold[State]) -> None:

@@ -34,9 +34,9 @@ from .diagnostic_runner import DiagnosticRunner
 from .folder import StudyFolder, identity_of
 from .memory import study_memory
 from .options import STATISTICS, Options
-from .recorder import Recording, record
+from .recorder import Recording, run_stages
 from .result import Study
-from .stage import Pass
+from .study_pass import Pass
 from .survey import Survey, survey
 
 
@@ -189,10 +189,12 @@ def study(
         inputs = folder.inputs(loaded, asked, identity_of(loaded, asked, engine.threads), scratch)
 
         # survey: one input through the model
-        found = survey(loaded, inputs, asked)
+        surveyed = survey(loaded, inputs, asked)
 
         # memory
-        memory = study_memory(loaded, inputs, found.sites, found.options, found.matrix, engine.here)
+        memory = study_memory(
+            loaded, inputs, surveyed.sites, surveyed.options, surveyed.matrix, engine.here
+        )
         room = free(loaded.device)
         memory.check(room, None if max_memory is None else int(max_memory * 1e9))
 
@@ -205,21 +207,24 @@ def study(
         with disk_errors(folder.unfinished):
             say(memory.sentence(room))
             model_ref = ModelRef.of(loaded, device, float64)
-            job = Pass(model_ref, found.options, found.sites, found.depth, engine.threads)
-            recording = record(job, inputs, found.matrix, engine, folder.unfinished, progress)
+            job = Pass(model_ref, surveyed.options, surveyed.sites, surveyed.depth, engine.threads)
+            recording = run_stages(
+                job, inputs, surveyed.matrix, engine, folder.unfinished, progress
+            )
 
             # write
-            facts = _facts(loaded, inputs, found, recording, engine.threads)
+            facts = _facts(loaded, inputs, surveyed, recording, engine.threads)
             Study.write(folder.path, facts, recording)
         folder.finish()
     return Study(folder.path, Study.open(folder.path).stored, keep)
 
 
 def _facts(
-    model: Model, inputs: Inputs, found: Survey, recording: Recording, threads: int
+    model: Model, inputs: Inputs, surveyed: Survey, recording: Recording, threads: int
 ) -> dict[str, Any]:
     """What `study.json` says of the study, besides the files that hold its numbers."""
     failed, got = recording.failed, len(inputs.buckets)
+    asked = surveyed.options.request.max_inputs
     return {
         **made_now(model, recording.seconds),
         "data": inputs.facts,
@@ -227,14 +232,14 @@ def _facts(
         "precision": precision_of(model.module),
         "inputs": got - sum(failure["inputs"] for failure in failed),
         "options": {
-            **found.options.record(),
-            "matrices_by": found.matrix,
-            "depth_by": found.depth.record() if found.depth else None,
+            **surveyed.options.record(),
+            "matrices_by": surveyed.matrix,
+            "depth_by": surveyed.depth.record() if surveyed.depth else None,
             "threads": threads,
         },
-        "sites": {str(site): info.record() for site, info in found.sites.items()},
-        "diagnostics": _diagnosed(recording.diagnosing, model),
-        "notes": [*found.notes, *_notes(model, got, found.options.request.max_inputs, recording)],
+        "sites": {str(site): info.record() for site, info in surveyed.sites.items()},
+        "diagnostics": _diagnosed(recording.diagnostics, model),
+        "notes": [*surveyed.notes, *_notes(model, got, asked, recording)],
         "partial": failed,
     }
 

@@ -10,7 +10,7 @@ import typer
 
 from eigenlens import Explanation, Plan, Study
 from eigenlens.cli import app
-from eigenlens.cli.places import latest, place_for
+from eigenlens.cli.output_folder import latest, place_for
 from tiny import some_text, tiny_bert, tiny_llama
 
 STUDY = ("--max-inputs", 24, "--max-length", 16, "--only", "rows,moments")
@@ -88,7 +88,7 @@ def test_an_interrupted_study_is_not_passed_by(run, here, bert, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(make, "record", stop)
+        patch.setattr(make, "run_stages", stop)
         assert run("study", bert, "a.txt", *STUDY).code == 2
     again = run("study", bert, "a.txt", *STUDY)
     assert (

@@ -22,7 +22,7 @@ from .options import (
     example,
     folder_option,
 )
-from .places import place_for
+from .output_folder import place_for
 from .terminal import show
 
 

@@ -64,7 +64,7 @@ def _filled(place: Path) -> bool:
 def _interrupted(result: Path) -> bool:
     """Whether a run that can go on was begun where this result should be."""
     home = result.parent
-    begun = any(
+    started = any(
         found for pattern in ("unfinished*", "*-request.json") for found in home.glob(pattern)
     )
-    return begun and not result.is_file()
+    return started and not result.is_file()

@@ -64,11 +64,11 @@ class Pass:
     sketch_tests: State = field(default_factory=dict)
     bases: State = field(default_factory=dict)
     # made once for the model; every shard begins with a fresh copy
-    _runner: DiagnosticRunner | None = field(default=None, repr=False)
+    runner: DiagnosticRunner | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         arrays = {name: as_arrays(getattr(self, name)) for name in ("sketch_tests", "bases")}
-        return {**vars(self), **arrays, "_runner": None}
+        return {**vars(self), **arrays, "runner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tensors = {name: as_tensors(state[name]) for name in ("sketch_tests", "bases")}
@@ -171,9 +171,9 @@ class Pass:
         return DiagnosticRunner.of(studied, settings, every, states, bool(self.block_names))
 
     def _fresh_runner(self, model: Model) -> DiagnosticRunner | None:
-        if self._runner is None and self.diagnosed:
-            self._runner = self.diagnostic_runner(model, self.diagnosed)
-        return None if self._runner is None else self._runner.fresh()
+        if self.runner is None and self.diagnosed:
+            self.runner = self.diagnostic_runner(model, self.diagnosed)
+        return None if self.runner is None else self.runner.fresh()
 
     @property
     def block_names(self) -> Kinds:
