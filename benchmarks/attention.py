@@ -105,7 +105,9 @@ def loss(model: Any, ids: Tensor, length: int) -> float:
 
 
 def by_plan(plan: BlockPlan) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
-    return lambda layer, q, k, v: block_attention(q, k, v, plan.sites[f"self/{layer}"], scale_of(q))
+    return lambda layer, q, k, v: block_attention(
+        q, k, v, plan.sites[Site("self", layer)], scale_of(q)
+    )
 
 
 def load_results(path: Path) -> dict[str, Any]:
@@ -124,13 +126,11 @@ def fit(length: Length = 4096, document: int = 0, results: Path = RESULTS) -> No
     ids = nth(loaded.tokenizer, [document])[document][None, :length]
     begin = time.perf_counter()
     gradients = loss_gradients(model, ids)
-    curves: dict[str, Curves] = {}
+    curves: dict[Site, Curves] = {}
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         call = AttentionCall(Site("self", layer), "self", "", q, k, v, scale_of(q), causal=True)
-        curves[str(call.site)] = measure(
-            call, BlockSettings(()), gradient=gradients[str(call.site)]
-        )
+        curves[call.site] = measure(call, BlockSettings(()), gradient=gradients[call.site])
         return exact(q, k, v, scale_of(q))
 
     use_attention(model, attend)
@@ -304,7 +304,7 @@ def far(
         true = exact(q, k, v, scale_of(q))
         if layer % step:
             return true
-        settings = plan.sites[f"self/{layer}"]
+        settings = plan.sites[Site("self", layer)]
         settings = replace(settings, thresholds=tuple(max(t, 1e-4) for t in settings.thresholds))
         shape = (1, k.shape[1], length // settings.query_block, length // settings.key_block)
         keep = dense_mask(choose(q, k, settings, scale_of(q)), shape, settings)[0]

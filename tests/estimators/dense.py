@@ -17,7 +17,7 @@ def statistics(c, **extra):
     sums = moments.result()[c.site]
     T, S, D = c.q.shape[2], c.k.shape[2], c.q.shape[3]
     return SiteStatistics(
-        str(c.site),
+        c.site,
         c.heads,
         c.k.shape[1],
         T,

@@ -12,7 +12,7 @@ def statistics_of(*calls, rows=True):
             row_moments.update(call)
     first, site = calls[0], calls[0].site
     return SiteStatistics(
-        site=str(site),
+        site=site,
         heads=first.heads,
         kv_heads=first.k.shape[1],
         queries=first.q.shape[2],

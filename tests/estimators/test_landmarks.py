@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from eigenlens.captures import Site
 from eigenlens.errors import EigenlensError
 from eigenlens.estimators.estimator import SiteStatistics
 from eigenlens.estimators.landmarks import RCOND, Landmarks
@@ -20,7 +21,7 @@ def statistics(c):
     moments.update(c)
     rows = moments.result()[c.site]
     return SiteStatistics(
-        str(c.site),
+        c.site,
         c.heads,
         c.k.shape[1],
         c.q.shape[2],
@@ -138,7 +139,7 @@ def test_leaving_out_small_singular_values_steadies_real_heads():
     up.
     """
     calls = [c for group in recorded("minilm")[1] for c in group]
-    stats = SiteStatistics("encoder/1", 12, 12, 32, 32, 32, False)
+    stats = SiteStatistics(Site("encoder", 1), 12, 12, 32, 32, 32, False)
 
     def error(**settings):
         estimator = Landmarks.fit(stats, landmarks=12, **settings)

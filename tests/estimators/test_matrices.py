@@ -40,7 +40,7 @@ def statistics(c, rank=3, **extra):
     H, T, S = c.heads, c.q.shape[2], c.k.shape[2]
     model = model_of(c.scores(fill=0.0), c.valid()[0, 0], rank)
     return SiteStatistics(
-        "self/0", H, c.k.shape[1], T, S, c.q.shape[3], False, matrices=model, **extra
+        Site("self", 0), H, c.k.shape[1], T, S, c.q.shape[3], False, matrices=model, **extra
     )
 
 
@@ -168,7 +168,7 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
     calls = [c for group in held for c in group]
     model = model_of(torch.cat([c.scores() for c in fit]), fit[0].valid()[0, 0], 16)
     rows = seen(RowMoments(), fit).result()[Site("encoder", 1)]
-    stats = SiteStatistics("encoder/1", 12, 12, 32, 32, 32, False, rows=rows, matrices=model)
+    stats = SiteStatistics(Site("encoder", 1), 12, 12, 32, 32, 32, False, rows=rows, matrices=model)
     floor = MeanOnly.fit(stats)
 
     def error(estimator):

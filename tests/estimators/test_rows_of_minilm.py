@@ -38,7 +38,7 @@ def minilm(n=128, number=100):
             for _, batch in inputs.batches(bucket, 16):
                 forward_of(model)(batch)
     stats = {
-        site: SiteStatistics(str(site), 12, 12, n, n, 32, False, rows=sums)
+        site: SiteStatistics(site, 12, 12, n, n, 32, False, rows=sums)
         for site, sums in fit.result().items()
     }
     return stats, held.result(), kept

@@ -64,7 +64,7 @@ def test_the_planned_model_is_the_block_attention_of_every_layer(place, blocks, 
 
     def reference(call):
         return block_attention(
-            call.q, call.k, call.v, again.blocks.sites[str(call.site)], call.scale, form="reference"
+            call.q, call.k, call.v, again.blocks.sites[call.site], call.scale, form="reference"
         )
 
     with torch.no_grad():
@@ -122,7 +122,7 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
     shares = []
 
     def count(call):
-        settings = blocks.blocks.sites[str(call.site)]
+        settings = blocks.blocks.sites[call.site]
         block, T = settings.query_block, call.q.shape[2]
         whole = -(-T // block) * block  # zeros fill the last block
         q, k = (torch.nn.functional.pad(x, (0, 0, 0, whole - T)) for x in (call.q, call.k))

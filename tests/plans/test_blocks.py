@@ -42,7 +42,7 @@ def test_errors_are_those_of_the_output():
     """At one threshold, against the dense formula and the given gradient."""
     c, gradient = call(), torch.randn(1, 6, 256, 16, generator=torch.Generator().manual_seed(1))
     curves = measure(c, BASE, (3e-3,), gradient)
-    plan = BlockPlan({"self/0": BlockSettings(**{**vars(BASE), "thresholds": (3e-3, 3e-3)})})
+    plan = BlockPlan({Site("self", 0): BlockSettings(**{**vars(BASE), "thresholds": (3e-3, 3e-3)})})
     gap = plan.attend(c) - c.pattern() @ c.values
     expected = (gap * gradient).sum(3).square().sum((0, 2)).view(2, 3).sum(1)
     assert torch.allclose(curves.error[0].float(), expected, rtol=1e-3)
@@ -51,14 +51,14 @@ def test_errors_are_those_of_the_output():
 def test_the_budget_is_kept_and_spent_where_it_buys_most():
     errors = torch.tensor([[9.0, 1.0], [4.0, 0.9], [1.0, 0.8]]).double()
     pairs = torch.tensor([[10.0, 10.0], [20.0, 20.0], [40.0, 40.0]]).double()
-    curves = {"self/0": Curves(BASE, errors, pairs, 100.0)}
+    curves = {Site("self", 0): Curves(BASE, errors, pairs, 100.0)}
     plan = allocate(curves, 0.26, (3e-3, 2e-3, 1e-3))
     assert plan.expected["share"] <= 0.26
     # .40 and .10: the mean is .25
-    assert plan.sites["self/0"].thresholds == pytest.approx((1e-3, 3e-3))
+    assert plan.sites[Site("self", 0)].thresholds == pytest.approx((1e-3, 3e-3))
     assert allocate(curves, 1.0, (3e-3, 2e-3, 1e-3)).expected["error"] == 0
     # the hard head attends densely
-    assert allocate(curves, 0.6, (3e-3, 2e-3, 1e-3)).sites["self/0"].thresholds[0] == 0
+    assert allocate(curves, 0.6, (3e-3, 2e-3, 1e-3)).sites[Site("self", 0)].thresholds[0] == 0
 
 
 def test_larger_budgets_err_less_on_real_calls(model):
@@ -81,7 +81,7 @@ def test_a_plan_survives_json():
 
 
 def test_what_the_plan_does_not_know_is_left_to_the_model():
-    plan = BlockPlan({"self/0": BlockSettings(**{**vars(BASE), "thresholds": (1.0, 1.0)})})
+    plan = BlockPlan({Site("self", 0): BlockSettings(**{**vars(BASE), "thresholds": (1.0, 1.0)})})
     padded = torch.ones(1, 1, 256, 256).tril().bool()
     padded[..., :9] = False
     padded[..., :9, 0] = True
@@ -107,7 +107,9 @@ def test_gradients_are_those_of_the_loss(model):
         return torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum")
 
     slope = (loss(weight) - loss(-weight)) / (2 * weight)
-    assert (gradients["self/1"] * direction).sum().item() == pytest.approx(slope.item(), rel=2e-2)
+    assert (gradients[Site("self", 1)] * direction).sum().item() == pytest.approx(
+        slope.item(), rel=2e-2
+    )
     assert all(p.requires_grad for p in model.parameters())
     assert model.config._attn_implementation == "sdpa"
 

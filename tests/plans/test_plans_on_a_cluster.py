@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import eigenlens as el
+from eigenlens.captures import Site
 from eigenlens.plans import comparison as passes
 from eigenlens.plans import held_out
 from eigenlens.plans.evaluation import SECONDS
@@ -159,9 +160,11 @@ def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
     for engine in (cluster, el.Local()):
         with pytest.raises(
             el.EigenlensError,
-            match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder/0",
+            match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder L0",
         ):
-            moved = el.Plan(plan.stored, plan.choices, {"decoder/0": plan.parts["encoder/0"]})
+            moved = el.Plan(
+                plan.stored, plan.choices, {Site("decoder", 0): plan.parts[Site("encoder", 0)]}
+            )
             el.evaluate(bert, text, plan=moved, engine=engine)
 
 

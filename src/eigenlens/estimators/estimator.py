@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from ..shell import option
 from ..stats import RowSums, VectorSums
@@ -34,7 +34,7 @@ class MatrixModel:
 class SiteStatistics:
     """What a study knows of one site, as estimators are fitted from it."""
 
-    site: str
+    site: Site
     heads: int
     kv_heads: int
     queries: int
@@ -58,8 +58,8 @@ class SiteStatistics:
         found = getattr(self, name)
         if found is None:
             raise EigenlensError(
-                f"the study holds no {name} of {self.site}; make it anew with {name} among"
-                f" {option('only', None)}"
+                f"the study holds no {name} of {self.site.full_label}; make it anew with {name}"
+                f" among {option('only', None)}"
             )
         return found
 
@@ -145,8 +145,8 @@ class Estimator(ABC):
         """Parameters of positions fit inputs up to the length of the study."""
         if call.k.shape[2] > length:
             raise EigenlensError(
-                f"{self.name} of {call.site} was fitted on {length} keys and this input has"
-                f" {call.k.shape[2]}; make a study and a plan of that length"
+                f"{self.name} of {call.site.full_label} was fitted on {length} keys and this input"
+                f" has {call.k.shape[2]}; make a study and a plan of that length"
             )
 
 

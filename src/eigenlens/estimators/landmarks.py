@@ -136,8 +136,8 @@ class Landmarks(Estimator):
         for what, tokens in (("queries", queries), ("keys", keys)):
             if (fewest := int(tokens.sum(2).min())) < m:
                 raise EigenlensError(
-                    f"an input of {call.site} has {fewest} valid {what}, fewer than the {m}"
-                    " landmarks; leave such short inputs out or choose fewer landmarks"
+                    f"an input of {call.site.full_label} has {fewest} valid {what}, fewer than the"
+                    f" {m} landmarks; leave such short inputs out or choose fewer landmarks"
                 )
 
     def cost(self, n: int, d: int) -> Cost:

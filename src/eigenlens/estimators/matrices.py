@@ -56,7 +56,7 @@ class MatrixConditional(Estimator):
         if rank is not None and not 1 <= rank <= known:
             raise EigenlensError(
                 f"a rank of {rank} is not in 1 to {known}: so many eigenvectors of"
-                f" {statistics.site} are kept"
+                f" {statistics.site.full_label} are kept"
             )
         r = known if rank is None else rank
         at = Pairs(model.valid)
@@ -131,15 +131,15 @@ class MatrixConditional(Estimator):
         if valid.shape[2:] != known.shape[1:]:
             have, want = "×".join(map(str, valid.shape[2:])), "×".join(map(str, known.shape[1:]))
             raise EigenlensError(
-                f"{self.name} of {call.site} was fitted on matrices of {want} and this call has"
-                f" {have}; pad to that length or make a study of this one"
+                f"{self.name} of {call.site.full_label} was fitted on matrices of {want} and this"
+                f" call has {have}; pad to that length or make a study of this one"
             )
         # queries and keys that are no padding
         there = valid.any(3, keepdim=True) & valid.any(2, keepdim=True)
         if not torch.equal(valid.expand_as(there & known), there & known):
             raise EigenlensError(
-                f"{self.name} of {call.site} was fitted under another mask than this call has; make"
-                " a study with that mask"
+                f"{self.name} of {call.site.full_label} was fitted under another mask than this"
+                " call has; make a study with that mask"
             )
         return valid
 

@@ -95,8 +95,8 @@ class RowEstimator(Estimator):
         fewest = int(valid.any(2).sum(2).min())
         if fewest < m:
             raise EigenlensError(
-                f"an input of {call.site} has {fewest} valid keys, fewer than the {m} that"
-                f" {self.name} computes; leave such short inputs out or choose fewer keys"
+                f"an input of {call.site.full_label} has {fewest} valid keys, fewer than the {m}"
+                f" that {self.name} computes; leave such short inputs out or choose fewer keys"
             )
 
     def cost(self, n: int, d: int) -> Cost:
@@ -113,8 +113,8 @@ def fitting_mean(estimator: Estimator, call: AttentionCall) -> Tensor:
         return mean[:, None, :S]
     if mean.shape[1] < T:
         raise EigenlensError(
-            f"{estimator.name} of {call.site} has a mean for {mean.shape[1]} queries and this input"
-            f" has {T}; make a study and a plan of that length"
+            f"{estimator.name} of {call.site.full_label} has a mean for {mean.shape[1]} queries and"
+            f" this input has {T}; make a study and a plan of that length"
         )
     return mean[:, :T, :S]
 

@@ -89,7 +89,7 @@ def make_block_plan(
         "shapes": {},
         "curve": [],
     }
-    heads = {str(site): known.heads for site, known in opened.sites.items()}
+    heads = {site: known.heads for site, known in opened.sites.items()}
     found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
     if folder is not None:
         found.save(folder)
@@ -98,13 +98,13 @@ def make_block_plan(
 
 def _curves(
     held: HeldOut, inputs: int, base: BlockSettings, progress: Progress
-) -> dict[str, Curves]:
-    found: dict[str, Curves] = {}
+) -> dict[Site, Curves]:
+    found: dict[Site, Curves] = {}
     for batch in held.batches(inputs):
         gradients = loss_gradients(held.model.module, batch["input_ids"])
 
-        def sink(call: AttentionCall, gradients: dict[str, torch.Tensor] = gradients) -> None:
-            site = str(call.site)
+        def sink(call: AttentionCall, gradients: dict[Site, torch.Tensor] = gradients) -> None:
+            site = call.site
             more = measure(call, base, LADDER, gradients[site])
             have = found.get(site)
             found[site] = (
@@ -124,12 +124,12 @@ def _curves(
 
 
 def _choices(
-    curves: dict[str, Curves], sites: dict[str, BlockSettings], heads: dict[str, int]
+    curves: dict[Site, Curves], sites: dict[Site, BlockSettings], heads: dict[Site, int]
 ) -> list[Choice]:
     """One row per query head; the heads of a group share a threshold."""
     rows = []
     for site, found in curves.items():
-        where, thresholds = Site.parse(site), sites[site].thresholds
+        thresholds = sites[site].thresholds
         group = heads[site] // len(thresholds)
         for head in range(heads[site]):
             g, threshold = head // group, thresholds[head // group]
@@ -146,8 +146,8 @@ def _choices(
             name = "exact" if threshold == DENSE else "blocks"
             rows.append(
                 Choice(
-                    where.stack,
-                    where.layer,
+                    site.stack,
+                    site.layer,
                     head,
                     name,
                     {"threshold": threshold},

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..attention.block_selection import BlockSettings, attended_pairs, block_mass, select
 from ..attention.blocks import block_attention, exact, plain, work_shares
-from ..captures import AttentionCall, replace_attention
+from ..captures import AttentionCall, Site, replace_attention
 from ..errors import EigenlensError
 from .choose import on_hull
 
@@ -42,28 +42,25 @@ DENSE = 0.0
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The settings of every site, by its name (`self/3`).
+    """The settings of every site; a site that is not there attends densely."""
 
-    Sites that are not named attend densely.
-    """
-
-    sites: dict[str, BlockSettings]
+    sites: dict[Site, BlockSettings]
     # share of causal attention's work at fitting, and error
     expected: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As plain JSON values."""
         sites = {
-            name: asdict(settings) | {"thresholds": list(settings.thresholds)}
-            for name, settings in self.sites.items()
+            str(site): asdict(settings) | {"thresholds": list(settings.thresholds)}
+            for site, settings in self.sites.items()
         }
         return {"sites": sites, "expected": dict(self.expected)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> BlockPlan:
         sites = {
-            name: BlockSettings(**{**s, "thresholds": tuple(s["thresholds"])})
-            for name, s in record["sites"].items()
+            Site.parse(key): BlockSettings(**{**s, "thresholds": tuple(s["thresholds"])})
+            for key, s in record["sites"].items()
         }
         return cls(sites, dict(record.get("expected", {})))
 
@@ -92,7 +89,7 @@ class BlockPlan:
 
     def _settings(self, call: AttentionCall) -> BlockSettings | None:
         plain = call.linear and call.sinks is None and call.mask_shape.form == "causal"
-        return self.sites.get(str(call.site)) if plain else None
+        return self.sites.get(call.site) if plain else None
 
 
 @dataclass
@@ -119,7 +116,8 @@ def measure(
     """
     if call.mask_shape.form != "causal" or not call.linear:
         raise EigenlensError(
-            f"{call.site}: block-adaptive attention is fitted on plain causal calls without padding"
+            f"{call.site.full_label}: block-adaptive attention is fitted on plain causal calls"
+            " without padding"
         )
     whole = call.q.shape[2] // base.query_block * base.query_block
     q, (k, v) = (
@@ -148,7 +146,7 @@ def fit(
     calls: Iterable[AttentionCall],
     budget: float = 0.3,
     *,
-    gradients: Mapping[str, Tensor] | None = None,
+    gradients: Mapping[Site, Tensor] | None = None,
     base: BlockSettings | None = None,
     ladder: Sequence[float] = LADDER,
 ) -> BlockPlan:
@@ -159,8 +157,8 @@ def fit(
     base = base or BlockSettings(())
     curves = {}
     for call in calls:
-        curves[str(call.site)] = measure(
-            call, base, ladder, None if gradients is None else gradients[str(call.site)]
+        curves[call.site] = measure(
+            call, base, ladder, None if gradients is None else gradients[call.site]
         )
     if not curves:
         raise EigenlensError("no attention call was given to fit the blocks on")
@@ -168,7 +166,7 @@ def fit(
 
 
 def allocate(
-    curves: Mapping[str, Curves], budget: float, ladder: Sequence[float] = LADDER
+    curves: Mapping[Site, Curves], budget: float, ladder: Sequence[float] = LADDER
 ) -> BlockPlan:
     """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with the `λ` that fits the budget."""
     thresholds = torch.tensor([*ladder, DENSE])
@@ -196,7 +194,7 @@ def allocate(
     return BlockPlan(sites, expected)
 
 
-def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
+def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[Site, Tensor]:
     """The gradient of a language model's summed loss to the heads' outputs, by site.
 
     Each is `(B, H, T, E)`.
@@ -204,12 +202,12 @@ def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[str, Tensor]:
     One forward and one backward pass through `ids (B, T)`; the parameters' own gradients are not
     formed.
     """
-    outputs: dict[str, Tensor] = {}
+    outputs: dict[Site, Tensor] = {}
 
     def attend(call: AttentionCall) -> Tensor:
         out = exact(call.q, call.k, call.v, call.scale)
         out.retain_grad()
-        outputs[str(call.site)] = out
+        outputs[call.site] = out
         return out
 
     wanted = {p: p.requires_grad for p in model.parameters()}

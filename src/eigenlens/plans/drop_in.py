@@ -165,8 +165,8 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
 class Moved(Sums):
     """How far a mechanism's patterns and outputs are from the model's own: sums per head (H,)."""
 
-    def heads(self, site: str) -> list[dict[str, Any]]:
-        sums, at = self.sums, Site.parse(site)
+    def heads(self, site: Site) -> list[dict[str, Any]]:
+        sums = self.sums
         number = sums["rows"].clamp_min(1)
         columns = {
             "total_variation": sums["variation"] / number,
@@ -177,8 +177,8 @@ class Moved(Sums):
         lists = {name: x.tolist() for name, x in columns.items()}
         return [
             {
-                "stack": at.stack,
-                "layer": at.layer,
+                "stack": site.stack,
+                "layer": site.layer,
                 "head": head,
                 **{name: x[head] for name, x in lists.items()},
             }

@@ -260,7 +260,7 @@ def take(
     # (N,)
     heads = [
         Head(site.stack, site.layer, head)
-        for site, known in ((Site.parse(key), known) for key, known in bench.statistics.items())
+        for site, known in bench.statistics.items()
         for head in range(known.heads)
     ]
     square = {
@@ -289,7 +289,7 @@ def take(
             # (I, C, n, n)
             estimated = torch.full((len(call.q), len(kept), n, n), torch.nan, dtype=torch.float16)
             for c, i in enumerate(kept):
-                estimator = bench.fitted[str(at.site)][i]
+                estimator = bench.fitted[at.site][i]
                 if estimator is not None and np.isfinite(errors[i, j]):
                     estimated[:, c] = _crop(
                         one.pattern_of(estimator.of_heads([at.head]).estimate(one).scores), n

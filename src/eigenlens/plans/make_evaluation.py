@@ -272,14 +272,13 @@ def _check_other(plan: Plan, inputs: Inputs) -> None:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 
-def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
-    at = Site.parse(site)
+def _heads(site: Site, errors: Errors) -> list[dict[str, Any]]:
     columns = {name: getattr(errors, name).tolist() for name in MEASURES}
     number = len(columns["work"])
     return [
         {
-            "stack": at.stack,
-            "layer": at.layer,
+            "stack": site.stack,
+            "layer": site.layer,
             "head": head,
             **{name: x[head] for name, x in columns.items()},
         }
@@ -287,10 +286,10 @@ def _heads(site: str, errors: Errors) -> list[dict[str, Any]]:
     ]
 
 
-def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict[str, Any]]:
+def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
     rows = []
     for choice in plan.choices:
-        sums = outputs[str(choice.at.site)]
+        sums = outputs[choice.at.site]
         squared, squares, work, number = (
             float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
         )
@@ -307,7 +306,7 @@ def _block_heads(plan: Plan, outputs: dict[str, dict[str, Tensor]]) -> list[dict
     return rows
 
 
-def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]]:
+def _multiply_adds(plan: Plan, errors: dict[Site, Errors]) -> list[dict[str, Any]]:
     """Millions for the scores of one input, all heads.
 
     Pairs alone, and with the projections of queries and keys.
@@ -316,8 +315,9 @@ def _multiply_adds(plan: Plan, errors: dict[str, Errors]) -> list[dict[str, Any]
     for site, parts in plan.parts.items():
         if site not in errors:
             continue
-        n, d = plan.stored["shapes"][site]["keys"], plan.stored["shapes"][site]["head_dimension"]
-        whole = plan.stored["shapes"][site]["pairs"] * d
+        shape = plan.stored["shapes"][str(site)]
+        n, d = shape["keys"], shape["head_dimension"]
+        whole = shape["pairs"] * d
         for part in parts:
             exact += whole * len(part.heads)
             pairs += whole * float(errors[site].work[list(part.heads)].sum())

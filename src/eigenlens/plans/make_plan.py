@@ -247,14 +247,13 @@ def _losses(measured: Measured) -> np.ndarray:
 
 def _made(
     bench: Trials, measured: Measured, chosen: np.ndarray, error: float | None
-) -> tuple[tuple[Choice, ...], dict[str, list[PlanPart]]]:
+) -> tuple[tuple[Choice, ...], dict[Site, list[PlanPart]]]:
     tables = {
         what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")
     }
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
     for site, statistics in bench.statistics.items():
-        at = Site.parse(site)
         grouped: dict[int, list[int]] = {}
         for head in range(statistics.heads):
             i = int(chosen[column])
@@ -268,8 +267,8 @@ def _made(
             }
             choices.append(
                 Choice(
-                    at.stack,
-                    at.layer,
+                    site.stack,
+                    site.layer,
                     head,
                     estimator.name,
                     estimator.settings,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from ..captures import Site
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine
 from ..run.progress import Progress
@@ -46,12 +47,12 @@ class PairedEvaluation:
             self.notes.append(describe_failures(f"what was found of {what}", whole.failed))
         return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
 
-    def calls(self, what: str) -> tuple[dict[str, dict[str, Tensor]], int]:
+    def calls(self, what: str) -> tuple[dict[Site, dict[str, Tensor]], int]:
         """The sums of `Change.compare` over all calls, by site, and how many inputs are in them."""
         state, used = self._run(
             what, CallComparison(self.model_ref, self.engine.threads, self.change)
         )
-        return {str(site): sums for site, sums in by_site(state).items()}, used
+        return by_site(state), used
 
     def whole_passes(self) -> list[dict[str, Any]]:
         """The task's measure and the seconds of whole passes, plain and changed in turn.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..captures import AttentionCall, Head, Labels, replace_attention
+from ..captures import AttentionCall, Head, Labels, Site, replace_attention
 from ..captures.transformers_backend import mechanism, supports
 from ..data.inputs import Request
 from ..display import numbered
@@ -80,7 +80,7 @@ class Plan(ResultViews):
         self,
         stored: dict[str, Any],
         choices: tuple[Choice, ...],
-        parts: dict[str, list[PlanPart]],
+        parts: dict[Site, list[PlanPart]],
         blocks: BlockPlan | None = None,
         examples: Examples | None = None,
     ) -> None:
@@ -153,16 +153,18 @@ class Plan(ResultViews):
 
     def scores(self, call: AttentionCall) -> Estimate:
         """Estimated scores of all heads of a call, `(B, H, T, S)`, each by its own estimator."""
-        parts = self.parts.get(str(call.site))
+        parts = self.parts.get(call.site)
+        labels = Labels(site.stack for site in (*self.parts, call.site))
         if parts is None:
             raise EigenlensError(
-                f"the plan knows nothing of {call.site}; it was made for {', '.join(self.parts)}"
+                f"the plan knows nothing of {labels(call.site)}; it was made for"
+                f" {', '.join(map(labels, self.parts))}"
             )
         planned = len({head for part in parts for head in part.heads if 0 <= head < call.heads})
         if planned != call.heads or planned != sum(len(part.heads) for part in parts):
             raise EigenlensError(
-                f"the plan has {planned} heads at {call.site}, the model {call.heads}: it is for"
-                " another model"
+                f"the plan has {planned} heads at {labels(call.site)}, the model {call.heads}: it"
+                " is for another model"
             )
         if len(parts) == 1:
             return _estimate(parts[0], call)
@@ -254,8 +256,10 @@ class Plan(ResultViews):
             check_plan(record)
             record = with_new_names(record)
             parts = {
-                site: [_part(f"{site}|{i}|", entry, tensors) for i, entry in enumerate(entries)]
-                for site, entries in record["parts"].items()
+                Site.parse(key): [
+                    _part(f"{key}|{i}|", entry, tensors) for i, entry in enumerate(entries)
+                ]
+                for key, entries in record["parts"].items()
             }
             blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
             examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
@@ -269,7 +273,7 @@ class Plan(ResultViews):
     def record(self) -> dict[str, Any]:
         """Everything but the tensors as plain data, as `--json` prints it."""
         parts = {
-            site: [
+            str(site): [
                 {
                     "heads": list(p.heads),
                     "estimator": p.estimator.name,
@@ -376,6 +380,7 @@ def _estimate(part: PlanPart, call: AttentionCall) -> Estimate:
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         message = " ".join(str(error).split())[:200]
         raise EigenlensError(
-            f"the plan cannot estimate {call.site} by {part.estimator.name}: {type(error).__name__}"
-            f" ({message}); its tensors do not fit this model or each other: make the plan anew"
+            f"the plan cannot estimate {call.site.full_label} by {part.estimator.name}:"
+            f" {type(error).__name__} ({message}); its tensors do not fit this model or"
+            " each other: make the plan anew"
         ) from error

@@ -13,14 +13,14 @@ NEEDED = ("rows", "moments")
 """
 
 
-def site_statistics(study: Study) -> dict[str, SiteStatistics]:
+def site_statistics(study: Study) -> dict[Site, SiteStatistics]:
     """The statistics of the fit part of a study, by site."""
     rows = study.row_sums() if study.has("rows") else {}
     moments = study.moments() if study.has("moments") else {}
     matrices = _matrices(study) if study.has("matrices") else {}
     return {
-        str(site): SiteStatistics(
-            str(site),
+        site: SiteStatistics(
+            site,
             known.heads,
             known.kv_heads,
             known.queries,

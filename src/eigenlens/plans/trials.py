@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..captures import AttentionCall
+from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from ..estimators.adaptive import Cascade
 from ..estimators.candidates import BUDGETS, ESTIMATORS, Candidate, cascade, static_candidates
@@ -28,7 +28,7 @@ class Trials:
 
     def __init__(
         self,
-        statistics: dict[str, SiteStatistics],
+        statistics: dict[Site, SiteStatistics],
         names: list[str],
         budget: float | None,
         seed: int,
@@ -38,7 +38,7 @@ class Trials:
         others = [name for name in names if name != Exact.name]
         # exact first: ties go to it
         self.candidates = static_candidates([Exact.name, *others], budgets, seed)
-        self.fitted: dict[str, list[Estimator | None]] = {site: [] for site in statistics}
+        self.fitted: dict[Site, list[Estimator | None]] = {site: [] for site in statistics}
         for candidate in self.candidates:
             self._fit(candidate)
 
@@ -79,7 +79,7 @@ class Calibration:
 
     def __init__(self, bench: Trials) -> None:
         self.bench = bench
-        self.bases: dict[tuple[str, bool], Cascade] = {}
+        self.bases: dict[tuple[Site, bool], Cascade] = {}
         self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # for small budgets, True
 
     def fitted(self, known: SiteStatistics, small: bool, threshold: float) -> Cascade:
@@ -89,7 +89,7 @@ class Calibration:
         return self.bases[known.site, small].with_threshold(threshold)
 
     def sink(self, call: AttentionCall) -> None:
-        known = self.bench.statistics[str(call.site)]
+        known = self.bench.statistics[call.site]
         if known.dimension < 2:
             return
         for small, kept in self.work.items():
@@ -111,13 +111,13 @@ class Measured:
 
     def __init__(self, bench: Trials) -> None:
         self.bench = bench
-        self.errors: dict[str, list[Errors | None]] = {
+        self.errors: dict[Site, list[Errors | None]] = {
             site: [None if e is None else Errors() for e in fitted]
             for site, fitted in bench.fitted.items()
         }
 
     def sink(self, call: AttentionCall) -> None:
-        truth, site = Truth(call), str(call.site)
+        truth, site = Truth(call), call.site
         for i, estimator in enumerate(self.bench.fitted[site]):
             errors = self.errors[site][i]
             if estimator is None or errors is None:
