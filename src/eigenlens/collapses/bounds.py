@@ -51,8 +51,9 @@ class HeadBound:
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """The bounds that the measured residual exceeds by more than rounding: none, if the theory
-        is right.
+        """The bounds that the measured residual exceeds by more than rounding.
+
+        None, if the theory is right.
         """
         bounds = {
             name: getattr(self, name) for name in ("cubic", "unconditional", "sharp", "linear")
@@ -106,8 +107,9 @@ def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dobrushin(pattern: Tensor) -> Tensor:
-    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`, between 0 (equal rows) and 1 (two
-    rows share no key).
+    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`.
+
+    Between 0 (equal rows) and 1 (two rows share no key).
 
     It contracts distances between tokens: `‖y_i − y_i'‖ ≤ τ max_{j,j'} ‖x_j − x_j'‖` for `Y = PX`
     and any norm of a token, so also the range of every column.
@@ -195,8 +197,9 @@ def head_bound(
 
 
 def mean_factor(tokens: int) -> float:
-    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`: how much the residual about the mean can exceed the one about
-    another constant row.
+    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`.
+
+    How much the residual about the mean can exceed the one about another constant row.
     """
     return 2 * (1 - 1 / tokens)
 
