@@ -1,5 +1,6 @@
-"""Function composition with the functions given in context: what needs one look-up after the other
-(arXiv 2602.01763).
+"""Function composition with the functions given in context.
+
+What needs one look-up after the other (arXiv 2602.01763).
 
     f_L(… f_2(f_1(q)))
 

@@ -31,8 +31,9 @@ Loss = Literal["output as logits", "log of the output"]
 
 @dataclass(frozen=True)
 class Start:
-    """The parameters to begin with: `H` heads over `window` offsets, W with `diagonal` and `rest`,
-    c and a.
+    """The parameters to begin with.
+
+    `H` heads over `window` offsets, W with `diagonal` and `rest`, c and a.
     """
 
     heads: int = 3
@@ -104,8 +105,9 @@ class InductionModel(nn.Module):
         return self.p[self.sets.index(S)]
 
     def read(self, lags: Tensor) -> Tensor:
-        """What layer 1 makes of the M tokens before a place, the nearest first: (…, M, d) one-hot →
-        (…, H, d).
+        """What layer 1 makes of the M tokens before a place, the nearest first.
+
+        (…, M, d) one-hot → (…, H, d).
         """
         return F.normalize(self.W.softmax(1) @ lags, dim=-1)
 
@@ -129,8 +131,9 @@ class InductionModel(nn.Module):
         return (torch.softmax(self.a * k, 1)[:, None] @ x[:, M:])[:, 0]
 
     def of_counts(self, counts: Tensor, last: Tensor) -> Tensor:
-        """The same of `Drawn.counts`: places of one context are alike, so that contexts are
-        compared once for all sequences.
+        """The same of `Drawn.counts`.
+
+        Places of one context are alike, so that contexts are compared once for all sequences.
         """
         # (contexts, M)
         past = torch.tensor(

@@ -1,5 +1,6 @@
-"""Sequences that each follow a Markov kernel of their own: the next token is guessed from the
-sequence or not at all.
+"""Sequences that each follow a Markov kernel of their own.
+
+The next token is guessed from the sequence or not at all.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def _code(columns: list[np.ndarray], d: int, N: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d): the kernel's
-    distribution of that last token.
+    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d).
+
+    The kernel's distribution of that last token.
     """
 
     tokens: Tensor

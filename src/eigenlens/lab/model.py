@@ -98,8 +98,9 @@ class Attention(nn.Module):
 
 
 class LabBlock(nn.Module):
-    """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y =
-    norm([skip]·x + branch(x))`.
+    """Two sublayers, attention and an MLP.
+
+    `y = [skip]·x + branch(norm(x))`, or post-norm `y = norm([skip]·x + branch(x))`.
 
     A branch that is off passes x on, whatever its skip; a part that is off has no weights.
     """
@@ -233,8 +234,9 @@ class Transformer(nn.Module):
         ]
 
     def head_outputs(self, inputs: Tensor) -> list[Tensor]:
-        """z (B, H, T, E) of every layer: what its heads give to the output projection
-        `attention.w_o`.
+        """z (B, H, T, E) of every layer.
+
+        What its heads give to the output projection `attention.w_o`.
         """
         return [
             attention.head_outputs(x)
@@ -264,8 +266,9 @@ class Transformer(nn.Module):
         return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)
 
     def cost(self, n: int) -> int:
-        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight
-        of another matrix.
+        """Multiply-adds of one forward pass over n tokens.
+
+        The mechanisms, and `n` for every weight of another matrix.
         """
         own = {id(module) for mechanism in self.mechanisms for module in mechanism.modules()}
         linear = [

@@ -1,5 +1,6 @@
-"""What a model can be trained on, and the tasks of real text: masked bytes, the next byte, the next
-token.
+"""What a model can be trained on, and the tasks of real text.
+
+Masked bytes, the next byte, the next token.
 """
 
 from __future__ import annotations
@@ -89,8 +90,10 @@ Kind = TypeVar("Kind", bound="Text")
 
 
 class Text:
-    """A task of text: windows of `length` tokens, drawn from the training documents, fixed ones of
-    the held-out documents.
+    """A task of text.
+
+    Windows of `length` tokens, drawn from the training documents, fixed ones of the held-out
+    documents.
     """
 
     vocabulary: int
@@ -148,8 +151,9 @@ class MaskedBytes(Text):
         self.asked = self._masked(self.held, starts, torch.Generator().manual_seed(1))
 
     def batch(self, size: int, seed: int, step: int) -> TaskBatch:
-        """The training inputs of a step: they depend on nothing but seed and step, so that a run
-        can be resumed.
+        """The training inputs of a step.
+
+        They depend on nothing but seed and step, so that a run can be resumed.
         """
         generator = torch.Generator().manual_seed((seed << 32) + step)
         starts = torch.randint(len(self.train) - self.length + 1, (size,), generator=generator)
@@ -169,8 +173,9 @@ class MaskedBytes(Text):
 
 
 class NextBytes(Text):
-    """Guess the next byte of a text from those before it: `targets[t] = inputs[t + 1]`, at every
-    place.
+    """Guess the next byte of a text from those before it.
+
+    `targets[t] = inputs[t + 1]`, at every place.
 
     With `start` every input begins with a token of its own, as those of most language models do, in
     place of its first byte. Measured on fixed windows of the held-out documents.

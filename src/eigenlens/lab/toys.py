@@ -1,5 +1,6 @@
-"""Tasks small enough to look into a model that has learned them: sorting, repeats, the convex hull,
-memorising, two arcs.
+"""Tasks small enough to look into a model that has learned them.
+
+Sorting, repeats, the convex hull, memorising, two arcs.
 
 All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered`
 (whether places mean something) say which model a task asks for, see `Toy.config`.
@@ -115,8 +116,9 @@ class Repeated(Toy):
 
 
 class ConvexHull(Toy):
-    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) a sequence: which are
-    the hull's vertices?
+    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) per sequence.
+
+    Which are the hull's vertices?
     """
 
     features = classes = 2
@@ -157,8 +159,9 @@ class Memorise(Toy):
 
 
 class Circle(Toy):
-    """Two opposing points of a circle of radius 0.3, each on its way along one half of it: where
-    are they next?
+    """Two opposing points of a circle of radius 0.3, each on its way along one half of it.
+
+    Where are they next?
 
     `points` of each arc, from angle 0 to π and from π to 2π; a sequence is the t-th point of both,
     its target the next of both. Measured on the same sequences; what counts is `feed_back`. With

@@ -1,5 +1,6 @@
-"""The training loop of every experiment: deterministic, measured, and going on where it was
-killed.
+"""The training loop of every experiment.
+
+Deterministic, measured, and going on where it was killed.
 """
 
 from __future__ import annotations
@@ -232,8 +233,9 @@ def penalty(model: Transformer) -> Tensor:
 
 
 def _asked(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N,
-    classes).
+    """Only the places that are asked for.
+
+    Outputs (N, classes), targets (N,) or, of vectors, (N, classes).
     """
     chosen = ~targets.isnan().any(-1) if targets.is_floating_point() else targets != IGNORED
     return outputs[chosen], targets[chosen]

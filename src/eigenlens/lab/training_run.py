@@ -30,8 +30,9 @@ FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
 
 
 class TrainingRun(ResultViews):
-    """What a training run came to: the held-out loss along training, for every seed, and the
-    trained models.
+    """What a training run came to.
+
+    The held-out loss along training, for every seed, and the trained models.
 
     >>> done = TrainingRun.open("run")
     >>> done.rows()                       # seed, step, loss, accuracy, seconds

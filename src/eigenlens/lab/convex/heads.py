@@ -1,5 +1,6 @@
-"""Heads and the matrix they add up to: heads from the singular vectors of Z, and a block with m
-heads trained by gradients.
+"""Heads and the matrix they add up to.
+
+Heads from the singular vectors of Z, and a block with m heads trained by gradients.
 
 `Z_p = Σ_j σ_j u_j v_jᵀ` gives the heads `W_1j = √σ_j mat(u_j)`, `W_2j = √σ_j mat(v_j)`. Both have
 the norm √σ_j, so that their penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` is `β Σ_j σ_j = β‖Z‖_*`, the least
@@ -67,8 +68,9 @@ def matrix_of(block: ConvexBlock, heads: Heads) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class TrainedHeads:
-    """What gradient training of m heads found: its `objective`, the norm of the `gradient`, and how
-    often it was computed.
+    """What gradient training of m heads found.
+
+    Its `objective`, the norm of the `gradient`, and how often it was computed.
     """
 
     heads: Heads

@@ -1,5 +1,6 @@
-"""How much weight the keys of an input get: of random scores, of scores at the edge of the
-guarantee, of whole models.
+"""How much weight the keys of an input get.
+
+Of random scores, of scores at the edge of the guarantee, of whole models.
 
 The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early
 keys are seen by more queries than late ones; there it is `S` times the mean over the queries that
@@ -55,8 +56,9 @@ def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, A
 
 
 def tight(S: int, strength: float) -> dict[str, Any]:
-    """One query outbids the others for every key, and these look at the first key alone: the rest
-    near 1/S.
+    """One query outbids the others for every key, and these look at the first key alone.
+
+    The rest near 1/S.
 
     >>> tight(8, 20.0)["doubly normalised: least · S"]  # near 1
     """
@@ -126,8 +128,9 @@ def causal_leak(n: int, seed: int) -> float:
 
 
 class KeyWeights:
-    """Sums over inputs of what the keys of each head get: below the thresholds, the least, and a
-    histogram.
+    """Sums over inputs of what the keys of each head get.
+
+    Below the thresholds, the least, and a histogram.
 
     `below` (H, thresholds) counts, `least` (H,), `histogram` (bins,) of all heads.
     """

@@ -1,5 +1,6 @@
-"""A small model learns to sort, and real text, with each normalisation: held-out loss, and how many
-keys it explains away.
+"""A small model learns to sort, and real text, with each normalisation.
+
+Held-out loss, and how many keys it explains away.
 """
 
 from __future__ import annotations

@@ -130,8 +130,9 @@ def model_name(made: Study) -> str:
 
 
 def is_masked(made: Study) -> bool:
-    """Early keys of a causal model are in more rows than late ones: its eigenspaces agree by that
-    alone.
+    """Early keys of a causal model are in more rows than late ones.
+
+    Its eigenspaces agree by that alone.
     """
     return any(site.mask != "full" for site in made.sites.values())
 

@@ -1,5 +1,6 @@
-"""Training with the approximation: a small transformer learns real text, then goes on with another
-attention.
+"""Training with the approximation.
+
+A small transformer learns real text, then goes on with another attention.
 
 Full attention is trained once per seed. From there every mechanism is measured as it is dropped in,
 and after the same number of further steps as full attention gets:

@@ -114,8 +114,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per run and method: how often it ranks the planted token first, and its areas beside
-    those of random orders.
+    """One row per run and method.
+
+    How often it ranks the planted token first, and its areas beside those of random orders.
     """
     rows = []
     for run in runs:
@@ -139,8 +140,9 @@ def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planted_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per method: the share of planted tokens ranked first, mean of the seeds, for every
-    kind of model.
+    """One row per method.
+
+    The share of planted tokens ranked first, mean of the seeds, for every kind of model.
     """
     kinds = list(dict.fromkeys((row["norms"], row["read"]) for row in rows))
     made = []

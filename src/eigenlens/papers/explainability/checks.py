@@ -1,5 +1,6 @@
-"""What must hold of relevance whatever the model: each row is the size of what should be zero, or
-the number itself.
+"""What must hold of relevance whatever the model.
+
+Each row is the size of what should be zero, or the number itself.
 """
 
 from __future__ import annotations

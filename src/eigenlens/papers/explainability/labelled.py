@@ -1,5 +1,6 @@
-"""Labelled inputs for a classifier: reviews that people found good or bad, and pictures of ten
-kinds of clothing.
+"""Labelled inputs for a classifier.
+
+Reviews that people found good or bad, and pictures of ten kinds of clothing.
 
 Both come in two parts, one to learn from and one to ask about. Snippets of one film or product
 stand together in the data, so whole runs of them go to one part or the other: no film is learned
@@ -99,8 +100,9 @@ def _balanced(found: Iterator[Review], number: int) -> list[Review]:
 
 
 def _sides(number: int, seed: int) -> np.ndarray:
-    """0 to learn from, 1 to ask about, for every snippet: a third of the runs of `RUN` is asked
-    about.
+    """0 to learn from, 1 to ask about, for every snippet.
+
+    A third of the runs of `RUN` is asked about.
     """
     runs = np.random.default_rng(seed + 1).permutation(-(-number // RUN)) % 3 == 0
     return runs.repeat(RUN)[:number].astype(int)

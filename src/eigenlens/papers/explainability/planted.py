@@ -130,8 +130,9 @@ def planted_run(
 
 
 def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) -> float:
-    """Of the attention that goes to the planted tokens (of all tokens, or of the class token): the
-    share with ∂score/∂A > 0.
+    """The share of the attention to planted tokens with ∂score/∂A > 0.
+
+    Of all tokens, or of the class token.
 
     Relevance counts nothing else. All layers and heads, weighted by A.
     """

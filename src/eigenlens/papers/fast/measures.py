@@ -1,5 +1,6 @@
-"""What is measured of fastmax: its factors beside its formula, its matrix at the start, what it
-lets through, its cost.
+"""What is measured of fastmax.
+
+Its factors beside its formula, its matrix at the start, what it lets through, its cost.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def vectors(
 
 
 def agreement(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Factors beside the dense formula in float32: largest differences of outputs, of row sums from
-    1, and of gradients (as shares of the largest where that is above 1).
+    """Factors beside the dense formula in float32.
+
+    Largest differences of outputs, of row sums from 1, and of gradients (as shares of the largest
+    where that is above 1).
     """
     rows = []
     for p, normalise in WAYS:
@@ -122,8 +125,9 @@ def entropy(A: Tensor) -> float:
 def starts(
     lengths: Sequence[int], widths: Sequence[int], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """A at N(0, 1) queries and keys: entropy; singular values; stable rank behind one layer `A X
-    W`, X orthogonal, W normal.
+    """A at N(0, 1) queries and keys.
+
+    Entropy; singular values; stable rank behind one layer `A X W`, X orthogonal, W normal.
     """
     rows = []
     for seed in seeds:
@@ -185,8 +189,9 @@ def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
-    """The most a query can give one key: that key points its way, all others the other way, at
-    scores of ±50 for softmax.
+    """The most a query can give one key.
+
+    That key points its way, all others the other way, at scores of ±50 for softmax.
     """
     rows = []
     for n in lengths:
@@ -289,8 +294,9 @@ def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
 def trained(
     task_name: str, kind: str, seed: int, scale: Any, progress: Progress
 ) -> list[dict[str, Any]]:
-    """One small model on one task: held-out loss and accuracy along training, the entropy of its
-    patterns at the end.
+    """One small model on one task.
+
+    Held-out loss and accuracy along training, the entropy of its patterns at the end.
     """
     name, settings = {**KINDS, **UNNORMALISED}[kind]
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads, "mechanism": name}

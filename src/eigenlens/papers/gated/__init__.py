@@ -1,5 +1,6 @@
-"""Gated attention as a mixture of experts (arXiv 2602.01468): exact statements, and small language
-models with every gate.
+"""Gated attention as a mixture of experts (arXiv 2602.01468).
+
+Exact statements, and small language models with every gate.
 
     Y' = Y ⊙ σ(X W_θ)
 
@@ -130,8 +131,10 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
 
 @torch.no_grad()
 def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
-    """On held-out inputs: the mean gate, the attention to the first token of queries in the second
-    half, the largest activation of the stream behind any block.
+    """Numbers on held-out inputs.
+
+    The mean gate, the attention to the first token of queries in the second half, the largest
+    activation of the stream behind any block.
     """
     gates, first, largest = [], [], 0.0
     for batch in task.held_out():

@@ -1,5 +1,6 @@
-"""Hybrid linear-full attention (arXiv 2602.01763): what full layers can compose, and what a linear
-state can hold.
+"""Hybrid linear-full attention (arXiv 2602.01763).
+
+What full layers can compose, and what a linear state can hold.
 """
 
 from __future__ import annotations

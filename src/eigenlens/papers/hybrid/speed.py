@@ -1,5 +1,6 @@
-"""The chunked recurrences: that they are the loop over tokens, what they cost by length, and what a
-pattern of layers saves.
+"""The chunked recurrences.
+
+That they are the loop over tokens, what they cost by length, and what a pattern of layers saves.
 """
 
 from __future__ import annotations

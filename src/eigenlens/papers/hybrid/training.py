@@ -26,8 +26,9 @@ def trained(
     parts: Parts,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """A row for every pattern, seed and measurement: the share of last answers that are right, over
-    the steps.
+    """A row for every pattern, seed and measurement.
+
+    The share of last answers that are right, over the steps.
 
     Every answer on the way is asked for in training: from the last one alone nothing is learned in
     thousands of steps.

@@ -1,5 +1,6 @@
-"""Induction heads of loaded models: scores with and without repeats, and what becomes of them
-without previous-token heads.
+"""Induction heads of loaded models.
+
+Scores with and without repeats, and what becomes of them without previous-token heads.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def _ids(batch: dict[str, Tensor], call: AttentionCall) -> Tensor | None:
 
 
 def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]:
-    """Every head of a model: its scores, those of tokens that come once, and the ablation where
-    there is induction.
+    """Every head of a model.
+
+    Its scores, those of tokens that come once, and the ablation where there is induction.
     """
     model = load(name)
     diagnostic, control = (

@@ -13,8 +13,9 @@ SMALL = 0.05
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """The training, published figures as crosses; the heads of models by layer; the heads of each
-    model as a map of points.
+    """The training, published figures as crosses.
+
+    The heads of models by layer; the heads of each model as a map of points.
     """
     import altair as alt
 
