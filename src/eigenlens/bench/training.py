@@ -1,6 +1,4 @@
-"""The small models that mechanisms are trained in: two tasks, one shape, as many weights and steps
-for everyone.
-"""
+"""The small models that mechanisms are trained in: two tasks, one shape, equal weights."""
 
 from __future__ import annotations
 

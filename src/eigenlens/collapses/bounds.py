@@ -1,5 +1,4 @@
-"""How much one attention head must shrink the residual: the published bounds, a sharper one, and
-what the head does.
+"""How much one attention head must shrink the residual: bounds, and what the head does.
 
 With `X = 1xᵀ + R` the scores of a head without mask and position bias are row constants `+ 1rᵀ +
 E`, `E = scale · R W_QK Rᵀ`. Row constants vanish in the softmax, so `P_ij = q_j e^{E_ij} / Σ_k q_k

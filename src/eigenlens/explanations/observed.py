@@ -1,6 +1,4 @@
-"""One forward and one backward pass: every attention pattern, the token streams, and how a target
-depends on both.
-"""
+"""One forward and one backward pass: patterns, token streams, and how a target depends on both."""
 
 from __future__ import annotations
 

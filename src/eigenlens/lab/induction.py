@@ -1,5 +1,6 @@
-"""A two-layer transformer that learns induction heads, small enough to follow every one of its
-parameters (arXiv 2409.10559).
+"""A two-layer transformer that learns induction heads (arXiv 2409.10559).
+
+It is small enough to follow every one of its parameters.
 
 Layer 1 has H heads that know positions only: head h gives `v_h(l) = Σ_j softmax_j(W_h) x_{l−j}`,
 normalised, j = 1 … M. The MLP behind it, with its norm, is a kernel over sets S of heads, `|S| ≤

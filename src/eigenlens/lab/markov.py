@@ -90,8 +90,9 @@ class Drawn:
         return self.tokens[:, -1]
 
     def counts(self, window: int) -> tuple[Tensor, Tensor]:
-        """How often each token follows each context of `window` tokens, (N, d^window, d), and the
-        last context, (N,).
+        """How often each token follows each context of `window` tokens, (N, d^window, d).
+
+        And the last context, (N,).
 
         All that a model which compares contexts and averages over places can know of a sequence.
         The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a whole context

@@ -17,8 +17,7 @@ from .layers import build_mechanisms, gate_of
 
 
 class Attention(nn.Module):
-    """Queries, keys and values, whichever mechanism turns them into an output, and the way back
-    into the stream.
+    """Queries, keys and values, a mechanism for their output, and the way back into the stream.
 
     A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out`
     with `cost(n, d)` in multiply-adds per head. A gate `σ(x W)` of the stream x acts on one of:
@@ -132,8 +131,9 @@ class LabBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids (B, T) or vectors (B, T, features) to logits (B, T, vocabulary or classes), pooled
-    (B, classes).
+    """Token ids (B, T) or vectors (B, T, features) to logits.
+
+    (B, T, vocabulary or classes), pooled (B, classes).
 
     Positions are learned. At the `neighbourly` start they are sinusoids larger than the tokens, and
     keys are projected like queries, so that a token looks at its neighbourhood. From a start
@@ -316,8 +316,9 @@ class Transformer(nn.Module):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """`sin(tω)` and `cos(tω)` of position t, (length, width), for width/2 frequencies ω from π/2
-    down to π/40.
+    """`sin(tω)` and `cos(tω)` of position t, (length, width).
+
+    For width/2 frequencies ω from π/2 down to π/40.
 
     Their products fall off within about ten positions, and neighbours are far enough apart to be
     told from each other.

@@ -25,8 +25,9 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output
-    of the model.
+    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and their `targets`.
+
+    One target for every output of the model.
 
     A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T,
     classes), to come close to; one of nan is not asked for.
@@ -40,8 +41,9 @@ class TaskBatch:
 
 
 class Task(Protocol):
-    """Batches to learn from, which depend on nothing but seed and step, and those that every model
-    is measured on.
+    """Batches to learn from, and those that every model is measured on.
+
+    The first depend on nothing but seed and step.
     """
 
     length: int

@@ -72,8 +72,9 @@ class Sort(Toy):
 
 
 class Repeated(Toy):
-    """`letters` different letters of an alphabet, each repeated `repeats` times, as sounds are by
-    the frames of speech.
+    """`letters` different letters of an alphabet, each repeated `repeats` times.
+
+    So sounds are repeated by the frames of speech.
 
     With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter:
     what all letters are, and not how often they stand there. With `asks="previous"` it is the
@@ -138,8 +139,9 @@ class ConvexHull(Toy):
 
 
 class Memorise(Toy):
-    """500 sequences of 128 random tokens, each with a random one of two labels, measured on the
-    same sequences.
+    """500 sequences of 128 random tokens, each with a random one of two labels.
+
+    Measured on the same sequences.
 
     There is nothing to learn but the sequences themselves: a model that has not seen them is right
     in half of them.
@@ -192,8 +194,9 @@ class Circle(Toy):
 
 @torch.no_grad()
 def feed_back(model: torch.nn.Module, start: Tensor, steps: int) -> Tensor:
-    """The inputs (T, features) that a model of vectors makes of its own outputs, (steps + 1, T,
-    features).
+    """The inputs that a model of vectors makes of its own outputs, (steps + 1, T, features).
+
+    They begin with (T, features).
     """
     found = [start]
     for _ in range(steps):

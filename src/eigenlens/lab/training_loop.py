@@ -77,8 +77,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """Held-out `loss` and `accuracy` as `evaluate` gives them, after `step` steps and `seconds` of
-    training.
+    """Held-out `loss` and `accuracy` after `step` steps and `seconds` of training.
+
+    As `evaluate` gives them.
     """
 
     step: int

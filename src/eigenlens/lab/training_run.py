@@ -110,8 +110,9 @@ class TrainingRun(ResultViews):
         return model.eval()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every measurement: seed, step, held-out loss and accuracy (none of vectors), seconds of
-        training so far.
+        """Every measurement: seed, step, held-out loss and accuracy, seconds so far.
+
+        Vectors have no accuracy.
         """
         return [
             {"seed": one["seed"], **point} for one in self.stored["seeds"] for point in one["curve"]

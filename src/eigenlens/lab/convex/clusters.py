@@ -127,9 +127,7 @@ class Clusters:
         return nearest(rows, self.centres).view(X.shape[:-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """What each cluster gets from each, beside the share of all tokens that the giving one
-        holds.
-        """
+        """What each cluster gets from each, beside the giver's share of all tokens."""
         share = self.tokens / self.tokens.sum()
         k = len(self.tokens)
         return [
@@ -179,8 +177,9 @@ class Clusters:
 
 
 def token_clusters(block: ConvexBlock, Z: Tensor, k: int, seed: int = 0) -> Clusters:
-    """Tokens of the block's inputs in k clusters by their rows of the learned map, and what goes
-    from cluster to cluster.
+    """Tokens of the block's inputs in k clusters, and what goes from cluster to cluster.
+
+    By their rows of the learned map.
     """
     along = directions(block, Z)
     if not along.shape[1]:

@@ -89,8 +89,9 @@ def train_heads(
     most: int = 20_000,
     progress: Progress = silent,
 ) -> TrainedHeads:
-    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS from normal heads of
-    `size`, in double precision.
+    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS.
+
+    From normal heads of `size`, in double precision.
 
     Heads take the gates in turn. With m ≥ `problem.block.heads` the least it can find is the
     optimum of the convex problem.

@@ -126,8 +126,9 @@ class LinearAttention(ConvexBlock):
 
 
 class GatedAttention(ConvexBlock):
-    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d,
-    d).
+    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates.
+
+    `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d, d).
 
     A ReLU is such a gate with H_p = W_1j; here the gates are drawn, and stay.
     """

@@ -49,8 +49,9 @@ def solve(
     start: Tensor | None = None,
     gigabytes: float = 2.0,
 ) -> Solution:
-    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*` up to a relative duality gap of `tolerance`, or the
-    best after `most` steps.
+    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*`.
+
+    Up to a relative duality gap of `tolerance`, or the best after `most` steps.
 
     Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is. `report(what,
     done, total)` is called at every tenth step, and `what` names the objective and the gap so far;

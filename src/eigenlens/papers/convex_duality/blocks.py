@@ -34,8 +34,9 @@ STEPS = 100_000
 
 
 def drawn(scale: Scale, seed: int) -> Problem:
-    """Normal tokens of mean squared norm 1, and what linear attention with `teachers` normal heads
-    makes of them.
+    """Normal tokens of mean squared norm 1, and what linear attention makes of them.
+
+    It has `teachers` normal heads.
     """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5

@@ -104,9 +104,7 @@ def mixtures(T: int, S: int, d: int, seed: int) -> list[dict[str, Any]]:
 
 
 def posterior(data: Tensor, centres: Tensor) -> Tensor:
-    """`p(centre | datum)` (N, M), from the densities of Gaussians about the centres (M, d) and
-    their shares.
-    """
+    """`p(centre | datum)` (N, M), from Gaussians about the centres (M, d) and their shares."""
     variance = math.sqrt(data.shape[1])
     shares = (centres.square().sum(1) / (2 * variance)).softmax(0)
     density = torch.exp(-torch.cdist(data, centres).square() / (2 * variance))
@@ -115,8 +113,9 @@ def posterior(data: Tensor, centres: Tensor) -> Tensor:
 
 
 def causal_leak(n: int, seed: int) -> float:
-    """The most that an earlier query's pattern moves with the last query, were a causal mask let
-    through.
+    """How far an earlier query's pattern moves with the last query.
+
+    The most it does, were a causal mask let through.
     """
     draw = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(n, 16, generator=draw, dtype=torch.float64) for _ in range(2))
@@ -156,8 +155,9 @@ class KeyWeights:
 
 @torch.no_grad()
 def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
-    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly
-    normalised.
+    """Keys' weights in every head of a model under its softmax.
+
+    And doubly normalised, where no mask is causal.
 
     The diagnostic `keys`, shown one input at a time so that none is left out, in double precision.
     """

@@ -1,6 +1,4 @@
-"""The claims of the eigen-analysis paper, the criterion of each, and the verdict that follows from
-the tables.
-"""
+"""The claims of the eigen-analysis paper, their criteria, and the verdicts from the tables."""
 
 from __future__ import annotations
 

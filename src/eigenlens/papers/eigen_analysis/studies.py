@@ -63,8 +63,9 @@ def make_studies(scale: Scale, parts: Parts, seed: int, progress: Progress) -> l
 
 
 def dimension_row(made: Study) -> dict[str, Any]:
-    """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held
-    out.
+    """Dimensions of the median head's rows, and what 64 components hold of matrices.
+
+    Both held out.
     """
     row: dict[str, Any] = {"model": model_name(made), "data": made.facts.data.name}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")

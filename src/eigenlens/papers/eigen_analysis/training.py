@@ -97,8 +97,9 @@ def text_task(experiment: Training) -> MaskedBytes:
 def measure(
     experiment: Training, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every run of every seed as one row of quality and cost, and the time that every mechanism
-    takes.
+    """Every run of every seed as one row of quality and cost.
+
+    And the time that every mechanism takes.
     """
     task = text_task(experiment)
     rows = [
@@ -220,8 +221,9 @@ def _times(
     found: list[Moments],
     rounds: int = 15,
 ) -> list[dict[str, Any]]:
-    """Seconds of a forward pass and of a forward and backward pass over a batch, the fastest of a
-    few.
+    """Seconds of a forward pass, and of a forward and backward pass over a batch.
+
+    The fastest of a few.
 
     All mechanisms take turns, so that what else the machine does meets them alike.
     """

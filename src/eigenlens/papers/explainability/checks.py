@@ -65,8 +65,9 @@ def checks(model: Model, asked: Labelled) -> list[dict[str, Any]]:
 
 
 def one_layer(model: Model, part: Labelled) -> float:
-    """The largest |R − (I + Ā)| for the first block alone in float64, Ā from eager attention and
-    torch's gradients.
+    """The largest |R − (I + Ā)| for the first block alone in float64.
+
+    Ā is from eager attention and torch's gradients.
     """
     probe: Any = copy.deepcopy(model.module).double()
     backbone = probe.backbone

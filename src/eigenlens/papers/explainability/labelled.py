@@ -23,8 +23,9 @@ from ...extras import needs
 from ...models.load import Model
 
 CLEAR = 1.0
-"""Reviews with a mean rating nearer to 0 than this (of −4 … 4) are neither for nor against, and
-left out.
+"""Reviews with a mean rating nearer to 0 than this are left out.
+
+Of −4 … 4; they are neither for nor against.
 """
 RUN = 50
 SENTIMENT = ("negative", "positive")
@@ -32,8 +33,9 @@ SENTIMENT = ("negative", "positive")
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Inputs as a model takes them, tensors with N inputs in front, their labels (N,), and the
-    tokens (N, T) never removed.
+    """Inputs as a model takes them, labels (N,), and the tokens (N, T) never removed.
+
+    Inputs are tensors with N inputs in front.
     """
 
     batch: dict[str, Tensor]

@@ -97,8 +97,9 @@ def regression(
 
 
 def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
-    """λ of `STRENGTHS` with the least loss on the quarter of the inputs that the others are learned
-    for.
+    """λ of `STRENGTHS` with the least loss on a quarter of the inputs.
+
+    The others are learned from.
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
         labels.device

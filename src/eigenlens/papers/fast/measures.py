@@ -74,8 +74,9 @@ def agreement(n: int, d: int, seed: int) -> list[dict[str, Any]]:
 
 
 def ranks(widths: Sequence[int], n: int, seed: int) -> list[dict[str, Any]]:
-    """The rank of A in float64 (singular values above 10⁻¹⁰ of the largest), largest of 4 heads,
-    beside C(D+p, p).
+    """The rank of A in float64, the largest of 4 heads, beside C(D+p, p).
+
+    Singular values above 10⁻¹⁰ of the largest count.
     """
     return [
         {
@@ -92,8 +93,9 @@ def ranks(widths: Sequence[int], n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def kernels(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Least value of f, and how many are negative, at all products of N(0, 1) queries and keys over
-    √D; and on a fine grid.
+    """Least value of f, and how many are negative.
+
+    At all products of N(0, 1) queries and keys over √D, and on a fine grid.
     """
     q, k, _ = vectors(4, n, d, seed, torch.float64)
     scores, grid = (
@@ -158,8 +160,9 @@ def starts(
 
 
 def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The same entropy in a two-layer lab model at its random start, on random tokens, mean of
-    layers and heads.
+    """The same entropy in a two-layer lab model at its random start.
+
+    On random tokens, mean of layers and heads.
     """
     rows = []
     for kind, (name, settings) in KINDS.items():
@@ -204,8 +207,9 @@ def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
 
 
 def leaks(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """How far earlier outputs move, under a causal mask, when the last token's query and key grow
-    fivefold.
+    """How far earlier outputs move when the last token's query and key grow fivefold.
+
+    Under a causal mask.
     """
     q, k, v = vectors(4, n, d, seed)
     raw = make("fastmax", normalise="none")
@@ -265,8 +269,9 @@ def times(
 
 
 def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
-    """Multiply-adds of a causal pass of one head as torch's counter sees them, at n tokens and at
-    twice as many.
+    """Multiply-adds of a causal pass of one head as torch's counter sees them.
+
+    At n tokens and at twice as many.
     """
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -99,8 +99,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def task_of(scale: Scale) -> NextBytes:
-    """The text; a token of its own begins every input, the place where sinks are found in large
-    models.
+    """The text; a token of its own begins every input.
+
+    Sinks are found at this place in large models.
     """
     return NextBytes.from_data(
         scale.data, scale.characters, length=scale.length, windows=scale.windows, start=True
@@ -156,8 +157,9 @@ def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
 
 
 def even(n: int) -> float:
-    """What the first token of n gets from queries in the second half that attend to all before them
-    alike.
+    """What the first token of n gets from uniform queries in the second half.
+
+    They attend to all before them alike.
     """
     half = range(n // 2, n)
     return sum(1 / (query + 1) for query in half) / len(half)

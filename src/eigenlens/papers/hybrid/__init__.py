@@ -23,8 +23,9 @@ from .training import ends, trained
 
 @dataclass(frozen=True)
 class Scale:
-    """`values` N and `functions` L of the construction, `pairs` of the capacity, `lengths` of the
-    timings, the training.
+    """`values` N and `functions` L of the construction, and sizes of the rest.
+
+    `pairs` of the capacity, `lengths` of the timings, the training.
     """
 
     values: tuple[int, ...] = (8, 16, 32, 64, 128, 256)

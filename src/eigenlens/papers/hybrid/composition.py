@@ -143,8 +143,9 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
 def compositions(
     numbers: Sequence[int], steps: int, inputs: int, seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The share of right answers for N values, L functions and every number of look-ups by full
-    attention, over seeds.
+    """The share of right answers for N values, L functions and every number of full look-ups.
+
+    Over seeds.
     """
     rows = []
     for N in numbers:

@@ -55,8 +55,9 @@ def best_state(k: Tensor, v: Tensor) -> Tensor:
 
 
 def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
-    """What the state of a rule gives for every key (N, D) after all pairs were written once, in
-    their order: (N, E).
+    """What the state of a rule gives for every key (N, D): (N, E).
+
+    After all pairs were written once, in their order.
 
     Keys have length one. The delta rule writes at full strength; the sum of pairs is linear
     attention without a norm.

@@ -1,5 +1,6 @@
-"""A miniature: function composition learned from scratch by patterns of full and linear layers, at
-equal steps.
+"""A miniature: function composition learned by patterns of full and linear layers.
+
+From scratch, at equal steps.
 """
 
 from __future__ import annotations

@@ -99,8 +99,9 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
 def _ablation(
     model: Model, seen: Induction, found: Finding, inputs: int, draws: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The mean prefix score of the induction heads, without previous-token heads before them and
-    without others.
+    """The mean prefix score of the induction heads under ablation.
+
+    Without previous-token heads before them and without others.
 
     Previous-token heads are those of the layers before the first induction head of their stack. The
     others, `draws` times, are as many heads of the same layers, drawn from those that reach no

@@ -49,8 +49,9 @@ def charts(tables: Tables) -> dict[str, Any]:
 def _line(
     rows: Sequence[dict[str, Any]], name: str, title: str, published: Sequence[dict[str, Any]]
 ) -> Any:
-    """The mean over seeds against the epoch, a band from the least to the largest, and crosses
-    where figures are published.
+    """The mean over seeds against the epoch.
+
+    A band from the least to the largest, and crosses where figures are published.
     """
     import altair as alt
 
