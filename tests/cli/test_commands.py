@@ -129,7 +129,7 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
         4,
         "--overwrite",
     ).out
-    assert re.search(r"4 heads \(.*\) take \S+% of the work of exact scores", shown)
+    assert re.search(r"4 heads \(.*\) take \S+ % of the work of exact scores", shown)
     found = strict(
         run("evaluate", world.model, world.text, "--plan", tmp_path / "plan", "--json").out
     )
