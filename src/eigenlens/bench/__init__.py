@@ -1,6 +1,4 @@
-"""Benches of attention mechanisms: time, quality, damage to trained models, spectra, and a choice
-for every head.
-"""
+"""Benches of attention mechanisms: time, quality, damage, spectra, and a choice per head."""
 
 from .choice import Chosen, HeadChoice, assign, choose
 from .entrants import load_file

@@ -25,15 +25,17 @@ from .training import LabScale, config_of, spread, task_named, trained
 Row = dict[str, Any]
 LOCAL = "local"
 SETTINGS = {**SMALL, LOCAL: {"window": 4}, "window": {"window": 12, "sinks": 1}}
-"""Of the candidates at 64 tokens: a narrow window, a wide one with a sink, and everything, at
-rising cost.
+"""The candidates at 64 tokens, at rising cost.
+
+A narrow window, a wide one with a sink, and everything.
 """
 
 
 @dataclass(frozen=True)
 class ChoiceScale:
-    """Shares of full attention's cost, the candidates, and the steps of fine-tuning behind the
-    training of `lab`.
+    """Shares of full attention's cost, the candidates, and the steps of fine-tuning.
+
+    Fine-tuning comes behind the training of `lab`.
     """
 
     lab: LabScale = field(default_factory=lambda: LabScale(layers=4))
@@ -51,8 +53,9 @@ CHOICE_QUICK = ChoiceScale(
 
 
 def choices(scale: ChoiceScale, parts: Parts, progress: Progress, store: Path) -> Bench:
-    """Every way of giving mechanisms to heads, before and after fine-tuning, at every budget and
-    seed.
+    """Every way of giving mechanisms to heads, before and after fine-tuning.
+
+    At every budget and seed.
     """
     each: list[Row] = []
     heads: list[Row] = []

@@ -1,5 +1,4 @@
-"""A mechanism for every head, chosen by what the head contributes and what each mechanism would
-change of it.
+"""A mechanism for every head, by what the head contributes and what each mechanism changes.
 
     minimise Σ_h r_h e_{h,c(h)}   with   Σ_h cost_{c(h)} ≤ budget · Σ_h cost_full
 
@@ -31,8 +30,9 @@ SEED = 1 << 20
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """What one head gets: its relevance, the error and the cost (multiply-adds of an input) of its
-    mechanism.
+    """What one head gets: its relevance, and the error and cost of its mechanism.
+
+    The cost is in multiply-adds of an input.
     """
 
     layer: int
@@ -89,8 +89,9 @@ def choose(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     inputs: int = INPUTS,
 ) -> Chosen:
-    """A mechanism for every head of a trained lab model with full attention, within a share of its
-    attention's cost.
+    """A mechanism for every head of a trained lab model, within a share of the cost.
+
+    The model has full attention; the share is of its attention's cost.
 
     `candidates` are mechanisms without weights of their own (default: all that fit the model's
     direction); `settings` are theirs by name. Relevance and errors are measured on `inputs` that
@@ -162,8 +163,9 @@ def _candidates(
 def measured(
     model: Transformer, candidates: Sequence[Mechanism], inputs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Relevance `(L, H)` of every head, and the relative error `‖z_c − z‖ / ‖z‖` of its output `(L,
-    H, C)`.
+    """Relevance `(L, H)` of every head, and the relative error of its output `(L, H, C)`.
+
+    The error is `‖z_c − z‖ / ‖z‖`.
     """
     relevance, errors = [], []
     for attention, x in zip(model.attentions, model.attended(inputs)):

@@ -41,8 +41,7 @@ MAIN = ("perplexity", *KEPT[1:])
 
 @dataclass(frozen=True)
 class DamageScale:
-    """Models of the catalogue, how many inputs of which length, and the ranks that query-key
-    matrices are cut to.
+    """Models of the catalogue, how many inputs of which length, and ranks of query-key matrices.
 
     The inputs are the default text or pictures; models of `own` know no such text and read what
     they wrote themselves.
@@ -117,8 +116,9 @@ def _model(
 
 @torch.no_grad()
 def own_text(model: Model, number: int, length: int) -> Tensor:
-    """Token ids (number, length) that a decoder draws from its own distribution, behind its first
-    token.
+    """Token ids (number, length) that a decoder draws from its own distribution.
+
+    Behind its first token.
     """
     start = model.config.bos_token_id
     begin = torch.full((number, 1), 0 if start is None else start, device=model.device)
@@ -143,8 +143,9 @@ Change = Callable[[], contextlib.AbstractContextManager[Any]]
 def changes_of(
     model: Model, names: Sequence[str], ranks: Sequence[int]
 ) -> dict[tuple[str, str], Change]:
-    """What can be done to a model, by mechanism and settings: those without weights of their own,
-    and ranks of W_QK.
+    """What can be done to a model, by mechanism and settings.
+
+    Mechanisms without weights of their own, and ranks of W_QK.
     """
     found: dict[tuple[str, str], Change] = {}
     for name in names:
@@ -213,8 +214,9 @@ def _row(
     kept: float | None = None,
     refused: str = "",
 ) -> Row:
-    """`kept` is 1 where nothing changed: agreement of the likeliest token, overlap of classes, or
-    cosine of the embeddings.
+    """`kept` is 1 where nothing changed.
+
+    Agreement of the likeliest token, overlap of classes, or cosine of the embeddings.
     """
     return {
         "model": model,

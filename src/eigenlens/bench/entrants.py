@@ -1,6 +1,4 @@
-"""Who takes part in a bench: every known mechanism, those that were named, and what a user's file
-adds.
-"""
+"""Who takes part in a bench: every known mechanism, or those named, and a user's own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What times at several lengths say: how they grow, and from which length on one is below
-another.
-"""
+"""What times at several lengths say: how they grow, and where one falls below another."""
 
 from __future__ import annotations
 

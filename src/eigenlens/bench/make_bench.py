@@ -31,8 +31,9 @@ SCALES: Mapping[str, tuple[Any, Any]] = {
     "spectra": (LabScale(), QUALITY_QUICK),
     "choose": (ChoiceScale(), CHOICE_QUICK),
 }
-"""The sizes of every bench, full and quick, in the order in which they run: spectra look at the
-models of quality.
+"""The sizes of every bench, full and quick, in running order.
+
+Spectra look at the models of quality.
 """
 
 

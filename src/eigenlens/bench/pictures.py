@@ -20,9 +20,7 @@ STEP = 17
 
 
 def speed_charts(tables: Tables) -> dict[str, Any]:
-    """Milliseconds, and megabytes, against tokens on logarithmic axes, a panel for each
-    direction.
-    """
+    """Milliseconds and megabytes against tokens on logarithmic axes, a panel per direction."""
     rows = [row for row in tables["lengths"] if row["milliseconds"] is not None]
     return {
         "time": _lengths(rows, "milliseconds", "milliseconds of a forward call"),
@@ -79,8 +77,9 @@ def _lengths(rows: Sequence[Row], value: str, title: str) -> alt.HConcatChart:
 
 
 def quality_charts(tables: Tables) -> dict[str, Any]:
-    """For each task a row of panels that share the mechanisms: the measure with its spread, and
-    what it costs.
+    """For each task a row of panels that share the mechanisms.
+
+    The measure with its spread, and what it costs.
     """
     rows = tables["quality"]
     stacked = []
@@ -197,8 +196,9 @@ def _dots(
 
 
 def _ticks(rows: Sequence[Row], value: str, steps: Sequence[int] = (1, 2, 5)) -> list[float]:
-    """Places for ticks of a logarithmic axis: these multiples of powers of ten, as far as the
-    values go.
+    """Places for ticks of a logarithmic axis.
+
+    These multiples of powers of ten, as far as the values go.
     """
     low, high = (f(row[value] for row in rows) for f in (min, max))
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
@@ -211,9 +211,7 @@ def _ticks(rows: Sequence[Row], value: str, steps: Sequence[int] = (1, 2, 5)) ->
 
 
 def damage_charts(tables: Tables) -> dict[str, Any]:
-    """Models × mechanisms: the model's own measure in the cell, coloured by what is left of its
-    answers.
-    """
+    """Models × mechanisms: the model's own measure, coloured by what is left of its answers."""
     both = [*tables["damage"], *tables["refused"]]
     cells = [
         {

@@ -1,6 +1,4 @@
-"""What every mechanism learns with as many weights and steps as all others, against what it
-costs.
-"""
+"""What every mechanism learns with equally many weights and steps, against its cost."""
 
 from __future__ import annotations
 

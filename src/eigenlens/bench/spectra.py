@@ -1,6 +1,4 @@
-"""What training with a mechanism makes of the patterns: their rank, their sinks, their gap, beside
-full attention's.
-"""
+"""What training with a mechanism makes of the patterns: rank, sinks and gap."""
 
 from __future__ import annotations
 
@@ -104,8 +102,7 @@ def head_rows(model: Transformer, inputs: Tensor) -> list[Row]:
 
 
 def row_dimensions(patterns: Sequence[Tensor], causal: bool) -> dict[tuple[int, int], int]:
-    """Eigen-analysis of the rows of `A (B, H, T, T)` of each layer, as a study makes it of score
-    rows.
+    """Eigen-analysis of the rows of `A (B, H, T, T)` of each layer, as of score rows.
 
     A call with q = A, k = I and scale 1 has the scores A exactly. Half of the inputs fit, two
     quarters are held out.

@@ -1,6 +1,4 @@
-"""Time and memory of every mechanism against the length of the input, with torch's own attention
-beside them.
-"""
+"""Time and memory of every mechanism against the length, beside torch's own attention."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ from .timing import Pace, in_rounds, medians, peak_bytes
 
 YARDSTICK = "torch SDPA"
 EXPONENT, CROSSOVER = 1.15, 4096
-"""What a linear mechanism is held to: how its time grows from 2,048 tokens on, and where it is
-below torch's.
+"""What a linear mechanism is held to.
+
+How its time grows from 2,048 tokens on, and where it is below torch's.
 """
 PASSES = ("forward", "forward and backward")
 SECONDS, GIGABYTES = 8.0, 4.0
@@ -188,8 +187,9 @@ def _finished(call: Call, device: torch.device) -> Callable[[], Any]:
 def _too_much(
     name: str, n: int, scale: SpeedScale, causal: bool, before: Sequence[Row], device: torch.device
 ) -> str | None:
-    """What a call of this length would take, if that is too much, from the longest that was
-    measured.
+    """What a call of this length would take, if that is too much.
+
+    From the longest that was measured.
     """
     known = [row for row in before if row["mechanism"] == name and row["milliseconds"] is not None]
     if any(row["mechanism"] == name and row["skipped"] for row in before):
@@ -216,8 +216,9 @@ def _too_much(
 
 
 def recurrence_race(scale: SpeedScale, device: torch.device) -> list[Row]:
-    """The gated delta rule token by token and in chunks, in turn, on the same inputs, with several
-    numbers of heads.
+    """The gated delta rule token by token and in chunks, with several numbers of heads.
+
+    In turn, on the same inputs.
 
     A forward pass, and a training step's forward and backward pass. Token by token it is calls that
     cost, and these are as many for one head as for eight; so the fewer heads, the more the chunks
@@ -268,8 +269,9 @@ def _race(given: Sequence[Tensor], scale: SpeedScale, device: torch.device) -> R
 
 
 def summarised(rows: Sequence[Row]) -> list[Row]:
-    """One row per mechanism: exponent from 2,048 tokens on, crossover with the yardstick of its
-    direction, the longest.
+    """One row per mechanism: exponent, crossover with its yardstick, the longest.
+
+    The exponent is from 2,048 tokens on; the yardstick is that of its direction.
     """
     found = []
     keys = list(dict.fromkeys((row["mechanism"], row["direction"]) for row in rows))

@@ -1,6 +1,4 @@
-"""The small models that mechanisms are trained in: two tasks, one shape, as many weights and steps
-for everyone.
-"""
+"""The small models that mechanisms are trained in: two tasks, one shape, equal weights."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ from ..run.progress import Progress, silent
 from .entrants import FULL, SMALL, ours, settings_for
 
 TASKS: dict[str, bool] = {"next bytes": True, "digits": False}
-"""The tasks by name, and whether they are causal: the next byte of a text, and the digit in 64
-pixels.
+"""The tasks by name, and whether they are causal.
+
+The next byte of a text, and the digit in 64 pixels.
 """
 TOLERANCE = 0.01
 """Weights of a model may differ by so much from those of full attention's."""
@@ -64,8 +63,9 @@ def config_of(
     scale: LabScale,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
-    """The model of a task with a mechanism, its MLP as wide as makes all weights as many as those
-    of full attention.
+    """The model of a task with a mechanism.
+
+    Its MLP is as wide as makes all weights as many as those of full attention.
 
     A unit of the MLP has `2·width + 1` weights in each layer; what a mechanism brings is taken from
     there.

@@ -1,6 +1,4 @@
-"""Options that several commands share, each with its unit and default, and the groups they are
-listed in.
-"""
+"""Options that several commands share, with units and defaults, and the groups they are in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Standard output and standard error that nothing can stop: neither a reader that leaves, nor half
-a character.
-"""
+"""Standard output and error that nothing can stop: no reader that leaves, no half a character."""
 
 from __future__ import annotations
 

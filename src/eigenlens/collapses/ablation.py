@@ -22,8 +22,9 @@ VARIANTS = {
     "SAN+skip": Switches(mlp=False),
     "full": Switches(),
 }
-"""The four variants of the paper: pure attention, with MLPs, with skip connections, and the model
-itself.
+"""The four variants of the paper.
+
+Pure attention, with MLPs, with skip connections, and the model itself.
 """
 
 
@@ -100,8 +101,7 @@ def ablate(
 def running(
     model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]
 ) -> Iterator[None]:
-    """Let `run_of(block)(x, given)` take the place of every block's forward while the block of code
-    runs.
+    """Let `run_of(block)(x, given)` replace every block's forward while the code block runs.
 
     The first time a block runs, what was read as its parts is checked against its own forward.
     """

@@ -1,5 +1,4 @@
-"""How much one attention head must shrink the residual: the published bounds, a sharper one, and
-what the head does.
+"""How much one attention head must shrink the residual: bounds, and what the head does.
 
 With `X = 1xᵀ + R` the scores of a head without mask and position bias are row constants `+ 1rᵀ +
 E`, `E = scale · R W_QK Rᵀ`. Row constants vanish in the softmax, so `P_ij = q_j e^{E_ij} / Σ_k q_k
@@ -51,8 +50,9 @@ class HeadBound:
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """The bounds that the measured residual exceeds by more than rounding: none, if the theory
-        is right.
+        """The bounds that the measured residual exceeds by more than rounding.
+
+        None, if the theory is right.
         """
         bounds = {
             name: getattr(self, name) for name in ("cubic", "unconditional", "sharp", "linear")
@@ -106,8 +106,9 @@ def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dobrushin(pattern: Tensor) -> Tensor:
-    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`, between 0 (equal rows) and 1 (two
-    rows share no key).
+    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`.
+
+    Between 0 (equal rows) and 1 (two rows share no key).
 
     It contracts distances between tokens: `‖y_i − y_i'‖ ≤ τ max_{j,j'} ‖x_j − x_j'‖` for `Y = PX`
     and any norm of a token, so also the range of every column.
@@ -195,8 +196,9 @@ def head_bound(
 
 
 def mean_factor(tokens: int) -> float:
-    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`: how much the residual about the mean can exceed the one about
-    another constant row.
+    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`.
+
+    How much the residual about the mean can exceed the one about another constant row.
     """
     return 2 * (1 - 1 / tokens)
 

@@ -21,8 +21,9 @@ from .bounds import LARGEST_D, mean_factor
 
 @dataclass(frozen=True)
 class LayerNorms:
-    """What the depth bounds know of a layer: norms of its weights, one per head, and of what
-    follows the attention.
+    """What the depth bounds know of a layer.
+
+    Norms of its weights, one per head, and of what follows the attention.
     """
 
     qk: tuple[float, ...]  # ‖W_QK,h‖₁
@@ -71,8 +72,9 @@ def layer_norms(
 
 @torch.no_grad()
 def mlp_lipschitz(weights: Iterable[Tensor], activation: float = 1.0) -> float:
-    """`λ = Π ‖W‖₁,∞ · ℓ^(n−1)` of an MLP with n weights and an elementwise activation of slope at
-    most ℓ between them.
+    """`λ = Π ‖W‖₁,∞ · ℓ^(n−1)` of an MLP with n weights.
+
+    Between them is an elementwise activation of slope at most ℓ.
 
     Then `‖f(X) − 1f(x)ᵀ‖₁,∞ ≤ λ ‖X − 1xᵀ‖₁,∞`: an elementwise map scales both sums by ℓ, a matrix
     by its composite norm. ℓ is 1 for ReLU, 1.129 for GELU, 1.1 for SiLU.
@@ -91,8 +93,9 @@ def log_published(
     heads: int = 1,
     lipschitz: float = 1.0,
 ) -> float:
-    """The log of `K^((3^L−1)/2) ‖res(X)‖^(3^L)` with `K = 4 γ β scale H λ`, by the recursion `b ← K
-    b³`.
+    """The log of `K^((3^L−1)/2) ‖res(X)‖^(3^L)` with `K = 4 γ β scale H λ`.
+
+    By the recursion `b ← K b³`.
     """
     log_k = functools.reduce(_times, map(_log, (4 * gamma, beta, abs(scale), heads, lipschitz)))
     log_b = _log(residual)
@@ -119,8 +122,9 @@ class DepthBound:
 
 
 def depth_bound(residual: float, layers: Sequence[LayerNorms], tokens: int) -> DepthBound:
-    """Both bounds along a stack of attention layers, each with an MLP or none, from the residual of
-    its input.
+    """Both bounds along a stack of attention layers, from the residual of its input.
+
+    Each layer has an MLP or none.
 
     No skips, no norms, no masks and no position biases: a SAN as in the paper.
 

@@ -1,5 +1,6 @@
-"""The bounds of a whole layer `SA(X) = Σ_h P_h X W_h + 1bᵀ`: by the triangle inequality those of
-its heads add up.
+"""The bounds of a whole layer `SA(X) = Σ_h P_h X W_h + 1bᵀ`.
+
+By the triangle inequality those of its heads add up.
 """
 
 from __future__ import annotations

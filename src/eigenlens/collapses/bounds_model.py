@@ -47,8 +47,9 @@ def model_bounds(frozen: FrozenStack) -> Iterator[tuple[int, int, LayerBound]]:
 
 
 def is_bare(attention: FrozenAttention, scores: Tensor) -> bool:
-    """Whether nothing comes on top of the products: no position bias, no cap, no mask among these
-    tokens.
+    """Whether nothing comes on top of the products among these tokens.
+
+    No position bias, no cap, no mask.
     """
     return attention.call.linear and bool(scores.isfinite().all())
 
@@ -113,8 +114,10 @@ def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 def depth_rows(
     frozen: FrozenStack, found: Sequence[tuple[int, int, LayerBound]]
 ) -> list[dict[str, Any]]:
-    """The bounds composed over depth, in base-ten logarithms, for the same attention without norms,
-    skips and MLPs, from the first input's residual and with the worst case γ = √T.
+    """The bounds composed over depth, in base-ten logarithms.
+
+    For the same attention without norms, skips and MLPs, from the first input's residual and with
+    the worst case γ = √T.
 
     Empty where a layer's scores are not plain products: nothing cubic holds there.
     """

@@ -22,9 +22,7 @@ Kind = Literal["full", "causal", "position bias"]
 # ten per cent is not small yet; below 3e-4 rounding comes near
 EPSILONS = tuple(10 ** (-1.5 - k / 4) for k in range(9))
 NOISE = 1e-13
-"""An output residual below this share of `‖εR‖ ‖W‖` is rounding, and no point to fit a line
-through.
-"""
+"""An output residual below this share of `‖εR‖ ‖W‖` is rounding: no line is fitted to it."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,9 @@ def slope_of(
     epsilons: Sequence[float] = EPSILONS,
     noise: float = NOISE,
 ) -> float:
-    """The least-squares slope of `log ‖res(layer(εR))‖₁,∞` against `log ε` for any `layer (T, C) →
-    (T, C)`.
+    """The least-squares slope of `log ‖res(layer(εR))‖₁,∞` against `log ε`.
+
+    For any `layer (T, C) → (T, C)`.
 
     The layer is given the residual part `εR` alone and adds its own constant row. Outputs below
     `noise · ‖εR‖` are left out; fewer than three others: inf.
@@ -86,8 +85,7 @@ def head_order(
     bias: Tensor | None = None,
     epsilons: Sequence[float] = EPSILONS,
 ) -> float:
-    """The order of one head, for instance of a real model, about the mean of a real input `x (T,
-    C)`.
+    """The order of one head, such as of a real model, about the mean of an input `x (T, C)`.
 
     `weight_qk`, `weight_vo (C, C)` as in `bounds.head_bound`; `key_term (C,)` is `W_K b_Q`, what a
     bias of the queries adds to the scores of every row: `scale · X key_term` (a bias of the keys
@@ -131,8 +129,9 @@ def contraction_order(
     seed: int = 0,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Order:
-    """The order over random Gaussian heads and inputs: `full`, with a `causal` mask, or with a
-    relative `position bias`.
+    """The order over random Gaussian heads and inputs.
+
+    `full`, with a `causal` mask, or with a relative `position bias`.
     """
     if kind not in get_args(Kind):
         raise EigenlensError(

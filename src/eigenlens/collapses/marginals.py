@@ -17,8 +17,9 @@ from .paths import through
 
 @torch.no_grad()
 def head_marginals(frozen: FrozenStack) -> Tensor:
-    """`Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k through head h of layer l, mean over inputs,
-    (L, H, L+1).
+    """`Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k through head h of layer l, (L, H, L+1).
+
+    The mean over inputs.
 
     Y is the model's own output. Over all heads, length k adds up to k times its share of the
     output. Cost: about four times that of `decompose_paths`.

@@ -71,8 +71,9 @@ class CurvePass:
 
 @dataclass(frozen=True)
 class StackPaths:
-    """One stack of one input by path length: rows of terms, and where all layers have as many
-    heads, what heads add.
+    """One stack of one input by path length.
+
+    Rows of terms, and where all layers have as many heads, what heads add.
     """
 
     stack: str
@@ -112,8 +113,9 @@ class PathPass:
 
 @dataclass(frozen=True)
 class StackBounds:
-    """One stack of one input: its place among all, the bounds of every layer, and those composed
-    over depth of the first.
+    """One stack of one input.
+
+    Its place among all, the bounds of every layer, and those composed over depth of the first.
     """
 
     stack: str

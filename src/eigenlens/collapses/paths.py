@@ -124,8 +124,9 @@ class PathLengths:
 
 
 def path_counts(heads: Sequence[int]) -> tuple[int, ...]:
-    """Paths by number of attention hops for layers of so many heads: the coefficients of `Π_l (1 +
-    H_l z)`.
+    """Paths by number of attention hops for layers of so many heads.
+
+    The coefficients of `Π_l (1 + H_l z)`.
     """
     counts = [1]
     for number in heads:
@@ -181,8 +182,9 @@ def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
 
 
 def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Tensor, Tensor]:
-    """One stage on terms (K, M, B, T, C) and bias: hops of a counted kind move a term one up,
-    others add to where they are.
+    """One stage on terms (K, M, B, T, C) and bias.
+
+    Hops of a counted kind move a term one up, others add to where they are.
     """
     sums: dict[tuple[int, int], Tensor] = {(0, 0): grid} if stage.keeps else {}
     after = bias if stage.keeps else torch.zeros_like(bias)

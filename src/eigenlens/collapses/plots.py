@@ -203,8 +203,9 @@ def path_residuals(run: Collapse) -> Any:
 
 
 def bound_map(run: Collapse) -> Any:
-    """Layers × heads: the largest D of each head, which the cubic bound limits, and its Dobrushin
-    coefficient.
+    """Layers × heads: the largest D of each head, and its Dobrushin coefficient.
+
+    The cubic bound limits D.
     """
     panels = []
     for key, name in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):

@@ -174,8 +174,9 @@ class Collapse(ResultViews):
 
     @property
     def paths(self) -> list[dict[str, Any]]:
-        """The output by path length: stack, hops, number of paths, share, size and residual with
-        intervals.
+        """The output by path length.
+
+        Stack, hops, number of paths, share, size and residual with intervals.
         """
         return self._content["paths"]["lengths"]
 
@@ -195,9 +196,7 @@ class Collapse(ResultViews):
         return self._content["bounds"]["heads"]
 
     def bounds_by_layer(self) -> list[dict[str, Any]]:
-        """One row per layer: in how many of its heads the condition holds, and the median of each
-        number.
-        """
+        """One row per layer: how many heads meet the condition, and the median of each number."""
         rows = []
         for stack, layer in dict.fromkeys((row["stack"], row["layer"]) for row in self.bounds):
             heads = [row for row in self.bounds if (row["stack"], row["layer"]) == (stack, layer)]
@@ -225,9 +224,7 @@ class Collapse(ResultViews):
 
     @property
     def error(self) -> float | None:
-        """How far the sum over path lengths was from the model's output, the worst input,
-        relative.
-        """
+        """How far the sum over path lengths was from the model's output: the worst input."""
         return self._content["paths"]["error"]
 
     @property

@@ -42,8 +42,9 @@ ABLATIONS = {
     "without MLP skip": Switches(mlp_skip=False),
     "without norm": Switches(norm=False),
 }
-"""The paper's variants, and every part taken out alone (SAN+skip is the model without MLPs, SAN+MLP
-that without skips).
+"""The paper's variants, and every part taken out alone.
+
+SAN+skip is the model without MLPs, SAN+MLP that without skips.
 """
 
 

@@ -27,8 +27,9 @@ from .ablation import running
 
 @dataclass(frozen=True, eq=False)
 class PathSample:
-    """S paths of the same length: `layers` and `heads` (S, k), in the order of the hops, and log
-    probabilities (S,).
+    """S paths of the same length: `layers` and `heads` (S, k), and log probabilities (S,).
+
+    In the order of the hops.
     """
 
     layers: Tensor
@@ -45,8 +46,9 @@ class PathSample:
 
 
 def head_sizes(frozen: FrozenStack) -> Tensor:
-    """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H): weights for importance
-    sampling.
+    """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H).
+
+    Weights for importance sampling.
     """
     rows, y = [], frozen.inputs
     for stage in frozen.stages():
@@ -65,8 +67,9 @@ def equal_weights(frozen: FrozenStack) -> Tensor:
 
 
 def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSample:
-    """Draw paths of `hops` hops with probability proportional to the product of their heads'
-    `weights (L, H)`.
+    """Draw paths of `hops` hops.
+
+    Their probability is proportional to the product of their heads' `weights (L, H)`.
     """
     L = len(weights)
     if not 0 <= hops <= L:
@@ -101,8 +104,9 @@ def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSa
 
 
 def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
-    """What each path adds to the output, (S, B, T, C), with everything frozen: the terms of the
-    theorem.
+    """What each path adds to the output, (S, B, T, C), with everything frozen.
+
+    The terms of the theorem.
     """
     y = frozen.inputs.expand(len(sample), *frozen.inputs.shape).clone()
     layer = 0
@@ -136,8 +140,9 @@ def estimated_term(
 
 
 def pattern_residuals(frozen: FrozenStack, sample: PathSample) -> Tensor:
-    """`‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns `P = P_{h_k} ⋯ P_{h_1}`, (S, B), in the
-    composite norm.
+    """`‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns, (S, B), in the composite norm.
+
+    `P = P_{h_k} ⋯ P_{h_1}`.
     """
     patterns = [branch.attention.pattern for branch in frozen.branches("attention")]
     found = []

@@ -24,9 +24,7 @@ PARTS = {
 
 
 def sentence(run: Collapse) -> str:
-    """In every stack: where pure attention collapses, and how far each part holds the tokens
-    apart.
-    """
+    """In every stack: where pure attention collapses, and how each part keeps tokens apart."""
     stacks = run.curves["full"].stacks
     if not stacks:
         return "No block was seen, so nothing is known of the tokens along depth."

@@ -202,9 +202,7 @@ class Localisation(Diagnostic):
             self.add(f"{seen.site}/profile", found[1])
 
     def _look(self, seen: CallView) -> tuple[Tensor, Tensor] | None:
-        """Values (B, numbers, H), entropy not among them, and the profiles (2, H, bins) summed over
-        inputs.
-        """
+        """Values (B, numbers, H) but for entropy, and profiles (2, H, bins) summed over inputs."""
         _, H, T, S = seen.pattern.shape
         grid = self._grid(seen.call.site.stack, T) if seen.call.kind == "self" and T == S else None
         if grid is None:

@@ -1,5 +1,4 @@
-"""What becomes of a target when tokens are really taken away, the most relevant first or the least
-relevant first.
+"""What becomes of a target when tokens are taken away, most or least relevant first.
 
 A text loses token ids and closes up, so that positions shift. A picture loses patches behind the
 embedding, and those that are left keep their positions. A method that finds the tokens that decide
@@ -29,8 +28,9 @@ ORDERS: tuple[Order, ...] = ("positive", "negative")
 
 @dataclass(frozen=True, eq=False)
 class Deletion:
-    """Scores (N, F) of the target for N inputs when F fractions of their tokens are gone, by one
-    method in one order.
+    """Scores (N, F) of the target for N inputs when F fractions of their tokens are gone.
+
+    By one method in one order.
     """
 
     method: str

@@ -98,8 +98,9 @@ class Operator:
         return torch.cat(rows).view(n, d, B, n, d).permute(2, 0, 1, 3, 4).contiguous()
 
     def units(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every channel of every token by itself, in chunks: flat indices (k,) of n·d, and
-        directions (k, B, n, d).
+        """Every channel of every token by itself, in chunks.
+
+        Flat indices (k,) of n·d, and directions (k, B, n, d).
         """
         B, n, d = self.shape
         for at in torch.arange(n * d, device=self.inputs.device).split(self.streams):
@@ -223,8 +224,9 @@ def norms_of(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> 
 def norms_with_error(
     op: Operator, weights: Tensor, probes: int = 16, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """The estimate of `norms_of` and its standard error, (B, n) each: that of the mean square, over
-    twice the root.
+    """The estimate of `norms_of` and its standard error, (B, n) each.
+
+    That of the mean square, over twice the root.
     """
     if probes < 2:
         raise EigenlensError(f"{probes} probes tell no standard error; give at least 2")

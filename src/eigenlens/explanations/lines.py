@@ -1,6 +1,4 @@
-"""Tokens as words with a colour behind them: in a notebook, and cut to cells for whoever draws them
-elsewhere.
-"""
+"""Tokens as words with a colour behind them, in a notebook or as cells to draw elsewhere."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ FOR, AGAINST = "200, 64, 44", "44, 111, 179"
 
 @dataclass(frozen=True)
 class Cell:
-    """One token of a line: what is shown, its colour from −10 to 10, its score, and whether it is
-    one of the strongest.
+    """One token of a line.
+
+    What is shown, its colour from −10 to 10, its score, and whether it is one of the strongest.
     """
 
     text: str
@@ -91,9 +90,7 @@ def _pooled(row: list[Cell]) -> list[Cell]:
 
 
 def html(found: Explanation) -> str:
-    """An explanation in a notebook: what it says, a line for each method, the deletion curves, and
-    every number.
-    """
+    """An explanation in a notebook: its sentence, a line per method, deletion curves, numbers."""
     body = "".join(_line(line) for line in lines(found))
     curves = picture_view(found.plot_deletion(), "deletion curves") if found.deletion else ""
     rows = [{**row, "token": visible(row["token"])} for row in found.rows()]

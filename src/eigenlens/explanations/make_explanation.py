@@ -1,6 +1,4 @@
-"""Explain what a model makes of an input: every method on its tokens, and what becomes of the
-target without them.
-"""
+"""Explain what a model makes of an input: every method on its tokens, and their deletion."""
 
 from __future__ import annotations
 
@@ -193,8 +191,9 @@ def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str
 
 
 def _clear(folder: Path) -> None:
-    """Takes away what an earlier explanation left: its file and page here and in numbered folders,
-    and nothing else.
+    """Takes away what an earlier explanation left, and nothing else.
+
+    Its file and page here and in numbered folders.
     """
     if not folder.is_dir():
         return

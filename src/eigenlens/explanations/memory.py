@@ -46,9 +46,7 @@ def check_memory(model: Model, batch: Mapping[str, Any], gigabytes: float) -> No
 
 
 def tokens_of(model: Model, batch: Mapping[str, Any]) -> int:
-    """T, the source tokens of an input: of a text its own, of a picture its patches, of sound its
-    frames.
-    """
+    """T, the source tokens of an input: tokens of a text, patches of a picture, frames of sound."""
     if (ids := batch.get("input_ids")) is not None:
         return int(ids.shape[1])
     if (pixels := batch.get("pixel_values")) is not None:

@@ -73,9 +73,7 @@ FREEZES = frozenset(name for name in METHODS if name.startswith("TensorLens"))
 
 
 class Attributions(dict[str, Tensor]):
-    """Scores (B, T) by method, the observation they are of, and notes on methods that were left
-    out.
-    """
+    """Scores (B, T) by method, their observation, and notes on methods that were left out."""
 
     def __init__(
         self, scores: Mapping[str, Tensor], observed: Observed, notes: Sequence[str] = ()

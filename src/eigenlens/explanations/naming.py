@@ -17,9 +17,7 @@ def whole_number(text: str) -> int | None:
 
 
 def token_id(model: Model, target: Any, vocabulary: int) -> int:
-    """The id of a target token, given as an id, also as text "id:1234", or as the text of one
-    token.
-    """
+    """The id of a target token, given as an id, as text "id:1234", or as the text of one token."""
     if (
         isinstance(target, str)
         and target.startswith("id:")

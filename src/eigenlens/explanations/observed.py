@@ -1,6 +1,4 @@
-"""One forward and one backward pass: every attention pattern, the token streams, and how a target
-depends on both.
-"""
+"""One forward and one backward pass: patterns, token streams, and how a target depends on both."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The tokens of one stack before its first block and behind its last, (B, T, C), with the
-    gradients of the score.
+    """The tokens of one stack before its first and behind its last block, (B, T, C).
+
+    With the gradients of the score.
 
     `ended` is `outputs` behind the norm that follows the last block; where no norm follows, it is
     `outputs`.
@@ -56,9 +55,7 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What a target's score (B,) depends on: the patterns in the order the model runs them, and the
-    streams.
-    """
+    """What a target's score (B,) depends on: the patterns in running order, and the streams."""
 
     score: Tensor
     patterns: tuple[Pattern, ...]

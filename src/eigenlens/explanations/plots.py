@@ -19,8 +19,9 @@ ORDERS = {
 
 
 def token_map(found: Explanation) -> alt.Chart:
-    """Methods × tokens, red for the target and blue against it, each method on its own scale
-    (`Explanation.levels`).
+    """Methods × tokens, red for the target and blue against it.
+
+    Each method on its own scale (`Explanation.levels`).
     """
     labels = [f"{i} {visible(token, 16)}" for i, token in enumerate(found.tokens)]
     rows = [
@@ -93,8 +94,9 @@ def _shade() -> alt.Color:
 
 
 def deletion_curves(found: Explanation) -> Any:
-    """The score of the target while tokens are taken away: a panel for each order, a line for each
-    method.
+    """The score of the target while tokens are taken away.
+
+    A panel for each order, a line for each method.
     """
     names = [row["method"] for row in found.areas()]
     colours = [*SCHEME[: len([name for name in names if name != CONTROL])]]

@@ -36,8 +36,9 @@ def self_update(R: Maps, s: str, A: Tensor) -> Maps:
 
 
 def cross_update(R: Maps, s: str, q: str, A: Tensor) -> Maps:
-    """What a cross-attention adds whose queries are tokens of s and whose keys are those of q, Ā
-    (B, T_s, T_q).
+    """What a cross-attention Ā (B, T_s, T_q) adds.
+
+    Its queries are tokens of s, its keys those of q.
     """
     added = {(s, p): A @ relevant for (own, p), relevant in R.items() if own == q and p != q}
     return {**added, (s, q): normalised(R[s, s]).transpose(1, 2) @ A @ normalised(R[q, q])}
@@ -87,8 +88,9 @@ def _turned(one: Step, other: Step) -> bool:
 
 
 def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Tensor]:
-    """The relevance (B, T_q) of the tokens of every stream q: `Σ_s Σ_i w_si R^sq_ij`, w what the
-    target reads.
+    """The relevance (B, T_q) of the tokens of every stream q: `Σ_s Σ_i w_si R^sq_ij`.
+
+    w is what the target reads.
 
     A target that reads one token, the last one of a decoder or a class token, has the row of this
     token. Without the `start` it is `R − I` instead of R: what attention adds. The I gives a token
@@ -111,8 +113,9 @@ def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Ten
 
 
 def relevance(observed: Observed, start: bool = True) -> Tensor:
-    """The relevance of the source tokens, (B, T): those of the encoder of an encoder-decoder, else
-    of the one stream.
+    """The relevance of the source tokens, (B, T).
+
+    Those of the encoder of an encoder-decoder, else of the one stream.
 
     The decoder's own part, and the second stream of a model with two, are in `relevance_by_stream`.
     """

@@ -22,8 +22,9 @@ Kept = tuple[int, tuple[int, ...]]
 SOURCE = ("input_ids", "token_type_ids")
 """What has an entry for every source token of a text."""
 NUMBERED = ("attention_mask", "position_ids")
-"""What is made anew for a text that has closed up: nothing of it is padding, and its tokens are
-counted from the first.
+"""What is made anew for a text that has closed up.
+
+Nothing of it is padding, and its tokens are counted from the first.
 """
 FAILS = (
     RuntimeError,
@@ -104,8 +105,9 @@ class Removal:
     def scores(
         self, wanted: Sequence[Kept], batch_size: int
     ) -> Iterator[tuple[list[Kept], Tensor]]:
-        """The target's score on inputs with the tokens that are left, some at a time: which they
-        were, and (n,).
+        """The target's score on inputs with the tokens that are left, some at a time.
+
+        Gives which they were, and (n,).
         """
         batch_size = 1 if one_at_a_time(self.model) else batch_size
         by_length: dict[int, list[Kept]] = {}
@@ -123,8 +125,9 @@ class Removal:
                 yield chosen, found
 
     def least(self) -> int:
-        """How many free tokens have to stay: one where a head averages patches, and has no number
-        for none; else none.
+        """How many free tokens have to stay.
+
+        One where a head averages patches, and has no number for none; else none.
         """
         if self.block is None or not self.free[0]:
             return 0
@@ -200,8 +203,9 @@ class Removal:
 
 
 def special(model: Model, batch: Mapping[str, Any], tokens: int) -> Tensor:
-    """Tokens of the model's own frame, (B, T) bool: special tokens of a text, what stands before
-    the patches of a picture.
+    """Tokens of the model's own frame, (B, T) bool.
+
+    Special tokens of a text, what stands before the patches of a picture.
     """
     first = next(iter(batch.values()))
     found = torch.zeros(len(first), tokens, dtype=torch.bool)
@@ -219,8 +223,9 @@ def special(model: Model, batch: Mapping[str, Any], tokens: int) -> Tensor:
 
 
 def _read_at(model: Model, target: Target, valid: Tensor) -> list[int] | None:
-    """The source token at which the target is read and which must stay: of a token's label, and the
-    last one of a decoder.
+    """The source token at which the target is read and which must stay.
+
+    Of a token's label, and the last one of a decoder.
     """
     if target.position is not None:
         return target.position.tolist()

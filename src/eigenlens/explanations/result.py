@@ -1,6 +1,4 @@
-"""Which tokens decide: what every method says of one input, in a folder that can be read without
-the model.
-"""
+"""Which tokens decide: what every method says of one input, readable without the model."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ SAME = 1e-6
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanation(ResultViews):
-    """The tokens of one input by every method, and what becomes of the target when they are taken
-    away.
+    """The tokens of one input by every method, and the target's score as they are taken away.
 
     `stored` is what it says of its model, its input and the target, as JSON keeps it; `tokens` are
     the T tokens as text, `special` says which of them belong to the model's frame
@@ -100,24 +97,28 @@ class Explanation(ResultViews):
 
     @property
     def read_at(self) -> int | None:
-        """The token at which the target is read: the last one of a language model, the one whose
-        label is explained.
+        """The token at which the target is read.
+
+        The last one of a language model, the one whose label is explained.
         """
         found = self.stored["target"].get("position")
         return None if found is None else int(found)
 
     @property
     def fixed(self) -> list[bool]:
-        """Tokens that colours and votes leave out: special ones, and the one at which the target is
-        read; none where that is all there are.
+        """Tokens that colours and votes leave out.
+
+        Special ones, and the one at which the target is read; none where that is all there are.
         """
         found = [special or i == self.read_at for i, special in enumerate(self.special)]
         return [False] * len(found) if all(found) else found
 
     @property
     def free(self) -> list[int]:
-        """Positions of the tokens that can be taken away: not special, not the one at which the
-        target is read; where no token is either, not the first, since an input has at least one.
+        """Positions of the tokens that can be taken away.
+
+        Not special, not the one at which the target is read; where no token is either, not the
+        first, since an input has at least one.
         """
         stays = [i for i, special in enumerate(self.special) if special or i == self.read_at] or [0]
         return [i for i in range(len(self.tokens)) if i not in stays]
@@ -185,8 +186,9 @@ class Explanation(ResultViews):
         return list(found.values())
 
     def curves(self) -> list[dict[str, Any]]:
-        """One row a point of every deletion curve: method, order, fraction taken away, score of the
-        target.
+        """One row per point of every deletion curve.
+
+        Method, order, fraction taken away, score of the target.
         """
         return [
             {
@@ -267,8 +269,9 @@ class Explanation(ResultViews):
         return token_map(self) if self.grid is None else patch_maps(self)
 
     def plot_deletion(self) -> Any:
-        """The target's score while tokens are taken away, by method, in both orders (an altair
-        chart).
+        """The target's score while tokens are taken away, by method (an altair chart).
+
+        In both orders.
         """
         from .plots import deletion_curves
 

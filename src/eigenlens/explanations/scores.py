@@ -1,5 +1,6 @@
-"""Scores (B,) of what a model gave: log-probability of a token, log-odds of a class, cosine,
-squared norm.
+"""Scores (B,) of what a model gave.
+
+Log-probability of a token, log-odds of a class, cosine, squared norm.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
 
 
 def logits_of(output: Any, plain: bool = False) -> Tensor | None:
-    """The logits (B, K) or (B, T, K) of a model's output; a `plain` module's tensor is taken for
-    them; else None.
+    """The logits (B, K) or (B, T, K) of a model's output, or None.
+
+    The tensor of a `plain` module is taken for them.
     """
     found = getattr(output, "logits", None)
     if found is None and plain and isinstance(output, Tensor):
@@ -89,8 +91,9 @@ def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor
 
 
 def class_token(model: Model, batch: Mapping[str, Tensor], hidden: Tensor) -> bool:
-    """Whether the first token (B, T, C) is the embedding of a picture: there are more tokens than
-    patches.
+    """Whether the first token (B, T, C) is the embedding of a picture.
+
+    It is where there are more tokens than patches.
     """
     pixels = batch.get("pixel_values")
     if model.kind != "vision" or pixels is None or hidden.ndim != 3:
@@ -116,8 +119,9 @@ def pooled(output: Any, batch: Mapping[str, Tensor], first: bool = False) -> Ten
 
 
 def last_token(batch: Mapping[str, Tensor], logits: Tensor) -> Tensor:
-    """The position of the last token that is no padding, (B,), on the side that the logits (B, T,
-    V) belong to.
+    """The position of the last token that is no padding, (B,).
+
+    On the side that the logits (B, T, V) belong to.
     """
     B, T = logits.shape[:2]
     mask = batch.get("decoder_attention_mask" if "decoder_input_ids" in batch else "attention_mask")
@@ -140,8 +144,9 @@ def token_score(chosen: Tensor) -> Score:
 
 
 def class_score(chosen: Tensor, position: Tensor | None = None, alone: bool = False) -> Score:
-    """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,), of the token at
-    `position` (B,) if given.
+    """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,).
+
+    Of the token at `position` (B,) if given.
 
     With one class, or where each stands `alone` (several may hold, `p = sigmoid(z)`), it is the
     logit z_c.

@@ -78,8 +78,9 @@ def sizes(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def readers(steps: Sequence[Step]) -> list[str]:
-    """The streams at whose end the target reads: all but those that only hand their tokens to
-    another stream.
+    """The streams at whose end the target reads.
+
+    All but those that only hand their tokens to another stream.
     """
     given = {step.keys for step in steps if not step.is_self} - {
         step.queries for step in steps if not step.is_self

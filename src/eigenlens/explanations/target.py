@@ -1,6 +1,4 @@
-"""What is to be explained: a number that a model gives for every input, such as the log-probability
-of a token.
-"""
+"""What is to be explained: a number per input, such as the log-probability of a token."""
 
 from __future__ import annotations
 
@@ -56,8 +54,9 @@ class Target:
     select: Callable[[Tensor, Tensor | None], Score] | None = None
 
     def of(self, rows: Tensor, position: Tensor | None = None) -> Target:
-        """The target for a batch of the inputs `rows` (N,), the token it is read at being now at
-        `position` (N,).
+        """The target for a batch of the inputs `rows` (N,).
+
+        The token it is read at is now at `position` (N,).
         """
         if self.select is None:
             return self
@@ -258,8 +257,9 @@ def _at_mask(
 
 
 def _surest(model: Model, logits: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Position and class (B,) of the label that is most likely anywhere, the default one and
-    special tokens left out.
+    """Position and class (B,) of the label that is most likely anywhere.
+
+    The default one and special tokens are left out.
     """
     known = labels(model)
     default = next((i for i, name in known.items() if name in DEFAULT_LABELS), 0)

@@ -1,6 +1,4 @@
-"""Explanations in a terminal: tokens with a colour behind them, or their names where there are no
-colours.
-"""
+"""Explanations in a terminal: tokens with a colour behind them, or names without colours."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def strongest_lines(found: Explanation) -> list[str]:
 
 
 def coloured(found: Explanation, width: int) -> list[Any]:
-    """Every method as text of `rich`: a line of tokens, or a map of patches `width` wide at
-    most.
-    """
+    """Every method as text of `rich`: a line of tokens, or a map of patches `width` wide."""
     return (
         [_tokens(line) for line in lines(found)]
         if found.grid is None
@@ -36,9 +32,7 @@ def coloured(found: Explanation, width: int) -> list[Any]:
 
 
 def _tone(level: int) -> str:
-    """Red for, blue against, on white paper with black ink: so pale is weak on a dark terminal,
-    too.
-    """
+    """Red for, blue against, black on white, so that pale is weak on a dark terminal, too."""
     full = (240, 120, 96) if level > 0 else (110, 170, 235)
     r, g, b = (round(255 + (part - 255) * abs(level) / 10) for part in full)
     return f"rgb(0,0,0) on rgb({r},{g},{b})"

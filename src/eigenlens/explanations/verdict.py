@@ -50,8 +50,9 @@ def votes(found: Explanation, number: int = TOP) -> list[tuple[int, int]]:
 
 
 def in_words(text: str, most: int = 200) -> str:
-    r"""A label or a note as it can be printed: spaces stay, control characters and marks of
-    direction are spelled out.
+    r"""A label or a note as it can be printed.
+
+    Spaces stay, control characters and marks of direction are spelled out.
 
     >>> in_words("mini: class \x1b[1mgood")
     'mini: class \\u001b[1mgood'
@@ -60,8 +61,9 @@ def in_words(text: str, most: int = 200) -> str:
 
 
 def sentence(found: Explanation) -> str:
-    """Such as `Next token ' Paris': log-probability -0.31; 7 of 9 methods put 'France' among …`,
-    from the numbers.
+    """The sentence of an explanation, from its numbers.
+
+    Such as `Next token ' Paris': log-probability -0.31; 7 of 9 methods put 'France' among …`.
     """
     return f"{_target(found)}{_tokens(found)}{_deletion(found)}."
 
@@ -110,9 +112,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _deletion(found: Explanation) -> str:
-    """Which order of taking tokens away lowers the target's score fastest, with chance beside
-    it.
-    """
+    """Which order of taking tokens away lowers the target's score fastest, beside chance."""
     areas = {row["method"]: row["positive"] for row in found.areas() if row["positive"] is not None}
     chance = areas.pop(CONTROL, None)
     if len(areas) < 2 or len(found.free) < 2:

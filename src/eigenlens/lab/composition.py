@@ -1,5 +1,6 @@
-"""Function composition with the functions given in context: what needs one look-up after the other
-(arXiv 2602.01763).
+"""Function composition with the functions given in context.
+
+What needs one look-up after the other (arXiv 2602.01763).
 
     f_L(… f_2(f_1(q)))
 
@@ -24,8 +25,9 @@ Order = Literal["forward", "backward", "shuffled"]
 
 
 class Composition:
-    """The answer of `functions` (L) random functions of `values` (N), one applied after the other,
-    fresh ones every input.
+    """The answer of `functions` (L) random functions of `values` (N), one after the other.
+
+    Every input has fresh ones.
 
     `order` of the entries: those of f_1 first ("forward"), those of f_L first ("backward"), each
     table in a random order of its own, or all entries "shuffled". With `intermediate` every step on

@@ -1,5 +1,6 @@
-"""The shape of the laboratory's model: everything that can be chosen, and the refusal of what
-cannot be.
+"""The shape of the laboratory's model.
+
+Everything that can be chosen, and the refusal of what cannot be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A file of a training run with every key, those that need not be given commented out at their
-defaults.
-"""
+"""A file of a training run with every key; optional ones are commented out at their defaults."""
 
 EXAMPLE = """\
 # A training run: eigenlens train run.toml -o run

@@ -1,6 +1,4 @@
-"""Hierarchical fusion: what a model reads out is made of all its layers, not of the last alone
-(arXiv 2202.08625).
-"""
+"""Hierarchical fusion (arXiv 2202.08625): a model reads out all its layers, not the last alone."""
 
 from __future__ import annotations
 

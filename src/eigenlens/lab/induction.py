@@ -1,5 +1,6 @@
-"""A two-layer transformer that learns induction heads, small enough to follow every one of its
-parameters (arXiv 2409.10559).
+"""A two-layer transformer that learns induction heads (arXiv 2409.10559).
+
+It is small enough to follow every one of its parameters.
 
 Layer 1 has H heads that know positions only: head h gives `v_h(l) = Σ_j softmax_j(W_h) x_{l−j}`,
 normalised, j = 1 … M. The MLP behind it, with its norm, is a kernel over sets S of heads, `|S| ≤
@@ -31,8 +32,9 @@ Loss = Literal["output as logits", "log of the output"]
 
 @dataclass(frozen=True)
 class Start:
-    """The parameters to begin with: `H` heads over `window` offsets, W with `diagonal` and `rest`,
-    c and a.
+    """The parameters to begin with.
+
+    `H` heads over `window` offsets, W with `diagonal` and `rest`, c and a.
     """
 
     heads: int = 3
@@ -104,8 +106,9 @@ class InductionModel(nn.Module):
         return self.p[self.sets.index(S)]
 
     def read(self, lags: Tensor) -> Tensor:
-        """What layer 1 makes of the M tokens before a place, the nearest first: (…, M, d) one-hot →
-        (…, H, d).
+        """What layer 1 makes of the M tokens before a place, the nearest first.
+
+        (…, M, d) one-hot → (…, H, d).
         """
         return F.normalize(self.W.softmax(1) @ lags, dim=-1)
 
@@ -129,8 +132,9 @@ class InductionModel(nn.Module):
         return (torch.softmax(self.a * k, 1)[:, None] @ x[:, M:])[:, 0]
 
     def of_counts(self, counts: Tensor, last: Tensor) -> Tensor:
-        """The same of `Drawn.counts`: places of one context are alike, so that contexts are
-        compared once for all sequences.
+        """The same of `Drawn.counts`.
+
+        Places of one context are alike, so that contexts are compared once for all sequences.
         """
         # (contexts, M)
         past = torch.tensor(

@@ -1,5 +1,6 @@
-"""What a configuration says of its layers, read and built: the mechanism of every head of every
-layer, and gates.
+"""What a configuration says of its layers, read and built.
+
+The mechanism of every head of every layer, and gates.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from .config import Config
 
 Heads = tuple[tuple[str, int], ...]
-"""The mechanisms of a layer, each with the number of heads that it gets: `(("softmax", 2),
-("window", 2))`.
+"""The mechanisms of a layer, each with the number of heads that it gets.
+
+`(("softmax", 2), ("window", 2))`.
 """
 
 

@@ -1,5 +1,6 @@
-"""Sequences that each follow a Markov kernel of their own: the next token is guessed from the
-sequence or not at all.
+"""Sequences that each follow a Markov kernel of their own.
+
+The next token is guessed from the sequence or not at all.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def _code(columns: list[np.ndarray], d: int, N: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d): the kernel's
-    distribution of that last token.
+    """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d).
+
+    The kernel's distribution of that last token.
     """
 
     tokens: Tensor
@@ -88,8 +90,9 @@ class Drawn:
         return self.tokens[:, -1]
 
     def counts(self, window: int) -> tuple[Tensor, Tensor]:
-        """How often each token follows each context of `window` tokens, (N, d^window, d), and the
-        last context, (N,).
+        """How often each token follows each context of `window` tokens, (N, d^window, d).
+
+        And the last context, (N,).
 
         All that a model which compares contexts and averages over places can know of a sequence.
         The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a whole context

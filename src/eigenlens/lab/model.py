@@ -17,8 +17,7 @@ from .layers import build_mechanisms, gate_of
 
 
 class Attention(nn.Module):
-    """Queries, keys and values, whichever mechanism turns them into an output, and the way back
-    into the stream.
+    """Queries, keys and values, a mechanism for their output, and the way back into the stream.
 
     A mechanism is a `Mechanism` of `eigenlens.attention`, or any module `(q, k, v, causal=…) → out`
     with `cost(n, d)` in multiply-adds per head. A gate `σ(x W)` of the stream x acts on one of:
@@ -98,8 +97,9 @@ class Attention(nn.Module):
 
 
 class LabBlock(nn.Module):
-    """Two sublayers, attention and an MLP: `y = [skip]·x + branch(norm(x))`, or post-norm `y =
-    norm([skip]·x + branch(x))`.
+    """Two sublayers, attention and an MLP.
+
+    `y = [skip]·x + branch(norm(x))`, or post-norm `y = norm([skip]·x + branch(x))`.
 
     A branch that is off passes x on, whatever its skip; a part that is off has no weights.
     """
@@ -131,8 +131,9 @@ class LabBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids (B, T) or vectors (B, T, features) to logits (B, T, vocabulary or classes), pooled
-    (B, classes).
+    """Token ids (B, T) or vectors (B, T, features) to logits.
+
+    (B, T, vocabulary or classes), pooled (B, classes).
 
     Positions are learned. At the `neighbourly` start they are sinusoids larger than the tokens, and
     keys are projected like queries, so that a token looks at its neighbourhood. From a start
@@ -233,8 +234,9 @@ class Transformer(nn.Module):
         ]
 
     def head_outputs(self, inputs: Tensor) -> list[Tensor]:
-        """z (B, H, T, E) of every layer: what its heads give to the output projection
-        `attention.w_o`.
+        """z (B, H, T, E) of every layer.
+
+        What its heads give to the output projection `attention.w_o`.
         """
         return [
             attention.head_outputs(x)
@@ -264,8 +266,9 @@ class Transformer(nn.Module):
         return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)
 
     def cost(self, n: int) -> int:
-        """Multiply-adds of one forward pass over n tokens: the mechanisms, and `n` for every weight
-        of another matrix.
+        """Multiply-adds of one forward pass over n tokens.
+
+        The mechanisms, and `n` for every weight of another matrix.
         """
         own = {id(module) for mechanism in self.mechanisms for module in mechanism.modules()}
         linear = [
@@ -313,8 +316,9 @@ class Transformer(nn.Module):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """`sin(tω)` and `cos(tω)` of position t, (length, width), for width/2 frequencies ω from π/2
-    down to π/40.
+    """`sin(tω)` and `cos(tω)` of position t, (length, width).
+
+    For width/2 frequencies ω from π/2 down to π/40.
 
     Their products fall off within about ten positions, and neighbours are far enough apart to be
     told from each other.

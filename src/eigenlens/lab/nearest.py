@@ -16,8 +16,9 @@ from .tasks import TaskBatch
 
 
 class NearestNeighbour:
-    """`points` (N) on the unit sphere of `dimension` (d), and a query on it: regress the nearest of
-    them.
+    """`points` (N) on the unit sphere of `dimension` (d), and a query on it.
+
+    Regress the nearest of them.
 
     A token has 2d numbers: a point stands in the first d of them, the query, the last token, in the
     others. So a head whose queries read the one half and whose keys the other, `W_QᵀW_K = βI`,

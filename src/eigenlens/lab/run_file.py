@@ -1,5 +1,6 @@
-"""One file a training run: the task, the model and the training, read from TOML and checked key by
-key.
+"""One file per training run.
+
+The task, the model and the training, read from TOML and checked key by key.
 """
 
 from __future__ import annotations
@@ -160,8 +161,9 @@ class Run:
 
 
 def task_keys(name: str) -> dict[str, Any]:
-    """What can be chosen of a task, with its type: the arguments of its class, and for text where
-    it comes from.
+    """What can be chosen of a task, with its type.
+
+    The arguments of its class, and for text where it comes from.
     """
     kind: Any = TASKS[name]
     makers: list[Callable[..., Any]] = [

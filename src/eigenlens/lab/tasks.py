@@ -1,5 +1,6 @@
-"""What a model can be trained on, and the tasks of real text: masked bytes, the next byte, the next
-token.
+"""What a model can be trained on, and the tasks of real text.
+
+Masked bytes, the next byte, the next token.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and `targets`, one for every output
-    of the model.
+    """`inputs` (B, T) of tokens or (B, T, features) of vectors, and their `targets`.
+
+    One target for every output of the model.
 
     A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T,
     classes), to come close to; one of nan is not asked for.
@@ -39,8 +41,9 @@ class TaskBatch:
 
 
 class Task(Protocol):
-    """Batches to learn from, which depend on nothing but seed and step, and those that every model
-    is measured on.
+    """Batches to learn from, and those that every model is measured on.
+
+    The first depend on nothing but seed and step.
     """
 
     length: int
@@ -89,8 +92,10 @@ Kind = TypeVar("Kind", bound="Text")
 
 
 class Text:
-    """A task of text: windows of `length` tokens, drawn from the training documents, fixed ones of
-    the held-out documents.
+    """A task of text.
+
+    Windows of `length` tokens, drawn from the training documents, fixed ones of the held-out
+    documents.
     """
 
     vocabulary: int
@@ -148,8 +153,9 @@ class MaskedBytes(Text):
         self.asked = self._masked(self.held, starts, torch.Generator().manual_seed(1))
 
     def batch(self, size: int, seed: int, step: int) -> TaskBatch:
-        """The training inputs of a step: they depend on nothing but seed and step, so that a run
-        can be resumed.
+        """The training inputs of a step.
+
+        They depend on nothing but seed and step, so that a run can be resumed.
         """
         generator = torch.Generator().manual_seed((seed << 32) + step)
         starts = torch.randint(len(self.train) - self.length + 1, (size,), generator=generator)
@@ -169,8 +175,9 @@ class MaskedBytes(Text):
 
 
 class NextBytes(Text):
-    """Guess the next byte of a text from those before it: `targets[t] = inputs[t + 1]`, at every
-    place.
+    """Guess the next byte of a text from those before it.
+
+    `targets[t] = inputs[t + 1]`, at every place.
 
     With `start` every input begins with a token of its own, as those of most language models do, in
     place of its first byte. Measured on fixed windows of the held-out documents.

@@ -1,5 +1,6 @@
-"""Tasks small enough to look into a model that has learned them: sorting, repeats, the convex hull,
-memorising, two arcs.
+"""Tasks small enough to look into a model that has learned them.
+
+Sorting, repeats, the convex hull, memorising, two arcs.
 
 All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered`
 (whether places mean something) say which model a task asks for, see `Toy.config`.
@@ -71,8 +72,9 @@ class Sort(Toy):
 
 
 class Repeated(Toy):
-    """`letters` different letters of an alphabet, each repeated `repeats` times, as sounds are by
-    the frames of speech.
+    """`letters` different letters of an alphabet, each repeated `repeats` times.
+
+    So sounds are repeated by the frames of speech.
 
     With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter:
     what all letters are, and not how often they stand there. With `asks="previous"` it is the
@@ -115,8 +117,9 @@ class Repeated(Toy):
 
 
 class ConvexHull(Toy):
-    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) a sequence: which are
-    the hull's vertices?
+    """10 points, uniform in a square of side 10 that is shifted by N(0, 3.3²) per sequence.
+
+    Which are the hull's vertices?
     """
 
     features = classes = 2
@@ -136,8 +139,9 @@ class ConvexHull(Toy):
 
 
 class Memorise(Toy):
-    """500 sequences of 128 random tokens, each with a random one of two labels, measured on the
-    same sequences.
+    """500 sequences of 128 random tokens, each with a random one of two labels.
+
+    Measured on the same sequences.
 
     There is nothing to learn but the sequences themselves: a model that has not seen them is right
     in half of them.
@@ -157,8 +161,9 @@ class Memorise(Toy):
 
 
 class Circle(Toy):
-    """Two opposing points of a circle of radius 0.3, each on its way along one half of it: where
-    are they next?
+    """Two opposing points of a circle of radius 0.3, each on its way along one half of it.
+
+    Where are they next?
 
     `points` of each arc, from angle 0 to π and from π to 2π; a sequence is the t-th point of both,
     its target the next of both. Measured on the same sequences; what counts is `feed_back`. With
@@ -189,8 +194,9 @@ class Circle(Toy):
 
 @torch.no_grad()
 def feed_back(model: torch.nn.Module, start: Tensor, steps: int) -> Tensor:
-    """The inputs (T, features) that a model of vectors makes of its own outputs, (steps + 1, T,
-    features).
+    """The inputs that a model of vectors makes of its own outputs, (steps + 1, T, features).
+
+    They begin with (T, features).
     """
     found = [start]
     for _ in range(steps):

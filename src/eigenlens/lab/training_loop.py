@@ -1,5 +1,6 @@
-"""The training loop of every experiment: deterministic, measured, and going on where it was
-killed.
+"""The training loop of every experiment.
+
+Deterministic, measured, and going on where it was killed.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """Held-out `loss` and `accuracy` as `evaluate` gives them, after `step` steps and `seconds` of
-    training.
+    """Held-out `loss` and `accuracy` after `step` steps and `seconds` of training.
+
+    As `evaluate` gives them.
     """
 
     step: int
@@ -232,8 +234,9 @@ def penalty(model: Transformer) -> Tensor:
 
 
 def _asked(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Only the places that are asked for: outputs (N, classes), targets (N,) or, of vectors, (N,
-    classes).
+    """Only the places that are asked for.
+
+    Outputs (N, classes), targets (N,) or, of vectors, (N, classes).
     """
     chosen = ~targets.isnan().any(-1) if targets.is_floating_point() else targets != IGNORED
     return outputs[chosen], targets[chosen]

@@ -31,8 +31,9 @@ FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
 
 
 class TrainingRun(ResultViews):
-    """What a training run came to: the held-out loss along training, for every seed, and the
-    trained models.
+    """What a training run came to.
+
+    The held-out loss along training, for every seed, and the trained models.
 
     >>> done = TrainingRun.open("run")
     >>> done.rows()                       # seed, step, loss, accuracy, seconds
@@ -110,8 +111,9 @@ class TrainingRun(ResultViews):
         return model.eval()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every measurement: seed, step, held-out loss and accuracy (none of vectors), seconds of
-        training so far.
+        """Every measurement: seed, step, held-out loss and accuracy, seconds so far.
+
+        Vectors have no accuracy.
         """
         return [
             {"seed": one["seed"], **point} for one in self.stored["seeds"] for point in one["curve"]

@@ -44,9 +44,7 @@ UNREADABLE = (
     NotImplementedError,
     RuntimeError,
 )
-"""What the readers of the standard library raise where an archive is cut, encrypted, or says what
-cannot be.
-"""
+"""What readers of the standard library raise where an archive is cut, encrypted or false."""
 
 
 def member(archive: Path, path: str) -> bytes:
@@ -56,8 +54,9 @@ def member(archive: Path, path: str) -> bytes:
 
 
 def extract(archive: Path, members: dict[str, Path]) -> None:
-    """Write each named member to its own destination: `{"package/model/config.json": folder /
-    "config.json"}`.
+    """Write each named member to its own destination.
+
+    `{"package/model/config.json": folder / "config.json"}`.
     """
     for path, destination in members.items():
         with open_member(archive, path) as stream, destination.open("wb") as file:
@@ -96,8 +95,10 @@ def _opened(archive: Path, path: str) -> Generator[IO[bytes], None, None]:
 
 
 class _Checked(io.RawIOBase):
-    """A stream that ends with one sentence where it cannot be read, or where more comes out of it
-    than is allowed.
+    """A stream with a bound.
+
+    It ends with one sentence where it cannot be read, or where more comes out of it than is
+    allowed.
     """
 
     def __init__(self, archive: Path, stream: IO[bytes]) -> None:

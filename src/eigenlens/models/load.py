@@ -1,6 +1,4 @@
-"""Models: a catalogue name, a folder, a hub id or a live module, loaded without running anyone's
-code.
-"""
+"""Models: a catalogue name, a folder, a hub id or a live module; nobody's code is run."""
 
 from __future__ import annotations
 
@@ -57,8 +55,9 @@ class Model:
 
     @property
     def backbone(self) -> nn.Module:
-        """The part that attends, without the task's head: logits over a vocabulary cost much and
-        show no attention.
+        """The part that attends, without the task's head.
+
+        Logits over a vocabulary cost much and show no attention.
         """
         # slow to load; before that, nothing is a model of it
         library = sys.modules.get("transformers.modeling_utils")
@@ -136,9 +135,7 @@ def load(
 
 
 def place_of(facts: Mapping[str, Any]) -> str | Path:
-    """Where the model that a result speaks of can be loaded from: a folder, a hub id or a catalogue
-    name.
-    """
+    """Where the model of a result can be loaded from: a folder, a hub id or a catalogue name."""
     place = facts.get("place") or facts["name"]
     return Path(place) if facts.get("source") == "folder" else str(place)
 
@@ -229,8 +226,9 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
 
 
 def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
-    """The class of the library that the config names first, or the one of its kind: never a
-    function, never another's code.
+    """The library's class that the config names first, or the one of its kind.
+
+    Never a function, never another's code.
     """
     import transformers
 
@@ -251,9 +249,7 @@ def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
 
 
 def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, name: str) -> None:
-    """Refuse a config that describes far more weights than the files hold, before any memory is
-    asked for.
-    """
+    """Refuse a config with far more weights than the files hold, before memory is asked for."""
     import transformers
 
     build = cls.from_config if cls is transformers.AutoModel else cls._from_config
@@ -350,8 +346,9 @@ def _parameters(module: nn.Module) -> int:
 
 
 def fingerprint_of(module: nn.Module) -> str:
-    """Tells two sets of weights apart without hashing gigabytes: sizes, a thin slice of each
-    tensor, the sum of its bits.
+    """Tells two sets of weights apart without hashing gigabytes.
+
+    Sizes, a thin slice of each tensor, the sum of its bits.
     """
     digest = hashlib.sha256()
     for key, tensor in sorted(module.state_dict().items()):

@@ -13,9 +13,7 @@ from ..errors import EigenlensError, first_line
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is no model's, or whose files lead out of it or ask for what no model
-    has.
-    """
+    """Refuse a folder that is no model's, or whose files lead out of it or are impossible."""
     if not (folder / "config.json").is_file():
         raise EigenlensError(f"{folder} holds no config.json, so it is not a model's folder")
     if (folder / "adapter_config.json").exists():
@@ -61,8 +59,9 @@ def _check_index(path: Path) -> None:
 
 
 def _check_numbers(path: Path) -> None:
-    """Refuse a config with a size that no model has: the library would build lists and layers of
-    that many entries.
+    """Refuse a config with a size that no model has.
+
+    The library would build lists and layers of that many entries.
     """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))

@@ -1,5 +1,4 @@
-"""Find a source archive on the package indexes pip is configured with, and download it as a plain
-file.
+"""Find a source archive on pip's package indexes, and download it as a plain file.
 
 `pip download` of a source archive runs its build to learn the metadata. Reading the index's project
 page instead (JSON, or the older HTML of links) gives the address of the file, and nothing of the
@@ -56,8 +55,9 @@ def download_sdist(name: str, version: str, folder: Path) -> Path:
 
 
 def index_urls(settings: dict[str, str] | None = None) -> list[str]:
-    """pip's index URLs, the main one first: from its settings, and else the default that its help
-    text prints.
+    """pip's index URLs, the main one first.
+
+    From its settings, and else the default that its help text prints.
     """
     settings = _pip_settings() if settings is None else settings
     extra = settings.get("extra-index-url", "").split()
@@ -68,8 +68,9 @@ def index_urls(settings: dict[str, str] | None = None) -> list[str]:
 
 
 def _pip_settings() -> dict[str, str]:
-    """What `pip config list` says for downloads: the environment before the command's section
-    before the global one.
+    """What `pip config list` says for downloads.
+
+    The environment before the command's section before the global one.
     """
     settings: dict[str, str] = {}
     lines = [line.partition("=") for line in _pip("config", "list").splitlines()]

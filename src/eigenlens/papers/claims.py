@@ -42,8 +42,9 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: what was `published`, what was `measured` with its `interval`, and whether the one
-    bears out the other.
+    """One claim: what was `published`, what was `measured`, and whether they agree.
+
+    What was measured has its `interval`.
 
     `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim
     is out of reach, `measured` is the nearest miniature, or None.

@@ -65,8 +65,10 @@ class AllInputsRunner(DiagnosticRunner):
 
 
 class _ValueKeeper:
-    """Takes the place of a diagnostic's `update`: keeps the values (B, numbers, H) that the
-    diagnostic measures at each site, instead of summing them up.
+    """Takes the place of a diagnostic's `update`.
+
+    Keeps the values (B, numbers, H) that the diagnostic measures at each site, instead of summing
+    them up.
     """
 
     def __init__(self, diagnostic: Diagnostic) -> None:

@@ -1,5 +1,6 @@
-"""How two columns of a table depend on each other: the exponent of a power law, and the rank
-correlation with its interval.
+"""How two columns of a table depend on each other.
+
+The exponent of a power law, and the rank correlation with its interval.
 """
 
 from __future__ import annotations

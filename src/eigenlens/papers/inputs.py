@@ -1,5 +1,6 @@
-"""Inputs of pretrained models, the same way in every paper: the first ones of a data set, in the
-order that a seed gives.
+"""Inputs of pretrained models, the same way in every paper.
+
+The first ones of a data set, in the order that a seed gives.
 """
 
 from __future__ import annotations

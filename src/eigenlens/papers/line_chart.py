@@ -19,8 +19,7 @@ def line_chart(
     width: int = 320,
     height: int = 240,
 ) -> Any:
-    """The column `y` against the column `x`, with one line per value of the column `by` (an altair
-    chart).
+    """The column `y` against `x`, one line per value of the column `by` (an altair chart).
 
     `axis_titles` are those of x and y (default: the names of the columns). `log` has "x", "y" or
     both for logarithmic axes. `band` names two columns, the lower and the upper end of a shaded

@@ -1,5 +1,6 @@
-"""Studies, plans, evaluations, collapse runs and explanations as one page that needs nothing but a
-browser.
+"""Results as one page that needs nothing but a browser.
+
+Studies, plans, evaluations, collapse runs and explanations.
 """
 
 from .make_report import report

@@ -127,8 +127,9 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
 
 
 def marked(parts: list[PagePart], result: ModelResult, names: Names) -> list[PagePart]:
-    """The parts of a result, each with its model where the page has several, and with all names of
-    data that are many.
+    """The parts of a result.
+
+    Each with its model where the page has several, and with all names of data that are many.
     """
     few, every = data_of(result), all_data_of(result)
     for part in parts:

@@ -1,6 +1,4 @@
-"""Explanations on the page: tokens with a colour behind them, one line for each method, readable
-without a script.
-"""
+"""Explanations on the page: coloured tokens, one line per method, readable without a script."""
 
 from __future__ import annotations
 

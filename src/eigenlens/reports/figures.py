@@ -1,6 +1,4 @@
-"""Pictures of the page: charts whose data stands apart, and arrays packed into one block of
-bytes.
-"""
+"""Pictures of the page: charts whose data stands apart, and arrays packed into bytes."""
 
 from __future__ import annotations
 

@@ -38,8 +38,9 @@ The diagnostics' numbers follow.
 
 
 def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
-    """One record per head: the study's own numbers, then those of results of the same weights, each
-    under its prefix.
+    """One record per head: the study's own numbers, then those of other results.
+
+    These are of the same weights, each under its prefix.
     """
     found: dict[Head | Site, dict[str, Any]] = {}
     for site in study.ordered_sites:

@@ -97,8 +97,9 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
 
 
 def _kept(study: Study) -> dict[str, int]:
-    """Components that were kept of each analysis: what `>64` says where a share lies beyond
-    them.
+    """Components that were kept of each analysis.
+
+    That is what `>64` says where a share lies beyond them.
     """
     heads = study.spectra.select(level="head", centring="centred")
     return {s.analysis: len(s.eigenvalues) for s in heads}

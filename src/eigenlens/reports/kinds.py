@@ -1,6 +1,4 @@
-"""How each kind of result stands on the page: its parts, section by section, and its lines of the
-summary.
-"""
+"""How each kind of result stands on the page: its parts by section, its lines of the summary."""
 
 from __future__ import annotations
 
@@ -49,8 +47,9 @@ class Page:
     arrays: Arrays = field(default_factory=Arrays)
 
     def named(self, whose: str, kind: list[Any]) -> str:
-        """Behind a title: whose this is, where there is more than one model, or more than one
-        result of the kind.
+        """Behind a title: whose this is.
+
+        Where there is more than one model, or more than one result of the kind.
         """
         return f": {whose}" if self.names.several or len(kind) > 1 else ""
 
@@ -141,9 +140,7 @@ def _explanation_lines(page: Page, found: Explanation) -> Lines:
 
 @dataclass(frozen=True)
 class PageKind:
-    """One kind of result: where the page finds them, their parts, and their lines of the
-    summary.
-    """
+    """One kind of result: where the page finds it, its parts, its lines of the summary."""
 
     results: Callable[[Results], list[Any]]
     parts: Callable[[Page, Any, int], Parts]

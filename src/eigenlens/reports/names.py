@@ -1,6 +1,4 @@
-"""What tells the models of a page apart: each has one label, and where there are several every part
-carries its own.
-"""
+"""What tells the models of a page apart: each has one label, which its parts carry."""
 
 from __future__ import annotations
 

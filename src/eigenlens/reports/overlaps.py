@@ -94,8 +94,9 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
 
 
 def cluster_order(matrix: np.ndarray) -> list[int]:
-    """An order in which like rows stand together: average linkage of the rows' profiles, leaves
-    ordered optimally.
+    """An order in which like rows stand together.
+
+    Average linkage of the rows' profiles, leaves ordered optimally.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
     from scipy.spatial.distance import pdist

@@ -1,6 +1,4 @@
-"""The page as one file: template, style, script and data inlined, and a policy that lets nothing
-else run.
-"""
+"""The page as one file: template, style, script and data inlined, and nothing else may run."""
 
 from __future__ import annotations
 
@@ -91,8 +89,9 @@ def coded(text: str) -> Markup:
 
 
 def worded(value: Any) -> bool:
-    """Whether a cell holds words, which stand on the left, or a number such as 12, >64 and 0.8
-    (0.7–0.9).
+    """Whether a cell holds words, which stand on the left, or a number.
+
+    Such as 12, >64 and 0.8 (0.7–0.9).
     """
     return isinstance(value, str) and not value.lstrip(">–-+.")[:1].isdigit()
 

@@ -33,9 +33,7 @@ from .tables import (
 
 @dataclass
 class PagePart:
-    """One result, or one view of it: a heading, a sentence made from its numbers, and what shows
-    them.
-    """
+    """One result, or one view of it: a heading, a sentence from its numbers, what shows them."""
 
     key: str
     title: str

@@ -39,8 +39,9 @@ class Patterns:
 def patterns_of(
     examples: Examples, key: str, target: float, length: int, arrays: Arrays
 ) -> Patterns:
-    """The true patterns, and what every candidate makes of them: its differences in 127 steps of
-    the largest.
+    """The true patterns, and what every candidate makes of them.
+
+    Its differences are in 127 steps of the largest.
     """
     n = min(SHOWN, examples.true.shape[-1])
     chart = pattern_charts(alt.NamedData(name=key), n)
@@ -87,8 +88,9 @@ def patterns_of(
 
 
 def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:
-    """For every head and budget: the candidate that is shown, `EXACT`, or None where nothing is
-    that cheap.
+    """For every head and budget the candidate that is shown.
+
+    `EXACT`, or None where nothing is that cheap.
     """
     return [
         [_choice(examples, mode, head, budget) for budget in budgets]

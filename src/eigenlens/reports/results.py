@@ -68,8 +68,9 @@ class Results:
 
 
 def weights_of(result: ModelResult) -> str | None:
-    """The fingerprint of the weights a result is of, if known: what tells which results belong
-    together.
+    """The fingerprint of a result's weights, if known.
+
+    It tells which results belong together.
     """
     return result.facts.model.fingerprint
 

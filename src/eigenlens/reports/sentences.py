@@ -29,9 +29,7 @@ def percent(value: float) -> str:
 
 
 def curve_sentence(plan: Plan) -> str:
-    """Which estimator serves all heads best for the plan's work, and what the paper's own leaves
-    for it.
-    """
+    """Which estimator serves all heads best for the plan's work, beside the paper's own."""
     rows = [row for row in plan.curve if row["budget"] is not None]
     if not rows:
         return ""
@@ -182,8 +180,9 @@ def _dimension(value: float) -> str:
 
 
 def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """Rows where the study has them, matrices otherwise: in words, and as the prefix of their
-    numbers.
+    """Rows where the study has them, matrices otherwise.
+
+    In words, and as the prefix of their numbers.
     """
     rows = any(record.get("rows_centred_dimensions") for record in numbers)
     return ("rows", "rows_centred") if rows else ("matrices", "matrices_centred")
@@ -192,9 +191,7 @@ def _main(numbers: Sequence[dict[str, Any]]) -> tuple[str, str]:
 def head_sentences(
     numbers: Sequence[dict[str, Any]], roles: Mapping[Head | Site, Sequence[str]] | None = None
 ) -> list[str]:
-    """One sentence per head: its dimension and rank among the others, its roles, and what the plan
-    gives it.
-    """
+    """One sentence per head: its dimension and rank, its roles, and what the plan gives it."""
     what, prefix = _main(numbers)
     known = sorted(
         d for record in numbers if (d := record.get(f"{prefix}_held_out_dimension_90")) is not None

@@ -1,6 +1,4 @@
-"""The page in a few lines: what a reader in a hurry wants to know, and what everything was made
-from.
-"""
+"""The page in a few lines: what matters most, and what everything was made from."""
 
 from __future__ import annotations
 

@@ -21,8 +21,9 @@ from .figures import columns
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title; `shown` are the columns the page prints, all of them where it is empty;
-    `folded` if even short.
+    """Rows under a title.
+
+    `shown` are the columns the page prints, all of them where it is empty; `folded` if even short.
 
     `to_read` are the same rows where the page prints words for some numbers; the numbers are what
     it sorts by and saves.

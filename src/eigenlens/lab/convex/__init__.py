@@ -1,5 +1,6 @@
-"""Attention blocks whose training is a convex problem, solved to a certified optimum (arXiv
-2205.08078).
+"""Attention blocks whose training is a convex problem with a certified optimum.
+
+See arXiv 2205.08078.
 """
 
 from .clusters import Clusters, contributions, directions, k_means, nearest, purity, token_clusters

@@ -20,8 +20,9 @@ from .problem import ConvexBlock, GatedAttention, LinearAttention
 
 
 def directions(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Tensor:
-    """`U S` of Z unfolded along the query's index, (d, r): `X @ directions` are the tokens' rows of
-    the learned map.
+    """`U S` of Z unfolded along the query's index, (d, r).
+
+    `X @ directions` are the tokens' rows of the learned map.
     """
     d, c = _attention(block).d, block.c
     unfolded = Z.view(-1, d, d, d, c).movedim(1, 0).reshape(d, -1)  # (d, P·d·d·c)
@@ -54,8 +55,9 @@ def _attention(block: ConvexBlock) -> ConvexBlock:
 
 
 def k_means(points: Tensor, k: int, seed: int = 0, starts: int = 4, most: int = 100) -> Tensor:
-    """Centres (k, r) of points (N, r): Lloyd's steps from `starts` spread-out starts, the best of
-    them.
+    """Centres (k, r) of points (N, r).
+
+    Lloyd's steps from `starts` spread-out starts, the best of them.
     """
     if not 1 <= k <= len(points):
         raise EigenlensError(f"{numbered(len(points), 'point')} cannot make {k} clusters")
@@ -105,8 +107,9 @@ def purity(label: Tensor, classes: Tensor) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Tokens in k clusters by their rows: `label` (n, s), `centres` (k, r) in the space of
-    `directions` (d, r).
+    """Tokens in k clusters by their rows.
+
+    `label` (n, s), `centres` (k, r) in the space of `directions` (d, r).
 
     `flow` (k, k): of what the tokens of a cluster get (by norm), the share that comes from the
     tokens of each; a row sums to 1. `tokens` (k): how many tokens each has.
@@ -124,9 +127,7 @@ class Clusters:
         return nearest(rows, self.centres).view(X.shape[:-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """What each cluster gets from each, beside the share of all tokens that the giving one
-        holds.
-        """
+        """What each cluster gets from each, beside the giver's share of all tokens."""
         share = self.tokens / self.tokens.sum()
         k = len(self.tokens)
         return [
@@ -176,8 +177,9 @@ class Clusters:
 
 
 def token_clusters(block: ConvexBlock, Z: Tensor, k: int, seed: int = 0) -> Clusters:
-    """Tokens of the block's inputs in k clusters by their rows of the learned map, and what goes
-    from cluster to cluster.
+    """Tokens of the block's inputs in k clusters, and what goes from cluster to cluster.
+
+    By their rows of the learned map.
     """
     along = directions(block, Z)
     if not along.shape[1]:

@@ -1,5 +1,6 @@
-"""Heads and the matrix they add up to: heads from the singular vectors of Z, and a block with m
-heads trained by gradients.
+"""Heads and the matrix they add up to.
+
+Heads from the singular vectors of Z, and a block with m heads trained by gradients.
 
 `Z_p = Σ_j σ_j u_j v_jᵀ` gives the heads `W_1j = √σ_j mat(u_j)`, `W_2j = √σ_j mat(v_j)`. Both have
 the norm √σ_j, so that their penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` is `β Σ_j σ_j = β‖Z‖_*`, the least
@@ -67,8 +68,9 @@ def matrix_of(block: ConvexBlock, heads: Heads) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class TrainedHeads:
-    """What gradient training of m heads found: its `objective`, the norm of the `gradient`, and how
-    often it was computed.
+    """What gradient training of m heads found.
+
+    Its `objective`, the norm of the `gradient`, and how often it was computed.
     """
 
     heads: Heads
@@ -87,8 +89,9 @@ def train_heads(
     most: int = 20_000,
     progress: Progress = silent,
 ) -> TrainedHeads:
-    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS from normal heads of
-    `size`, in double precision.
+    """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS.
+
+    From normal heads of `size`, in double precision.
 
     Heads take the gates in turn. With m ≥ `problem.block.heads` the least it can find is the
     optimum of the convex problem.

@@ -67,8 +67,9 @@ class Squared:
 
 
 class Logistic:
-    """Cross entropy `F(o) = Σ_it log Σ_b exp(o_itb) − o_it,label`, for labels (n, s), or (n, 1) of
-    pooled outputs.
+    """Cross entropy `F(o) = Σ_it log Σ_b exp(o_itb) − o_it,label`.
+
+    For labels (n, s), or (n, 1) of pooled outputs.
 
     With q = v + one-hot label, `F*(v) = Σ q log q` where each q_it is a distribution, else
     infinite. The Hessian of a log-sum-exp is `diag(p) − ppᵀ`, no larger than ½.

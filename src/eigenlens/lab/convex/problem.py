@@ -1,5 +1,6 @@
-"""Blocks as linear maps of one matrix Z: what each gives, its adjoint, and the block with heads
-that it stands for.
+"""Blocks as linear maps of one matrix Z.
+
+What each gives, its adjoint, and the block with heads that it stands for.
 
 A block with heads `(W_1j, W_2j)` is linear in each of the two, so in `Z = Σ_j vec(W_1j) vec(W_2j)ᵀ`
 (vec row by row), and the penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)`, least over the ways to write Z, is
@@ -66,8 +67,9 @@ class ConvexBlock(ABC):
 
     @property
     def heads(self) -> int:
-        """As many heads as make the block with heads and the convex problem one: P · min(rows,
-        columns).
+        """As many heads as make the block with heads and the convex problem one.
+
+        P · min(rows, columns).
         """
         return self.groups * min(self.shape[1:])
 
@@ -124,8 +126,9 @@ class LinearAttention(ConvexBlock):
 
 
 class GatedAttention(ConvexBlock):
-    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d,
-    d).
+    """`Σ_p Σ_{j in p} (M_p ⊙ X W_1j Xᵀ) X W_2j` with fixed gates.
+
+    `M_p = 1{X H_p Xᵀ ≥ 0}`, H (P, d, d).
 
     A ReLU is such a gate with H_p = W_1j; here the gates are drawn, and stay.
     """
@@ -210,8 +213,9 @@ class LinearMixer(ConvexBlock):
 
 
 class FourierOperator(ConvexBlock):
-    """`Σ_j (circ(X) w_1j) w_2jᵀ`, w_1 (s, d), w_2 (c): `circ(X)[t, (r,a)] = X[t − r mod s, a]` (s,
-    s·d).
+    """`Σ_j (circ(X) w_1j) w_2jᵀ`, w_1 (s, d), w_2 (c).
+
+    `circ(X)[t, (r,a)] = X[t − r mod s, a]` (s, s·d).
 
     circ(X) is never formed: round the circle of tokens `circ(X) Z` is a convolution, so a product
     in Fourier space.
@@ -287,8 +291,9 @@ class Problem:
 
 
 def memory_of(problem: Problem) -> int:
-    """Bytes that a solution holds at its largest: `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns +
-    6·P·min(rows, columns)²)`.
+    """Bytes that a solution holds at its largest.
+
+    `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns + 6·P·min(rows, columns)²)`.
 
     b bytes per number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated
     attention, n·s(d + c) of the mixer and (s + 2)·n·(d + 2c) of the Fourier operator. Then come the

@@ -12,8 +12,9 @@ from ...display import html_view, numbered
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """`Z` (P, rows, columns) of a `block` whose problem needs `heads` heads at most, and the
-    `history` of its certificates.
+    """`Z` (P, rows, columns) of a `block`, and the `history` of its certificates.
+
+    The problem of the block needs `heads` heads at most.
 
     A record of the history has the step, the objective, the lower `bound` of the optimum, the
     relative `gap` between the two, `excess` = (‖∇F‖₂/β − 1)₊, `slack`, and the rank of Z.

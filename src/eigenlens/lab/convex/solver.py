@@ -1,5 +1,6 @@
-"""The convex problem solved: FISTA with singular-value thresholding, and a certificate of how near
-the optimum it is.
+"""The convex problem solved.
+
+FISTA with singular-value thresholding, and a certificate of how near the optimum it is.
 
 `min_Z P(Z) = F(AZ) + β Σ_p ‖Z_p‖_*`. With `Ω°(g) = max_p ‖g_p‖₂`, the dual problem is `max_v
 −F*(v)` subject to `Ω°(A*v) ≤ β`. Any v is made feasible by shrinking it, so at every Z, with `v =
@@ -32,8 +33,9 @@ from .problem import Problem, within
 from .solution import Solution
 
 EVERY = 10
-"""Steps between two certificates: one takes a product with the transpose and singular values of its
-own.
+"""Steps between two certificates.
+
+One takes a product with the transpose and singular values of its own.
 """
 
 
@@ -47,8 +49,9 @@ def solve(
     start: Tensor | None = None,
     gigabytes: float = 2.0,
 ) -> Solution:
-    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*` up to a relative duality gap of `tolerance`, or the
-    best after `most` steps.
+    """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*`.
+
+    Up to a relative duality gap of `tolerance`, or the best after `most` steps.
 
     Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is. `report(what,
     done, total)` is called at every tenth step, and `what` names the objective and the gap so far;
@@ -113,9 +116,10 @@ def _fista(
 def certificate(
     problem: Problem, beta: float, Z: Tensor, out: Tensor | None = None, bound: float = -math.inf
 ) -> dict[str, float]:
-    """How near Z is to the optimum: `objective`, the lower `bound` of the optimum (no less than one
-    that is given), the relative duality `gap` between them, `excess` (Ω°(g)/β − 1)₊, `slack`
-    (β‖Z‖_* + ⟨g,Z⟩)/bound, and `rank`.
+    """How near Z is to the optimum.
+
+    `objective`, the lower `bound` of the optimum (no less than one that is given), the relative
+    duality `gap` between them, `excess` (Ω°(g)/β − 1)₊, `slack` (β‖Z‖_* + ⟨g,Z⟩)/bound, and `rank`.
     """
     out = problem.apply(Z) if out is None else out
     v = problem.loss.gradient(out)
@@ -146,16 +150,18 @@ def rank_of(sizes: Tensor) -> int:
 
 
 def threshold(Z: Tensor, by: float) -> Tensor:
-    """Singular values (of each of P matrices) less `by`, at least 0: the proximal map of `by ·
-    ‖·‖_*`.
+    """Singular values (of each of P matrices) less `by`, at least 0.
+
+    The proximal map of `by · ‖·‖_*`.
     """
     U, S, Vh = torch.linalg.svd(Z, full_matrices=False)
     return (U * (S - by).clamp(min=0)[:, None]) @ Vh
 
 
 def squared_norm(problem: Problem, steps: int = 30) -> float:
-    """`‖A‖²` by power iteration from a fixed start: from below, so the solver still checks every
-    step.
+    """`‖A‖²` by power iteration from a fixed start.
+
+    From below, so the solver still checks every step.
     """
     source = torch.Generator().manual_seed(0)
     z = torch.randn(problem.block.shape, generator=source, dtype=torch.float64).to(problem.block.X)

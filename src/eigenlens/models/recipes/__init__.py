@@ -1,3 +1,1 @@
-"""How each catalogue package becomes an ordinary transformers folder: one file per model, each with
-`convert`.
-"""
+"""How each catalogue package becomes a transformers folder: one file per model with `convert`."""

@@ -1,5 +1,6 @@
-"""ViT-S/14 in DINOv2's layout: 12 layers, 6 heads, width 384, the backbone of a saliency model
-exported to ONNX.
+"""ViT-S/14 in DINOv2's layout: 12 layers, 6 heads, width 384.
+
+The backbone of a saliency model exported to ONNX.
 """
 
 from pathlib import Path

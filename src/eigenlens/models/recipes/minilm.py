@@ -1,5 +1,6 @@
-"""all-MiniLM-L6-v2, a sentence encoder: BERT, 6 layers, 12 heads, width 384, packed as a
-transformers folder.
+"""all-MiniLM-L6-v2, a sentence encoder: BERT, 6 layers, 12 heads, width 384.
+
+Packed as a transformers folder.
 """
 
 import json

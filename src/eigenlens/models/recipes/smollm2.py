@@ -1,5 +1,6 @@
-"""SmolLM2-135M-Instruct: Llama, 30 layers, 9 heads (3 for keys and values), width 576, from a 4-bit
-GGUF file.
+"""SmolLM2-135M-Instruct: Llama, 30 layers, 9 heads, width 576, from a 4-bit GGUF file.
+
+3 heads for keys and values.
 """
 
 import tempfile

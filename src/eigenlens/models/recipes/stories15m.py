@@ -1,5 +1,6 @@
-"""TinyStories 15M: Llama, 6 layers, 6 heads, width 288, float32, from a llama2.c binary with the
-tokenizer behind.
+"""TinyStories 15M: Llama, 6 layers, 6 heads, width 288, float32.
+
+From a llama2.c binary with the tokenizer behind.
 """
 
 import struct

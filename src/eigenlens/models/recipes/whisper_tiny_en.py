@@ -1,5 +1,6 @@
-"""Whisper tiny.en, speech to English text: 4 + 4 layers, 6 heads, width 384, from the original
-checkpoint.
+"""Whisper tiny.en, speech to English text: 4 + 4 layers, 6 heads, width 384.
+
+From the original checkpoint.
 
 The package holds no vocabulary, so the folder has no tokenizer: the model takes audio and token
 ids.

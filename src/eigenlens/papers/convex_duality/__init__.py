@@ -1,5 +1,6 @@
-"""Unravelling attention via convex duality (arXiv 2205.08078): blocks with heads against their
-certified optimum.
+"""Unravelling attention via convex duality (arXiv 2205.08078).
+
+Blocks with heads against their certified optimum.
 
 The mathematics is checked on drawn data of the size that was published. Clusters of tokens and
 held-out accuracy are shown on frozen features of a vision model.
@@ -93,8 +94,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def count_rows(counted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each data set and number of heads in one row: the least and the largest relative gap of the
-    starts.
+    """Each data set and number of heads in one row.
+
+    The least and the largest relative gap of the starts.
     """
     rows = []
     for key in dict.fromkeys((row["set"], row["heads"]) for row in counted):

@@ -1,5 +1,6 @@
-"""Blocks of drawn data: the identity, the certificate, and training with few heads and with
-enough.
+"""Blocks of drawn data.
+
+The identity, the certificate, and training with few heads and with enough.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ STEPS = 100_000
 
 
 def drawn(scale: Scale, seed: int) -> Problem:
-    """Normal tokens of mean squared norm 1, and what linear attention with `teachers` normal heads
-    makes of them.
+    """Normal tokens of mean squared norm 1, and what linear attention makes of them.
+
+    It has `teachers` normal heads.
     """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
@@ -53,8 +55,9 @@ def _normal(source: torch.Generator, *shape: int) -> Tensor:
 
 
 def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
-    """One block with one loss on normal data, β a tenth of the largest: identity, certificate,
-    training with enough heads.
+    """One block with one loss on normal data, β a tenth of the largest.
+
+    Identity, certificate, training with enough heads.
     """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
@@ -109,8 +112,9 @@ def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
 
 
 def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Training with each number of heads from each start: the relative distance to the optimum, and
-    both certificates.
+    """Training with each number of heads from each start.
+
+    The relative distance to the optimum, and both certificates.
     """
     problem = drawn(scale, seed)
     found = solve(problem, scale.beta, most=STEPS)
@@ -160,8 +164,9 @@ def path_rows(scale: Scale, seed: int) -> list[dict[str, Any]]:
 
 
 def counterexample(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Z of least squares alone: its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum
-    with a penalty.
+    """Z of least squares alone.
+
+    Its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum with a penalty.
     """
     problem = drawn(scale, seed)
     units = torch.eye(problem.block.shape[1] * problem.block.shape[2], dtype=torch.float64)

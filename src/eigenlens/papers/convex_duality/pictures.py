@@ -1,6 +1,4 @@
-"""The pictures: distance to the optimum by number of heads, certificates, and where the clusters of
-tokens are.
-"""
+"""The pictures: distance to the optimum by number of heads, certificates, clusters of tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Tokens of pictures: how a solved block groups them, and how well it tells classes of pictures it
-has not seen.
+"""Tokens of pictures.
+
+How a solved block groups them, and how well it tells classes of pictures it has not seen.
 """
 
 from __future__ import annotations
@@ -115,8 +116,9 @@ class Tokens:
 
 
 def token_run(tokens: Tokens, scale: Scale, number: int) -> dict[str, Any]:
-    """One draw of pictures: held-out accuracy of every kind of head, and clusters by the rows of
-    attention.
+    """One draw of pictures.
+
+    Held-out accuracy of every kind of head, and clusters by the rows of attention.
     """
     pictures, X, y, kept = tokens.draw(number)
     accuracy, chosen = [], {}

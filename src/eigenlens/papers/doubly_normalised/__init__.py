@@ -1,5 +1,6 @@
-"""Attention that does not explain away: scores normalised over queries, then over keys (arXiv
-2009.14308).
+"""Attention that does not explain away.
+
+Scores normalised over queries, then over keys (arXiv 2009.14308).
 
 Under softmax a key can lose all its weight to others. Normalised over the queries first, it keeps
 at least 1/S. Measured here are the guarantee and that it is tight, the view as mixtures of

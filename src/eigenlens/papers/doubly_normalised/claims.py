@@ -109,8 +109,9 @@ def _models(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _training(tables: Tables) -> tuple[Claim, ...]:
-    """Differences between runs of one task and seed, which begin with the same weights and see the
-    same inputs.
+    """Differences between runs of one task and seed.
+
+    They begin with the same weights and see the same inputs.
     """
     made = []
     rows = {(row["task"], row["mechanism"], row["seed"]): row["loss"] for row in tables["training"]}

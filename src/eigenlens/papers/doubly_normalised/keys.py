@@ -1,5 +1,6 @@
-"""How much weight the keys of an input get: of random scores, of scores at the edge of the
-guarantee, of whole models.
+"""How much weight the keys of an input get.
+
+Of random scores, of scores at the edge of the guarantee, of whole models.
 
 The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early
 keys are seen by more queries than late ones; there it is `S` times the mean over the queries that
@@ -55,8 +56,9 @@ def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, A
 
 
 def tight(S: int, strength: float) -> dict[str, Any]:
-    """One query outbids the others for every key, and these look at the first key alone: the rest
-    near 1/S.
+    """One query outbids the others for every key, and these look at the first key alone.
+
+    The rest near 1/S.
 
     >>> tight(8, 20.0)["doubly normalised: least · S"]  # near 1
     """
@@ -102,9 +104,7 @@ def mixtures(T: int, S: int, d: int, seed: int) -> list[dict[str, Any]]:
 
 
 def posterior(data: Tensor, centres: Tensor) -> Tensor:
-    """`p(centre | datum)` (N, M), from the densities of Gaussians about the centres (M, d) and
-    their shares.
-    """
+    """`p(centre | datum)` (N, M), from Gaussians about the centres (M, d) and their shares."""
     variance = math.sqrt(data.shape[1])
     shares = (centres.square().sum(1) / (2 * variance)).softmax(0)
     density = torch.exp(-torch.cdist(data, centres).square() / (2 * variance))
@@ -113,8 +113,9 @@ def posterior(data: Tensor, centres: Tensor) -> Tensor:
 
 
 def causal_leak(n: int, seed: int) -> float:
-    """The most that an earlier query's pattern moves with the last query, were a causal mask let
-    through.
+    """How far an earlier query's pattern moves with the last query.
+
+    The most it does, were a causal mask let through.
     """
     draw = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(n, 16, generator=draw, dtype=torch.float64) for _ in range(2))
@@ -126,8 +127,9 @@ def causal_leak(n: int, seed: int) -> float:
 
 
 class KeyWeights:
-    """Sums over inputs of what the keys of each head get: below the thresholds, the least, and a
-    histogram.
+    """Sums over inputs of what the keys of each head get.
+
+    Below the thresholds, the least, and a histogram.
 
     `below` (H, thresholds) counts, `least` (H,), `histogram` (bins,) of all heads.
     """
@@ -153,8 +155,9 @@ class KeyWeights:
 
 @torch.no_grad()
 def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
-    """Keys' weights in every head of a model under its softmax and, where no mask is causal, doubly
-    normalised.
+    """Keys' weights in every head of a model under its softmax.
+
+    And doubly normalised, where no mask is causal.
 
     The diagnostic `keys`, shown one input at a time so that none is left out, in double precision.
     """

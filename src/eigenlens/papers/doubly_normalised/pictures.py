@@ -11,8 +11,9 @@ from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """Weights of keys; keys explained away by layer; the least weight of random scores;
-    training.
+    """Weights of keys.
+
+    Keys explained away by layer; the least weight of random scores; training.
     """
     import altair as alt
 

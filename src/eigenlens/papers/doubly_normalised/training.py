@@ -1,5 +1,6 @@
-"""A small model learns to sort, and real text, with each normalisation: held-out loss, and how many
-keys it explains away.
+"""A small model learns to sort, and real text, with each normalisation.
+
+Held-out loss, and how many keys it explains away.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ def _bytes(scale: Training, name: str) -> tuple[Task, Config]:
 
 @torch.no_grad()
 def _keys(model: Transformer, task: Task) -> tuple[float, float, float | None]:
-    """The share of held-out keys of all heads whose weight is below 1/S, the least weight, and the
-    mean share of softmax.
+    """The share of held-out keys with a weight below 1/S, and the least weight.
+
+    Of all heads; and the mean share of softmax.
     """
     S = task.length
     batch = next(task.held_out())

@@ -1,5 +1,6 @@
-"""Eigen analysis of self-attention, and its reconstruction from partial computation (arXiv
-2106.08823).
+"""Eigen analysis of self-attention, and its reconstruction (arXiv 2106.08823).
+
+From partial computation.
 
 The paper's exact settings and figures were not available. What is published is therefore a
 statement, and each verdict rests on a criterion of ours, which its note names. The bounds on

@@ -1,6 +1,4 @@
-"""The claims of the eigen-analysis paper, the criterion of each, and the verdict that follows from
-the tables.
-"""
+"""The claims of the eigen-analysis paper, their criteria, and the verdicts from the tables."""
 
 from __future__ import annotations
 
@@ -74,8 +72,9 @@ def _across(
 
 
 def _whole_matrices(rows: Sequence[dict[str, Any]]) -> Claim:
-    """Judged only where every component comes from four inputs or more: a basis of few inputs holds
-    little of others.
+    """Judged only where every component comes from four inputs or more.
+
+    A basis of few inputs holds little of others.
     """
     note = (
         f"held-out variance that {COMPONENTS} components hold in the median head (centred);"
@@ -121,8 +120,9 @@ def _estimated(rows: Sequence[dict[str, Any]]) -> Claim:
 
 
 def _trained(table: Sequence[dict[str, Any]]) -> Claim:
-    """Judged only where there is something to keep: full attention must beat the mean row by 5 % of
-    its loss.
+    """Judged only where there is something to keep.
+
+    Full attention must beat the mean row by 5 % of its loss.
     """
     claim = "transformers can be trained with the approximation"
     rows = {(row["mechanism"], row["protocol"], row["share"]): row for row in table}

@@ -1,6 +1,4 @@
-"""The mechanisms of the training experiment, made from what a trained model's queries, keys and
-scores are like.
-"""
+"""The mechanisms of the training experiment, made from a trained model's statistics."""
 
 from __future__ import annotations
 
@@ -143,8 +141,9 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
 def make(
     name: str, share: float, config: Config, found: list[Moments], learned: bool = True
 ) -> list[Mechanism]:
-    """A mechanism for every layer that computes about `share` of the products of full attention's
-    scores.
+    """A mechanism for every layer that computes about `share` of the products.
+
+    Of the products of full attention's scores.
 
     Of n keys `share·n` are computed (interpolated, uniform, Linformer's projections); Nyström meets
     every landmark twice, as a query and as a key, so it gets half as many; feature rank keeps

@@ -39,8 +39,9 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
 def error_table(
     fit: dict[Site, RowSums], held: dict[Site, RowSums], shares: Sequence[float] = SHARES
 ) -> list[dict[str, Any]]:
-    """One row per share of the keys: the error of the median head, the least and the most, and
-    that of every head.
+    """One row per share of the keys.
+
+    The error of the median head, the least and the most, and that of every head.
     """
     rows, labels = [], Labels(site.stack for site in fit)
     for share in shares:

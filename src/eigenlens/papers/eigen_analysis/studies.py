@@ -63,8 +63,9 @@ def make_studies(scale: Scale, parts: Parts, seed: int, progress: Progress) -> l
 
 
 def dimension_row(made: Study) -> dict[str, Any]:
-    """Dimensions of the median head's rows, and what 64 components hold of whole matrices, held
-    out.
+    """Dimensions of the median head's rows, and what 64 components hold of matrices.
+
+    Both held out.
     """
     row: dict[str, Any] = {"model": model_name(made), "data": made.facts.data.name}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")
@@ -130,8 +131,9 @@ def model_name(made: Study) -> str:
 
 
 def is_masked(made: Study) -> bool:
-    """Early keys of a causal model are in more rows than late ones: its eigenspaces agree by that
-    alone.
+    """Early keys of a causal model are in more rows than late ones.
+
+    Its eigenspaces agree by that alone.
     """
     return any(site.mask != "full" for site in made.sites.values())
 

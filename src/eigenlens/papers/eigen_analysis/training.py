@@ -1,5 +1,6 @@
-"""Training with the approximation: a small transformer learns real text, then goes on with another
-attention.
+"""Training with the approximation.
+
+A small transformer learns real text, then goes on with another attention.
 
 Full attention is trained once per seed. From there every mechanism is measured as it is dropped in,
 and after the same number of further steps as full attention gets:
@@ -96,8 +97,9 @@ def text_task(experiment: Training) -> MaskedBytes:
 def measure(
     experiment: Training, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every run of every seed as one row of quality and cost, and the time that every mechanism
-    takes.
+    """Every run of every seed as one row of quality and cost.
+
+    And the time that every mechanism takes.
     """
     task = text_task(experiment)
     rows = [
@@ -219,8 +221,9 @@ def _times(
     found: list[Moments],
     rounds: int = 15,
 ) -> list[dict[str, Any]]:
-    """Seconds of a forward pass and of a forward and backward pass over a batch, the fastest of a
-    few.
+    """Seconds of a forward pass, and of a forward and backward pass over a batch.
+
+    The fastest of a few.
 
     All mechanisms take turns, so that what else the machine does meets them alike.
     """

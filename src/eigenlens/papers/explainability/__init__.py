@@ -1,5 +1,6 @@
-"""Generic attention-model explainability (arXiv 2103.15679), and TensorLens (arXiv 2601.17958)
-beside it.
+"""Generic attention-model explainability (arXiv 2103.15679).
+
+With TensorLens (arXiv 2601.17958) beside it.
 
 The paper explains ViLT-like, detection and vision transformers that are in no package registry. Its
 rules are checked, and its test (take tokens away in the order of a method) is put to three models
@@ -32,8 +33,9 @@ METHOD, LENS = "relevance", "TensorLens In+Out"
 
 @dataclass(frozen=True)
 class Scale:
-    """`learned` inputs for a probe, `held` for its accuracy, of which the first `texts` or
-    `pictures` lose their tokens.
+    """`learned` inputs for a probe, `held` for its accuracy.
+
+    Of the held ones the first `texts` or `pictures` lose their tokens.
 
     `stories` of `tokens` tokens for the language model; `draws` random orders; lab models of
     `layers` for the planted token.
@@ -114,8 +116,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per run and method: how often it ranks the planted token first, and its areas beside
-    those of random orders.
+    """One row per run and method.
+
+    How often it ranks the planted token first, and its areas beside those of random orders.
     """
     rows = []
     for run in runs:
@@ -139,8 +142,9 @@ def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planted_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per method: the share of planted tokens ranked first, mean of the seeds, for every
-    kind of model.
+    """One row per method.
+
+    The share of planted tokens ranked first, mean of the seeds, for every kind of model.
     """
     kinds = list(dict.fromkeys((row["norms"], row["read"]) for row in rows))
     made = []

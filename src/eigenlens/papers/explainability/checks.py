@@ -1,5 +1,6 @@
-"""What must hold of relevance whatever the model: each row is the size of what should be zero, or
-the number itself.
+"""What must hold of relevance whatever the model.
+
+Each row is the size of what should be zero, or the number itself.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def checks(model: Model, asked: Labelled) -> list[dict[str, Any]]:
 
 
 def one_layer(model: Model, part: Labelled) -> float:
-    """The largest |R − (I + Ā)| for the first block alone in float64, Ā from eager attention and
-    torch's gradients.
+    """The largest |R − (I + Ā)| for the first block alone in float64.
+
+    Ā is from eager attention and torch's gradients.
     """
     probe: Any = copy.deepcopy(model.module).double()
     backbone = probe.backbone

@@ -1,5 +1,6 @@
-"""Every method's order put to the test on labelled inputs: tokens are taken away, and the model is
-asked again.
+"""Every method's order put to the test on labelled inputs.
+
+Tokens are taken away, and the model is asked again.
 
 What is explained is the log-odds of the class that the model chooses (the log-probability of the
 token, of a language model). What is followed while tokens go is the probability of that choice, and
@@ -38,8 +39,9 @@ def compared(
     progress: Progress,
     name: str,
 ) -> dict[str, Any]:
-    """Curves and areas of every method, and of `draws` random orders: plain data, inputs in the
-    order of `asked`.
+    """Curves and areas of every method, and of `draws` random orders.
+
+    Plain data, inputs in the order of `asked`.
 
     `areas[method][order]` and `right[method][order]` hold one number per input, the area under its
     probability and under whether it is right; `curves` are the means over inputs. Of random orders
@@ -77,8 +79,9 @@ def scores_of(
 
 
 def removed(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
-    """Curves of `p + 2·right`: the probability p of the model's first choice, and 2 more while it
-    gives the label.
+    """Curves of `p + 2·right`.
+
+    The probability p of the model's first choice, and 2 more while it gives the label.
     """
     with torch.no_grad():
         chosen = torch.cat([_last(model, part).argmax(1) for part in asked.parts(64)])

@@ -1,5 +1,6 @@
-"""Labelled inputs for a classifier: reviews that people found good or bad, and pictures of ten
-kinds of clothing.
+"""Labelled inputs for a classifier.
+
+Reviews that people found good or bad, and pictures of ten kinds of clothing.
 
 Both come in two parts, one to learn from and one to ask about. Snippets of one film or product
 stand together in the data, so whole runs of them go to one part or the other: no film is learned
@@ -22,8 +23,9 @@ from ...extras import needs
 from ...models.load import Model
 
 CLEAR = 1.0
-"""Reviews with a mean rating nearer to 0 than this (of −4 … 4) are neither for nor against, and
-left out.
+"""Reviews with a mean rating nearer to 0 than this are left out.
+
+Of −4 … 4; they are neither for nor against.
 """
 RUN = 50
 SENTIMENT = ("negative", "positive")
@@ -31,8 +33,9 @@ SENTIMENT = ("negative", "positive")
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Inputs as a model takes them, tensors with N inputs in front, their labels (N,), and the
-    tokens (N, T) never removed.
+    """Inputs as a model takes them, labels (N,), and the tokens (N, T) never removed.
+
+    Inputs are tensors with N inputs in front.
     """
 
     batch: dict[str, Tensor]
@@ -99,8 +102,9 @@ def _balanced(found: Iterator[Review], number: int) -> list[Review]:
 
 
 def _sides(number: int, seed: int) -> np.ndarray:
-    """0 to learn from, 1 to ask about, for every snippet: a third of the runs of `RUN` is asked
-    about.
+    """0 to learn from, 1 to ask about, for every snippet.
+
+    A third of the runs of `RUN` is asked about.
     """
     runs = np.random.default_rng(seed + 1).permutation(-(-number // RUN)) % 3 == 0
     return runs.repeat(RUN)[:number].astype(int)

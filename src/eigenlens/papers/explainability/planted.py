@@ -33,8 +33,7 @@ BUILDS: dict[str, dict[str, Any]] = {
 
 
 class Planted(Toy):
-    """A class token and `length` − 1 tokens of noise, of which one is replaced by the token of a
-    class: which class?
+    """A class token and `length` − 1 tokens of noise, one replaced by a class's: which class?
 
     Tokens 0 … classes − 1 stand for the classes, the last of the vocabulary is the class token, the
     rest is noise. `places` (test,) are where the planted tokens of the test part stand.
@@ -130,8 +129,9 @@ def planted_run(
 
 
 def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) -> float:
-    """Of the attention that goes to the planted tokens (of all tokens, or of the class token): the
-    share with ∂score/∂A > 0.
+    """The share of the attention to planted tokens with ∂score/∂A > 0.
+
+    Of all tokens, or of the class token.
 
     Relevance counts nothing else. All layers and heads, weighted by A.
     """

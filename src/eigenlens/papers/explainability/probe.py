@@ -1,5 +1,6 @@
-"""A linear classifier on the frozen features of a backbone: a model with a class to explain where
-no fine-tuned one is at hand.
+"""A linear classifier on the frozen features of a backbone.
+
+A model with a class to explain where no fine-tuned one is at hand.
 
 features f(x) = mean of the last states over tokens that are no padding, or the state of the first
 (class) token logits        = f W + b,  with W, b the minimum of  mean cross-entropy + λ/2 ‖W‖²
@@ -61,8 +62,9 @@ class Probe(nn.Module):
 def regression(
     features: Tensor, labels: Tensor, classes: int, strength: float = 1e-2
 ) -> tuple[Tensor, Tensor]:
-    """Logistic regression by L-BFGS in float64: W (C, classes) and b (classes) for the features (N,
-    C) as they are.
+    """Logistic regression by L-BFGS in float64.
+
+    W (C, classes) and b (classes) for the features (N, C) as they are.
 
     The penalty `strength`/2 ‖W‖² is on features over their standard deviation; the scale goes back
     into W.
@@ -95,8 +97,9 @@ def regression(
 
 
 def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
-    """λ of `STRENGTHS` with the least loss on the quarter of the inputs that the others are learned
-    for.
+    """λ of `STRENGTHS` with the least loss on a quarter of the inputs.
+
+    The others are learned from.
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
         labels.device

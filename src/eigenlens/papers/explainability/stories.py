@@ -1,5 +1,6 @@
-"""Texts for a small language model: stories that it tells itself, cut where it is sure of the next
-token.
+"""Texts for a small language model.
+
+Stories that it tells itself, cut where it is sure of the next token.
 """
 
 from __future__ import annotations

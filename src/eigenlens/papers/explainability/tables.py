@@ -1,5 +1,6 @@
-"""Areas under deletion curves as tables: means with their intervals, and methods beside each other
-input by input.
+"""Areas under deletion curves as tables.
+
+Means with their intervals, and methods beside each other input by input.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ ORDERS = ("positive", "negative")
 
 
 def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per method: the area under the probability in both orders, with intervals, and under
-    the share that is right.
+    """One row per method.
+
+    The area under the probability in both orders, with intervals, and under the share that is
+    right.
     """
     rows = []
     for method, areas in found["areas"].items():
@@ -30,8 +33,9 @@ def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def pair_rows(task: str, found: Mapping[str, Any], method: str) -> list[dict[str, Any]]:
-    """`method` against every other: the mean difference of areas of the same inputs, above 0 where
-    `method` is better.
+    """`method` against every other.
+
+    The mean difference of areas of the same inputs, above 0 where `method` is better.
 
     Positive order: other − method, since a small area is good. Negative order: method − other.
     """

@@ -1,5 +1,6 @@
-"""The three models and their labelled inputs: what each is asked, and what becomes of it when
-tokens go.
+"""The three models and their labelled inputs.
+
+What each is asked, and what becomes of it when tokens go.
 """
 
 from __future__ import annotations

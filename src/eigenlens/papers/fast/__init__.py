@@ -1,5 +1,6 @@
-"""FAST: factorizable attention for speeding up transformers (arXiv 2402.07901), its fastmax
-measured beside softmax.
+"""FAST: factorizable attention for speeding up transformers (arXiv 2402.07901).
+
+Its fastmax is measured beside softmax.
 
 The formula, its rank, causality and cost are checked as they stand. What becomes of it in training
 is a miniature: small models with softmax and with fastmax, on text and on a task that needs to pick

@@ -1,5 +1,6 @@
-"""What is measured of fastmax: its factors beside its formula, its matrix at the start, what it
-lets through, its cost.
+"""What is measured of fastmax.
+
+Its factors beside its formula, its matrix at the start, what it lets through, its cost.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def vectors(
 
 
 def agreement(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Factors beside the dense formula in float32: largest differences of outputs, of row sums from
-    1, and of gradients (as shares of the largest where that is above 1).
+    """Factors beside the dense formula in float32.
+
+    Largest differences of outputs, of row sums from 1, and of gradients (as shares of the largest
+    where that is above 1).
     """
     rows = []
     for p, normalise in WAYS:
@@ -71,8 +74,9 @@ def agreement(n: int, d: int, seed: int) -> list[dict[str, Any]]:
 
 
 def ranks(widths: Sequence[int], n: int, seed: int) -> list[dict[str, Any]]:
-    """The rank of A in float64 (singular values above 10⁻¹⁰ of the largest), largest of 4 heads,
-    beside C(D+p, p).
+    """The rank of A in float64, the largest of 4 heads, beside C(D+p, p).
+
+    Singular values above 10⁻¹⁰ of the largest count.
     """
     return [
         {
@@ -89,8 +93,9 @@ def ranks(widths: Sequence[int], n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def kernels(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Least value of f, and how many are negative, at all products of N(0, 1) queries and keys over
-    √D; and on a fine grid.
+    """Least value of f, and how many are negative.
+
+    At all products of N(0, 1) queries and keys over √D, and on a fine grid.
     """
     q, k, _ = vectors(4, n, d, seed, torch.float64)
     scores, grid = (
@@ -122,8 +127,9 @@ def entropy(A: Tensor) -> float:
 def starts(
     lengths: Sequence[int], widths: Sequence[int], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """A at N(0, 1) queries and keys: entropy; singular values; stable rank behind one layer `A X
-    W`, X orthogonal, W normal.
+    """A at N(0, 1) queries and keys.
+
+    Entropy; singular values; stable rank behind one layer `A X W`, X orthogonal, W normal.
     """
     rows = []
     for seed in seeds:
@@ -154,8 +160,9 @@ def starts(
 
 
 def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The same entropy in a two-layer lab model at its random start, on random tokens, mean of
-    layers and heads.
+    """The same entropy in a two-layer lab model at its random start.
+
+    On random tokens, mean of layers and heads.
     """
     rows = []
     for kind, (name, settings) in KINDS.items():
@@ -185,8 +192,9 @@ def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
-    """The most a query can give one key: that key points its way, all others the other way, at
-    scores of ±50 for softmax.
+    """The most a query can give one key.
+
+    That key points its way, all others the other way, at scores of ±50 for softmax.
     """
     rows = []
     for n in lengths:
@@ -199,8 +207,9 @@ def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
 
 
 def leaks(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """How far earlier outputs move, under a causal mask, when the last token's query and key grow
-    fivefold.
+    """How far earlier outputs move when the last token's query and key grow fivefold.
+
+    Under a causal mask.
     """
     q, k, v = vectors(4, n, d, seed)
     raw = make("fastmax", normalise="none")
@@ -260,8 +269,9 @@ def times(
 
 
 def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
-    """Multiply-adds of a causal pass of one head as torch's counter sees them, at n tokens and at
-    twice as many.
+    """Multiply-adds of a causal pass of one head as torch's counter sees them.
+
+    At n tokens and at twice as many.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -289,8 +299,9 @@ def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
 def trained(
     task_name: str, kind: str, seed: int, scale: Any, progress: Progress
 ) -> list[dict[str, Any]]:
-    """One small model on one task: held-out loss and accuracy along training, the entropy of its
-    patterns at the end.
+    """One small model on one task.
+
+    Held-out loss and accuracy along training, the entropy of its patterns at the end.
     """
     name, settings = {**KINDS, **UNNORMALISED}[kind]
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads, "mechanism": name}

@@ -1,5 +1,6 @@
-"""Gated attention as a mixture of experts (arXiv 2602.01468): exact statements, and small language
-models with every gate.
+"""Gated attention as a mixture of experts (arXiv 2602.01468).
+
+Exact statements, and small language models with every gate.
 
     Y' = Y ⊙ σ(X W_θ)
 
@@ -98,8 +99,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def task_of(scale: Scale) -> NextBytes:
-    """The text; a token of its own begins every input, the place where sinks are found in large
-    models.
+    """The text; a token of its own begins every input.
+
+    Sinks are found at this place in large models.
     """
     return NextBytes.from_data(
         scale.data, scale.characters, length=scale.length, windows=scale.windows, start=True
@@ -130,8 +132,10 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
 
 @torch.no_grad()
 def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
-    """On held-out inputs: the mean gate, the attention to the first token of queries in the second
-    half, the largest activation of the stream behind any block.
+    """Numbers on held-out inputs.
+
+    The mean gate, the attention to the first token of queries in the second half, the largest
+    activation of the stream behind any block.
     """
     gates, first, largest = [], [], 0.0
     for batch in task.held_out():
@@ -153,8 +157,9 @@ def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
 
 
 def even(n: int) -> float:
-    """What the first token of n gets from queries in the second half that attend to all before them
-    alike.
+    """What the first token of n gets from uniform queries in the second half.
+
+    They attend to all before them alike.
     """
     half = range(n // 2, n)
     return sum(1 / (query + 1) for query in half) / len(half)

@@ -1,5 +1,6 @@
-"""What holds of gates without any training, worked out on layers with random weights in double
-precision.
+"""What holds of gates without any training.
+
+On layers with random weights in double precision.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ def stream(n: int, seed: int, width: int = WIDTH) -> Tensor:
 
 @torch.no_grad()
 def decomposition(gate: str, n: int, seed: int) -> float:
-    """Largest difference between a layer's output, less its bias, and the sum over all routes,
-    relative.
-    """
+    """Largest relative difference between a layer's output, less its bias, and all routes' sum."""
     made, x = layer(gate, seed), stream(n, seed)
     assert made.gate is not None
     _, _, v = made.queries_keys_values(x)
@@ -63,9 +62,7 @@ def decomposition(gate: str, n: int, seed: int) -> float:
 
 @torch.no_grad()
 def at_zero(gate: str, n: int, seed: int) -> float:
-    """Largest difference between what a gate with `W_θ = 0` lets through and half of the plain
-    output.
-    """
+    """Largest difference between what a gate with `W_θ = 0` lets through and half the output."""
     made, plain, x = layer(gate, seed), layer(None, seed), stream(n, seed)
     assert made.gate is not None
     made.gate.weight.zero_()
@@ -76,9 +73,7 @@ def at_zero(gate: str, n: int, seed: int) -> float:
 
 @torch.no_grad()
 def wide_open(gate: str, n: int, seed: int) -> float:
-    """Largest difference from the plain output at a gate with a bias of 40, relative to the largest
-    output.
-    """
+    """Largest relative difference from the plain output at a gate with a bias of 40."""
     made, plain, x = layer(f"{gate}-bias={LARGE:g}", seed), layer(None, seed), stream(n, seed)
     out = plain(x)
     return float((made(x) - out).abs().max() / out.abs().max())

@@ -1,5 +1,6 @@
-"""Hybrid linear-full attention (arXiv 2602.01763): what full layers can compose, and what a linear
-state can hold.
+"""Hybrid linear-full attention (arXiv 2602.01763).
+
+What full layers can compose, and what a linear state can hold.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from .training import ends, trained
 
 @dataclass(frozen=True)
 class Scale:
-    """`values` N and `functions` L of the construction, `pairs` of the capacity, `lengths` of the
-    timings, the training.
+    """`values` N and `functions` L of the construction, and sizes of the rest.
+
+    `pairs` of the capacity, `lengths` of the timings, the training.
     """
 
     values: tuple[int, ...] = (8, 16, 32, 64, 128, 256)

@@ -23,8 +23,9 @@ from ...attention import make
 from .state import best_state, codes, decoded
 
 SHARP = 100.0
-"""The scale of the scores: a right token leads by two or more, so that any other gets a weight of
-at most e⁻²⁰⁰.
+"""The scale of the scores.
+
+A right token leads by two or more, so that any other gets a weight of at most e⁻²⁰⁰.
 """
 
 
@@ -45,9 +46,10 @@ class Layer:
 
 
 class Stream:
-    """Which numbers of the stream hold what: `here` and `before` are codes of a token's place and
-    of the one before it, `l`, `x`, `y` what it says, `of l`, `of x` what the first layer adds to
-    "is y", and `z0` … `zL` a query's values.
+    """Which numbers of the stream hold what.
+
+    `here` and `before` are codes of a token's place and of the one before it, `l`, `x`, `y` what it
+    says, `of l`, `of x` what the first layer adds to "is y", and `z0` … `zL` a query's values.
     """
 
     def __init__(self, L: int, N: int) -> None:
@@ -94,8 +96,9 @@ def layers(L: int, N: int) -> list[Layer]:
 
 
 def written(tables: Tensor, generator: torch.Generator) -> Tensor:
-    """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values: an empty token, the entries,
-    the queries.
+    """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values.
+
+    An empty token, the entries, the queries.
     """
     B, L, N = tables.shape
     stream, n = Stream(L, N), 1 + 2 * L * N + N
@@ -140,8 +143,9 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
 def compositions(
     numbers: Sequence[int], steps: int, inputs: int, seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The share of right answers for N values, L functions and every number of look-ups by full
-    attention, over seeds.
+    """The share of right answers for N values, L functions and every number of full look-ups.
+
+    Over seeds.
     """
     rows = []
     for N in numbers:

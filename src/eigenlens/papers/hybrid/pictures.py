@@ -75,9 +75,7 @@ def charts(tables: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _at_powers(chart: Any) -> Any:
-    """The same chart with an axis of the powers of two that were measured, and nothing beyond
-    them.
-    """
+    """The same chart with an axis of the powers of two that were measured."""
     import altair as alt
 
     for layer in chart.layer:

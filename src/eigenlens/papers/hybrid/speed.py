@@ -1,5 +1,6 @@
-"""The chunked recurrences: that they are the loop over tokens, what they cost by length, and what a
-pattern of layers saves.
+"""The chunked recurrences.
+
+That they are the loop over tokens, what they cost by length, and what a pattern of layers saves.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ def _of(rule: str, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
 def equality(
     n: int, heads: int, width: int, chunks: Sequence[int], seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The largest difference of the chunked form from the loop, of outputs and of gradients over
-    their largest, single precision; and of the loop in single precision from the one in double.
+    """The largest difference of the chunked form from the loop.
+
+    Of outputs and of gradients over their largest, in single precision; and of the loop in single
+    precision from the one in double.
     """
     rows = []
     for rule in RULES:
@@ -122,8 +125,9 @@ def speed(
 
 
 def pattern_costs(lengths: Sequence[int], heads: int, width: int) -> list[dict[str, Any]]:
-    """Multiply-adds of a pattern's attention, and the numbers it keeps to go on with, both over
-    those of full attention.
+    """Multiply-adds of a pattern's attention, and the numbers it keeps to go on with.
+
+    Both over those of full attention.
 
     A full layer keeps a key and a value of every token, a linear one its state.
     """

@@ -1,5 +1,6 @@
-"""What a state of one matrix holds of N pairs, and what attention holds: no training, the best
-state there is.
+"""What a state of one matrix holds of N pairs, and what attention holds.
+
+No training, the best state there is.
 
 A layer of linear attention keeps of N pairs (k_i, v_i) a matrix S, whatever its rule of writing.
 The best one for reading every value back by its key is the one of least squares, `min_S Σ_i |v_i −
@@ -23,8 +24,9 @@ from ...attention import make
 from ...attention.delta_rule import chunked
 
 HOT = 1e4
-"""The scale of the scores: keys of length one whose product with the one asked for is .99 then get
-a weight of e⁻¹⁰⁰.
+"""The scale of the scores.
+
+Keys of length one whose product with the one asked for is .99 then get a weight of e⁻¹⁰⁰.
 """
 STATES = ("best state", "delta rule", "sum of pairs")
 
@@ -53,8 +55,9 @@ def best_state(k: Tensor, v: Tensor) -> Tensor:
 
 
 def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
-    """What the state of a rule gives for every key (N, D) after all pairs were written once, in
-    their order: (N, E).
+    """What the state of a rule gives for every key (N, D): (N, E).
+
+    After all pairs were written once, in their order.
 
     Keys have length one. The delta rule writes at full strength; the sum of pairs is linear
     attention without a norm.
@@ -70,8 +73,9 @@ def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
 def capacity(
     width: int, numbers: Sequence[int], values: int, seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The share of Gaussian values left unexplained, by number of pairs: states of `width` d_k, and
-    hot softmax.
+    """The share of Gaussian values left unexplained, by number of pairs.
+
+    States of `width` d_k, and hot softmax.
     """
     rows = []
     full = make("softmax")

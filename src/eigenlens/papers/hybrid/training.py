@@ -1,5 +1,6 @@
-"""A miniature: function composition learned from scratch by patterns of full and linear layers, at
-equal steps.
+"""A miniature: function composition learned by patterns of full and linear layers.
+
+From scratch, at equal steps.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def trained(
     parts: Parts,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """A row for every pattern, seed and measurement: the share of last answers that are right, over
-    the steps.
+    """A row for every pattern, seed and measurement.
+
+    The share of last answers that are right, over the steps.
 
     Every answer on the way is asked for in training: from the last one alone nothing is learned in
     thousands of steps.

@@ -1,5 +1,6 @@
-"""Unveiling induction heads: provable training dynamics and feature learning in transformers (arXiv
-2409.10559).
+"""Unveiling induction heads.
+
+Provable training dynamics and feature learning in transformers (arXiv 2409.10559).
 
 A two-layer model learns to guess the next token of sequences whose Markov kernels it has never
 seen. Its training is followed here parameter by parameter and compared with the published run. The
@@ -26,8 +27,9 @@ from .pictures import charts
 
 @dataclass(frozen=True)
 class Scale:
-    """`sequences` a training, `seeds` of it; `fewer` for readings, stages and other parents;
-    `shrink` divides their epochs.
+    """`sequences` per training, `seeds` of it.
+
+    `fewer` for readings, stages and other parents; `shrink` divides their epochs.
     """
 
     sequences: int

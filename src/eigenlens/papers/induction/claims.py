@@ -9,8 +9,9 @@ from ...diagnostics.induction import InductionSettings
 from ..claims import Claim, Tables, Verdict, judged
 
 P_OFF, A_OFF, A_100 = 0.1, 0.12, (3.8, 4.8)
-"""How far p and a may be from what is published: 0.1, and in a the relative width of the range that
-is given at epoch 100.
+"""How far p and a may be from what is published.
+
+0.1, and in a the relative width of the range that is given at epoch 100.
 """
 
 
@@ -236,8 +237,9 @@ def _models(tables: Tables) -> list[Claim]:
 
 
 def _composition(tables: Tables) -> list[Claim]:
-    """Induction is made of two heads: one that tells a token what came before it, and one that
-    finds it by that.
+    """Induction is made of two heads.
+
+    One that tells a token what came before it, and one that finds it by that.
     """
     rows = [row for row in tables["order"] if row["first previous-token layer"] is not None]
     lone = [row for row in tables["order"] if row["first previous-token layer"] is None]

@@ -1,5 +1,6 @@
-"""The training of the two-layer model, followed epoch by epoch: as published, by other readings, in
-stages, and controls.
+"""The training of the two-layer model, followed epoch by epoch.
+
+As published, by other readings, in stages, and controls.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ EPOCHS = (3, 10, 100, 300)
 PUBLISHED = {3: (0.637, 0.174), 10: (0.996, 0.701), 100: (1.0, 4.28), 300: (1.0, 5.86)}
 """p of the true parents, and a, at these epochs."""
 STAGES = (("c", 300, 1.0), ("W", 1000, 100.0), ("a", 300, 1.0))
-"""What learns, for how many epochs, at which rate: the gradient of W is proportional to a, which is
-still at its start.
+"""What learns, for how many epochs, at which rate.
+
+The gradient of W is proportional to a, which is still at its start.
 """
 PARENTS: tuple[tuple[int, ...], ...] = ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3))
 READINGS: tuple[tuple[str, Start, dict[str, Any]], ...] = (
@@ -31,8 +33,9 @@ READINGS: tuple[tuple[str, Start, dict[str, Any]], ...] = (
 
 
 def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
-    """One training of everything at once: a row an epoch, when each number is half way, and the
-    seconds of the processor.
+    """One training of everything at once.
+
+    A row per epoch, when each number is half way, and the seconds of the processor.
 
     `p > .99` is the epoch from which on p stays above.
     """

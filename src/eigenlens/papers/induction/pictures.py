@@ -13,8 +13,9 @@ SMALL = 0.05
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """The training, published figures as crosses; the heads of models by layer; the heads of each
-    model as a map of points.
+    """The training, published figures as crosses.
+
+    The heads of models by layer; the heads of each model as a map of points.
     """
     import altair as alt
 
@@ -48,8 +49,9 @@ def charts(tables: Tables) -> dict[str, Any]:
 def _line(
     rows: Sequence[dict[str, Any]], name: str, title: str, published: Sequence[dict[str, Any]]
 ) -> Any:
-    """The mean over seeds against the epoch, a band from the least to the largest, and crosses
-    where figures are published.
+    """The mean over seeds against the epoch.
+
+    A band from the least to the largest, and crosses where figures are published.
     """
     import altair as alt
 

@@ -1,5 +1,6 @@
-"""Mind the gap: the outlier of softmax attention makes tokens collapse as an input gets longer
-(arXiv 2410.07799).
+"""Mind the gap.
+
+The outlier of softmax attention makes tokens collapse as an input gets longer (arXiv 2410.07799).
 
 One singular value of a random attention matrix of T tokens is near 1, all others are of the order
 of `T^(−1/2)`. After one layer the tokens are therefore nearly of rank one, the more so the longer

@@ -1,5 +1,6 @@
-"""A whole encoder with the outlier of its attention removed: trained, and at random starts of the
-same config.
+"""A whole encoder with the outlier of its attention removed.
+
+Trained, and at random starts of the same config.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def _streams(model: Any, ids: Tensor) -> tuple[Tensor, ...]:
 
 
 def _left(model: Any, ids: Tensor) -> float:
-    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs: what the remedy leaves of the
-    patterns.
+    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs.
+
+    What the remedy leaves of the patterns.
     """
     shares = []
     with capture(model) as calls:
@@ -88,8 +90,9 @@ def _left(model: Any, ids: Tensor) -> float:
 
 
 def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
-    """How far unit embeddings (N, C) move: cosine with themselves, between texts, and whether the
-    nearest text stays.
+    """How far unit embeddings (N, C) move.
+
+    Cosine with themselves, between texts, and whether the nearest text stays.
     """
     apart = ~torch.eye(len(own), dtype=torch.bool)
     own_pairs, other_pairs = own @ own.T, other @ other.T

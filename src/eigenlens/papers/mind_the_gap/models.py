@@ -1,5 +1,6 @@
-"""Random attention of T tokens: its spectrum, the rank of what goes through it, and the gradients
-of its weights.
+"""Random attention of T tokens.
+
+Its spectrum, the rank of what goes through it, and the gradients of its weights.
 
 A layer is `X_l = A X_{l−1} W_l` with `W_l ~ N(0, 1)`, begun with isometric tokens, `X_0 X_0ᵀ = I`.
 The outlier of A is removed by `A⊥ = A − 11ᵀ/T`, under a causal mask by the uniform matrix over the
@@ -98,8 +99,9 @@ def attention_of(model: str, T: int, d: int, draw: torch.Generator, causal: bool
 
 
 def weigh(model: str, T: int, seed: int) -> Weigh:
-    """The attention of every layer: drawn anew for the Markov model, of the tokens by weights for
-    the key-query model.
+    """The attention of every layer.
+
+    Drawn anew for the Markov model, of the tokens by weights for the key-query model.
     """
     return lambda X, layer: (
         markov(T, generator(seed, layer, 1))

@@ -86,8 +86,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def miniature(kind: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
-    """One training on repeated letters: how much is right, how alike the heads count, what the
-    attention costs.
+    """One training on repeated letters.
+
+    How much is right, how alike the heads count, what the attention costs.
     """
     task = Repeated(letters=scale.letters, alphabet=scale.alphabet)
     torch.manual_seed(seed)

@@ -81,8 +81,9 @@ def configurations(seed: int) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def checks(seed: int) -> list[dict[str, Any]]:
-    """What must hold of heads that differ in their mechanism: the size of what should be zero, or
-    the number itself.
+    """What must hold of heads that differ in their mechanism.
+
+    The size of what should be zero, or the number itself.
     """
     torch.manual_seed(seed)
     width, T = 32, 100

@@ -1,5 +1,6 @@
-"""Head relevance of models: of any that is loaded, through its captured calls, and of the lab's
-own.
+"""Head relevance of models.
+
+Of any that is loaded, through its captured calls, and of the lab's own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from ..inputs import make_batches
 
 
 def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict[str, Tensor]:
-    """The relevance (layers, H) of every stack of self-attention: medians over tokens, then over
-    all inputs.
+    """The relevance (layers, H) of every stack of self-attention.
+
+    Medians over tokens, then over all inputs.
 
     The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here
     it is of all, and exact.

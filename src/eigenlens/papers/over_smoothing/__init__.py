@@ -28,8 +28,9 @@ from .pictures import charts
 
 @dataclass(frozen=True)
 class Scale:
-    """`inputs` texts of `length` tokens for the curves; lab encoders of `layers` × `width`;
-    `reviews` for the frozen one.
+    """`inputs` texts of `length` tokens for the curves.
+
+    Lab encoders of `layers` × `width`; `reviews` for the frozen one.
     """
 
     text: str = "wikipedia"
@@ -113,8 +114,9 @@ def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def layer_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each block of each model in one row: means over inputs, the least v of all, and how often v
-    says something.
+    """Each block of each model in one row.
+
+    Means over inputs, the least v of all, and how often v says something.
     """
     found: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in blocks:

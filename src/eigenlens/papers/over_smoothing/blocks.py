@@ -1,5 +1,6 @@
-"""Every block of a post-norm encoder on every input: the diagnostic of over-smoothing, with nothing
-left out.
+"""Every block of a post-norm encoder on every input.
+
+The diagnostic of over-smoothing, with nothing left out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098): heads, a toy,
-a penalty in training.
+"""Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098).
+
+Heads, a toy, a penalty in training.
 """
 
 from __future__ import annotations
@@ -156,8 +157,10 @@ def _train(
 
 @torch.no_grad()
 def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
-    """Over all heads and held-out inputs: entropy of a query's row over that of uniform attention,
-    distance looked back, and mean and standard deviation of the eigenvalues.
+    """Numbers over all heads and held-out inputs.
+
+    Entropy of a query's row over that of uniform attention, distance looked back, and mean and
+    standard deviation of the eigenvalues.
     """
     from ...attention.qk import spectrum
 

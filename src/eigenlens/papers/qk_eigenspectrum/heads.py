@@ -12,8 +12,9 @@ from ..inputs import make_batches
 
 
 def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list[dict[str, Any]]:
-    """A row for every head of a model of the catalogue: its spectrum, and where it looks on real
-    inputs.
+    """A row for every head of a model of the catalogue.
+
+    Its spectrum, and where it looks on real inputs.
     """
     model = load(name)
     vision = model.kind == "vision"

@@ -67,8 +67,9 @@ def toy_row(
 
 
 def descend(d: int, steps: int, rate: float, seed: int) -> dict[str, Any]:
-    """Plain descent on the penalty of a random W (d, d): how far its trace and its penalty go, and
-    the gradient's trace.
+    """Plain descent on the penalty of a random W (d, d).
+
+    How far its trace and its penalty go, and the gradient's trace.
     """
     torch.manual_seed(seed)
     W, eye = torch.randn(d, d).requires_grad_(), torch.eye(d)

@@ -1,5 +1,6 @@
-"""Attention is not all you need: pure attention loses rank doubly exponentially with depth (arXiv
-2103.03404).
+"""Attention is not all you need.
+
+Pure attention loses rank doubly exponentially with depth (arXiv 2103.03404).
 
 The published curves are means over 32 texts. Models at their random start are built here from their
 configs, with several seeds: where a curve starts depends on the seed more than on the text.

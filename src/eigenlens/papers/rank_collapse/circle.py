@@ -1,5 +1,6 @@
-"""Two opposing points go round a circle, led by one layer of attention that is fed its own output:
-do they stay apart?
+"""Two opposing points go round a circle, led by one layer of attention that is fed its own output.
+
+Do they stay apart?
 
 One layer applied again and again is a deep network of shared weights. In pure attention the
 difference of two points is multiplied by a difference of patterns that itself shrinks with the
@@ -44,8 +45,9 @@ class CircleTrial:
 def circles(
     trials: Sequence[CircleTrial], seeds: int, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """A row for every trial, variant and seed: the trajectory of both points, their distance,
-    radius and turn at every step.
+    """A row for every trial, variant and seed.
+
+    The trajectory of both points, their distance, radius and turn at every step.
 
     `turn` is in steps of the arc that was learned: a model that follows it makes one per step.
     `left` is the step at which a point was more than `AWAY` radii off, where the lists end; None if

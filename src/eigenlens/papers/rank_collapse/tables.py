@@ -80,8 +80,9 @@ def rows_by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rows_by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row per task and mode: the whole model, the commonest answer, and every length alone, with
-    the spread over seeds.
+    """A row per task and mode.
+
+    The whole model, the commonest answer, and every length alone, with the spread over seeds.
     """
     rows = []
     for task in dict.fromkeys(row["task"] for row in accuracy):
@@ -107,8 +108,9 @@ def rows_by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def single_path_rows(
     runs: list[dict[str, Any]], models: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The residual of single paths by length: of random starts the mean over seeds, of pretrained
-    models their own.
+    """The residual of single paths by length.
+
+    Of random starts the mean over seeds, of pretrained models their own.
     """
     found: dict[tuple[str, int], list[float]] = {}
     for run in runs:
@@ -133,8 +135,9 @@ def single_path_rows(
 
 
 def circle_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A trajectory in numbers: the distance at the start, the least and the last, steps and turn
-    until the end.
+    """A trajectory in numbers.
+
+    The distance at the start, the least and the last, steps and turn until the end.
     """
     return {
         "variant": row["variant"],

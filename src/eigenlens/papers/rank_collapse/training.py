@@ -102,8 +102,9 @@ def _toy_name(task: str, seed: int) -> str:
 def path_table(
     scale: Training, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """A row for every task, mode, reading and length: `accuracy` and its `spread`, mean and
-    deviation over seeds.
+    """A row for every task, mode, reading and length.
+
+    `accuracy` and its `spread`, mean and deviation over seeds.
 
     The modes `model` (full accuracy) and `baseline` have no length.
     """
@@ -163,8 +164,9 @@ def _one_seed(
 
 
 def baselines(toy: Toy) -> dict[str, float]:
-    """What can be had without the input: a guess, the commonest class, the commonest at each place,
-    as training has them.
+    """What can be known without the input.
+
+    A guess, the commonest class, the commonest at each place, as training has them.
     """
     learned, asked = (
         toy.train.targets.reshape(len(toy.train.targets), -1),

@@ -1,5 +1,6 @@
-"""The claims about models trained to see rank collapse: path lengths that matter, and two points on
-a circle.
+"""The claims about models trained to see rank collapse.
+
+Path lengths that matter, and two points on a circle.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def task_claims(tables: Tables) -> list[Claim]:
 
 
 def _lengths(task: str, first: float, mode: str, rows: Sequence[dict[str, Any]]) -> list[Claim]:
-    """Two claims about paths by length, read out alone: the first is worth something, and the
-    longer the less.
+    """Two claims about paths by length, read out alone.
+
+    The first is worth something, and the longer the less.
     """
     curve = _curve(rows, mode, "alone")
     message = _describe(curve)
@@ -114,8 +116,9 @@ def circle_claims(tables: Tables) -> list[Claim]:
 
 
 def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
-    """The turn per step with a skip, beside that of the others: of runs in which the points went
-    round, and apart.
+    """The turn per step with a skip, beside that of the others.
+
+    Of runs in which the points went round, and apart.
     """
     name, speeds = "circle: a skip slows the movement", {}
     for variant in ("SAN", "SAN+MLP", "SAN+skip"):

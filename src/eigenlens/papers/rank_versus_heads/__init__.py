@@ -1,5 +1,6 @@
-"""On the benefits of rank in attention layers (arXiv 2407.16153): one head of full rank against
-many of low rank.
+"""On the benefits of rank in attention layers (arXiv 2407.16153).
+
+One head of full rank against many of low rank.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def _rank_one(scale: Scale, heads: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Theory and simulation of N = 2 points and heads of rank one: means over seeds, and where they
-    are farthest apart.
+    """Theory and simulation of N = 2 points and heads of rank one.
+
+    Means over seeds, and where they are farthest apart.
     """
     theory = [rank_one(scale.d, heads, seed) for seed in seeds]
     found = [simulated(scale.d, heads, scale.samples, seed) for seed in seeds]

@@ -1,5 +1,6 @@
-"""How well heads of low rank find the nearest of N points: least squares over hard heads, and the
-theory of rank one.
+"""How well heads of low rank find the nearest of N points.
+
+Least squares over hard heads, and the theory of rank one.
 
 A head of rank r looks at the point with the largest `(Pᵀq)·(Pᵀx_i)` for a random subspace P (d, r),
 and gives that point. Heads are added up with one weight each, by least squares. The error is `E‖y −
@@ -85,8 +86,9 @@ def moments(q: Tensor, k: Tensor) -> Tensor:
 
 
 def agreement(d: int, places: int = 20_001) -> float:
-    """b of a head with q = k: `½ + (1/π) E arcsin|t|`, t one coordinate of a uniform point of the
-    sphere in d dimensions.
+    """b of a head with q = k.
+
+    `½ + (1/π) E arcsin|t|`, t one coordinate of a uniform point of the sphere in d dimensions.
 
     Its point is that of the target where `sgn(k·q) sgn(k·u) = sgn(q·u)`, u the direction from one
     point to the other.
@@ -109,8 +111,9 @@ def rank_one(d: int, heads: int, seed: int) -> dict[str, float]:
 
 
 def limit(d: int, places: int = 20_001) -> float:
-    """`1 − b²/C̄`, `C̄ = ½ + (2/π²) E arcsin² t`: the error that no number of heads of rank one
-    with q = k gets below.
+    """`1 − b²/C̄`, `C̄ = ½ + (2/π²) E arcsin² t`.
+
+    The error that no number of heads of rank one with q = k gets below.
     """
     angle = (torch.arange(places, dtype=torch.float64) + 0.5) * (math.pi / 2 / places)
     density = angle.cos() ** (d - 2)

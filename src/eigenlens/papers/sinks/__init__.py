@@ -1,5 +1,6 @@
-"""The spike, the sparse and the sink (arXiv 2603.05498): attention sinks and massive activations of
-small decoders.
+"""The spike, the sparse and the sink (arXiv 2603.05498).
+
+Attention sinks and massive activations of small decoders.
 
 Measured here are the definitions on patterns whose sinks are known, a planted amplifier, two
 pretrained decoders (sinks, spikes, the blocks where they step up and down, the amplifiers in their
@@ -26,8 +27,9 @@ from .training import VARIANTS, Training, one_run
 
 @dataclass(frozen=True)
 class Scale:
-    """Models, text, tokens and inputs; keys of a window and the longer texts it runs on; tokens
-    that stand first; training.
+    """Models, text, tokens and inputs.
+
+    Keys of a window and the longer texts it runs on; tokens that stand first; training.
     """
 
     models: tuple[str, ...]

@@ -1,5 +1,6 @@
-"""What holds of sinks and amplifiers without any model: patterns whose sinks are known, and a
-planted neuron.
+"""What holds of sinks and amplifiers without any model.
+
+Patterns whose sinks are known, and a planted neuron.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Sinks, massive activations and amplifiers of loaded decoders: on texts, and of tokens that stand
-first.
+"""Sinks, massive activations and amplifiers of loaded decoders.
+
+On texts, and of tokens that stand first.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def model_rows(
 
 
 def on_texts(studied: StudiedModel, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
-    """The diagnostics over all inputs (N, T), and the sink rate of each input: share of its heads
-    whose α₁ > ε.
+    """The diagnostics over all inputs (N, T), and the sink rate of each input.
+
+    Share of its heads whose α₁ > ε.
     """
     sinks, spikes, rates = Sinks(), Spikes(), []
     for one in ids[:, None]:
@@ -97,8 +99,9 @@ def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
 def layer_rows(
     name: str, sinks: Sinks, spikes: Spikes, amplifier: Amplifier | None
 ) -> list[dict[str, Any]]:
-    """One row per layer: magnitudes behind it, its sinks, its amplifier, and the channels that lead
-    in both.
+    """One row per layer.
+
+    Magnitudes behind it, its sinks, its amplifier, and the channels that lead in both.
     """
     finding, strength = spikes.result(), sinks.result().layers()
     gains = (

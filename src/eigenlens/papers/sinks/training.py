@@ -1,5 +1,6 @@
-"""Sinks that a small model learns, with each remedy: heads that are needed at few tokens, and idle
-at all others.
+"""Sinks that a small model learns, with each remedy.
+
+Heads that are needed at few tokens, and idle at all others.
 
 The task is a Markov chain with triggers. What follows an ordinary token depends on that token
 alone, so attention is of no use there; what follows a trigger is the token before it, which one
@@ -115,8 +116,10 @@ def one_run(variant: str, scale: Training, seed: int, progress: Progress) -> dic
 
 @torch.no_grad()
 def inside(model: Transformer, task: Triggers) -> dict[str, Any]:
-    """α₁ over heads and inputs: its mean, the share above ε, the largest head's; the largest
-    activation behind a block; how often copies are right.
+    """α₁ over heads and inputs.
+
+    Its mean, the share above ε, the largest head's; the largest activation behind a block; how
+    often copies are right.
     """
     inputs, targets = task._held.inputs, task._held.targets
     # (B, heads of all layers)

@@ -17,8 +17,9 @@ from ..inputs import make_batches
 
 @torch.no_grad()
 def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> dict[str, Any]:
-    """One input of a catalogue model in float32: times over that of a forward pass, taken in turns,
-    and peaks of memory.
+    """One input of a catalogue model in float32.
+
+    Times over that of a forward pass, taken in turns, and peaks of memory.
     """
     model = load(name)
     backbone: Any = model.backbone

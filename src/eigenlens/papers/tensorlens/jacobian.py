@@ -67,8 +67,9 @@ class Derivative:
 
 
 def compared(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
-    """A row for each input: how far T is from J over the directions `units` (K, B, n, d), and what
-    each makes of X.
+    """A row for each input.
+
+    How far T is from J over the directions `units` (K, B, n, d), and what each makes of X.
 
     With all unit vectors the norms are exact; with normal directions they are estimates, since
     `E‖(T − J)ᵀg‖² = ‖T − J‖²_F`.

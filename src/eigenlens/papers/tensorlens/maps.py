@@ -1,5 +1,6 @@
-"""Maps of tokens of one sentence, for a picture: In+Out, norm and attention rollout side by
-side.
+"""Maps of tokens of one sentence, for a picture.
+
+In+Out, norm and attention rollout side by side.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ MAPS = ("In+Out", "norm", "rollout")
 
 
 def map_rows(name: str, sentence: str = SENTENCE, probes: int = 16) -> list[dict[str, Any]]:
-    """A row for each map and pair of tokens: the share of input token j in output token i, 1 over
-    all j.
+    """A row for each map and pair of tokens.
+
+    The share of input token j in output token i, 1 over all j.
     """
     model = load(name)
     ids = model.tokenizer(sentence, return_tensors="pt")["input_ids"]

@@ -28,8 +28,9 @@ PICTURE = {
 CAUSAL = ("gpt2", "llama", "mistral", "qwen2", "gemma")
 FAMILIES = ("bert", "distilbert", "albert", "roberta", *CAUSAL, "vit", "dinov2")
 SPREAD = 0.2
-"""Standard deviation of the weights: with the library's own 0.02 patterns are flat and activations
-nearly linear.
+"""Standard deviation of the weights.
+
+With the library's own 0.02 patterns are flat and activations nearly linear.
 """
 
 

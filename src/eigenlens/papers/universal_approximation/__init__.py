@@ -1,5 +1,6 @@
-"""Universal approximation with softmax attention (arXiv 2504.15956): the construction of the proof,
-built and measured.
+"""Universal approximation with softmax attention (arXiv 2504.15956).
+
+The construction of the proof, built and measured.
 """
 
 from __future__ import annotations

@@ -75,8 +75,9 @@ def _ramp(p: int, f: Callable[[Tensor], Tensor]) -> Ramp:
 
 
 def sorter() -> tuple[Tensor, Tensor, Tensor]:
-    """Two numbers of [−1, 1] in order, as ReLU units: min = x₁ − relu(x₁ − x₂), max = x₂ + relu(x₁
-    − x₂).
+    """Two numbers of [−1, 1] in order, as ReLU units.
+
+    `min = x₁ − relu(x₁ − x₂)`, `max = x₂ + relu(x₁ − x₂)`.
     """
     # (4, 2, 1)
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0], [0.0, 0.0]], dtype=torch.float64)[
@@ -91,8 +92,9 @@ def sorter() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sort_errors(anchors: Sequence[int], number: int, seed: int) -> list[dict[str, Any]]:
-    """Two layers of attention that sort two numbers: largest error over random pairs beside the
-    bound.
+    """Two layers of attention that sort two numbers.
+
+    Largest error over random pairs beside the bound.
     """
     x = _uniform(number, 2, seed)
     rows = []
@@ -112,8 +114,9 @@ def sort_errors(anchors: Sequence[int], number: int, seed: int) -> list[dict[str
 
 
 def sequence_map(scale: Scale, target: str, units: int, seed: int) -> dict[str, Any]:
-    """A continuous map by way of a network of random ReLU units: the network's error, and that of
-    attention built from it.
+    """A continuous map by way of a network of random ReLU units.
+
+    The network's error, and that of attention built from it.
     """
     f = TARGETS[target]
     x, fresh = (
