@@ -57,7 +57,7 @@ def methods(model: el.Model, length: int) -> list[dict[str, Any]]:
     """One text by all methods, mark 30 forward passes; then the parts that they share, and each
     method alone.
     """
-    batch, whole = batch_of(model, length, 1), forward_of(model, whole=True)
+    batch, whole = batch_of(model, length, 1), forward_of(model, with_head=True)
     against = (
         "What does a function return?"
         if model.module.__class__.__name__.endswith("Model")
@@ -108,7 +108,7 @@ def relevance(model: el.Model, length: int, inputs: int = 16) -> list[dict[str, 
     target = target_of(model, batch, against=against)
     rows = [{name: x[i : i + 1] for name, x in batch.items()} for i in range(inputs)]
     targets = [target.of(torch.tensor([i])) for i in range(inputs)]
-    whole = forward_of(model, whole=True)
+    whole = forward_of(model, with_head=True)
 
     def forward() -> None:
         with torch.no_grad():

@@ -216,7 +216,7 @@ def test_a_finished_run_is_opened_and_never_overwritten_unasked(world, tmp_path,
             el.Collapse.open(tmp_path / "damaged")
     with pytest.raises(EigenlensError, match="already holds a collapse run"):
         el.collapse(model, text, tmp_path / "run", **SMALL)
-    with pytest.raises(EigenlensError, match="another fingerprint, inputs"):
+    with pytest.raises(EigenlensError, match=r"another fingerprint, max_inputs \(--max-inputs\);"):
         el.collapse(model, text, tmp_path / "run", **{**SMALL, "max_inputs": 5}, resume=True)
 
 

@@ -23,7 +23,7 @@ catalogue = functools.cache(of_catalogue)  # loaded once for all tests here
 def score(model, batch, **settings):
     target = target_of(model, batch, **settings)
     with torch.no_grad():
-        return target, target.score(forward_of(model, whole=True)(batch), batch)
+        return target, target.score(forward_of(model, with_head=True)(batch), batch)
 
 
 @pytest.mark.download
@@ -50,7 +50,7 @@ def test_the_next_token_of_a_decoder():
     swapped = target.of(torch.tensor([1, 0, 1]))
     ids = {name: x[[1, 0, 1]] for name, x in batch.items()}
     with torch.no_grad():
-        again = swapped.score(forward_of(model, whole=True)(ids), ids)
+        again = swapped.score(forward_of(model, with_head=True)(ids), ids)
     torch.testing.assert_close(again, found[[1, 0, 1]])
     assert swapped.labels == (target.labels[1], target.labels[0], target.labels[1])
 

@@ -163,7 +163,7 @@ def measured(
     held: HeldOut, number: int, changes: dict[tuple[str, str], Change], progress: Progress
 ) -> list[Row]:
     """The rows of one model: the plain pass of a batch is made once for all changes."""
-    model, forward = held.model, forward_of(held.model, whole=True)
+    model, forward = held.model, forward_of(held.model, with_head=True)
     tasks: dict[tuple[str, str], Task] = {}
     refused: dict[tuple[str, str], str] = {}
     batches = held.batches(number)

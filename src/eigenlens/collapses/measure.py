@@ -55,9 +55,9 @@ class CollapseRun:
         """Every metric along depth with some parts off; None leaves the model alone."""
         size = max(1, TOKENS // self.inputs.length)
         job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
-        whole = self._run(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
-        numbers = DepthMetrics.from_state(whole.state, sinks=self.sinks).result()
-        return {"found": [asdict(number) for number in numbers], "failed": whole.failed}
+        merged = self._run(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
+        numbers = DepthMetrics.from_state(merged.state, sinks=self.sinks).result()
+        return {"found": [asdict(number) for number in numbers], "failed": merged.failed}
 
     @cached_property
     def names(self) -> dict[str, Kind]:
@@ -69,18 +69,18 @@ class CollapseRun:
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
         job = PathPass(self.model_ref, self.engine.threads, by)
-        whole = self._run("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        merged = self._run("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackPaths]] = {}
-        for one in (stack for stacks_ in whole.state for stack in stacks_):
+        for one in (stack for stacks_ in merged.state for stack in stacks_):
             stacks.setdefault(one.stack, []).append(one)
-        return {"found": _path_tables(stacks), "failed": whole.failed}
+        return {"found": _path_tables(stacks), "failed": merged.failed}
 
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
         job = BoundPass(self.model_ref, self.engine.threads)
-        whole = self._run("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        merged = self._run("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
         stacks: dict[str, list[StackBounds]] = {}
-        for one in whole.state:
+        for one in merged.state:
             stacks.setdefault(one.stack, []).append(one)
         heads: list[dict[str, Any]] = []
         depth: list[dict[str, Any]] = []
@@ -89,7 +89,7 @@ class CollapseRun:
                 stack, [(run.place, layer, bound) for run in runs for layer, bound in run.layers]
             )
             depth += [{"stack": stack, **row} for run in runs for row in run.depth]
-        return {"found": {"heads": heads, "depth": depth}, "failed": whole.failed}
+        return {"found": {"heads": heads, "depth": depth}, "failed": merged.failed}
 
 
 def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:

@@ -181,10 +181,10 @@ def collapse(
         parts = stack.enter_context(
             Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )
-        bench = CollapseRun(
+        run = CollapseRun(
             ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
         )
-        found = _measured(bench, parts, chosen, paths, bounds, by, notes)
+        found = _measured(run, parts, chosen, paths, bounds, by, notes)
         facts = {
             **settings,
             **made_now(loaded),
@@ -199,7 +199,7 @@ def collapse(
 
 
 def _measured(
-    bench: CollapseRun,
+    run: CollapseRun,
     parts: Parts,
     variants: Sequence[str],
     paths: int,
@@ -207,7 +207,7 @@ def _measured(
     by: By,
     notes: list[str],
 ) -> dict[str, Any]:
-    known, most = not notes, len(bench.inputs.buckets)
+    known, most = not notes, len(run.inputs.buckets)
 
     def part(name: str, measure: Callable[[], Any]) -> Any:
         made = parts.part(name.replace(" ", "-"), measure)
@@ -223,16 +223,16 @@ def _measured(
             notes.append(f"{name} left out: {error.reason}")
             return None
 
-    curves = {"full": part("full", partial(bench.curves, "full", None))}
+    curves = {"full": part("full", partial(run.curves, "full", None))}
     for name in variants[1:] if known else []:
-        found = optional(name, partial(bench.curves, name, ABLATIONS[name]))
+        found = optional(name, partial(run.curves, name, ABLATIONS[name]))
         if found is not None:
             curves[name] = found
     found_paths = (
-        optional("paths", partial(bench.paths, min(paths, most), by)) if known and paths else None
+        optional("paths", partial(run.paths, min(paths, most), by)) if known and paths else None
     )
     found_bounds = (
-        optional("bounds", partial(bench.bounds, min(bounds, most))) if known and bounds else None
+        optional("bounds", partial(run.bounds, min(bounds, most))) if known and bounds else None
     )
     return {
         "curves": curves,

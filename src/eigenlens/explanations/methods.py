@@ -123,7 +123,7 @@ def _frozen(
     model: Model, batch: Mapping[str, Tensor], observed: Observed
 ) -> tuple[FrozenStack, ...]:
     """The whole model frozen, so that its stacks have the names that were observed."""
-    stacks = freeze(model.module, batch, forward_of(model, whole=True))
+    stacks = freeze(model.module, batch, forward_of(model, with_head=True))
     source = source_stream(observed).stack
     if source not in {stack.name for stack in stacks}:
         raise EigenlensError(f"the stack {source} has blocks that are not known")

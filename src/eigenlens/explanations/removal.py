@@ -156,7 +156,7 @@ class Removal:
         rows = torch.tensor([row for row, _ in chosen], device=device)
         left = torch.tensor([places for _, places in chosen], device=device)  # (n, K)
         target = self.target.of(rows, self._moved(chosen))
-        forward = forward_of(self.model, whole=True)
+        forward = forward_of(self.model, with_head=True)
         if self.block is None:
             batch = self._shorter(rows, left)
             return target.score(forward(batch), batch)
@@ -238,7 +238,7 @@ def _first_block(model: Model, batch: Mapping[str, Any], tokens: int) -> nn.Modu
     """The block that the source tokens enter first."""
     calls: list[AttentionCall] = []
     with capture(model.module, calls.append):
-        forward_of(model, whole=True)(batch)
+        forward_of(model, with_head=True)(batch)
     paths = block_paths(attention_names(calls))
     call = next((call for call in calls if call.kind == "self" and call.q.shape[2] == tokens), None)
     if call is None or call.name not in paths:

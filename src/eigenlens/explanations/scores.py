@@ -27,7 +27,7 @@ OTHER_HEADS = ("ForPreTraining", "ForMultipleChoice")
 def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
     """What the whole model gives for a batch; an error of its own code in one sentence."""
     try:
-        return forward_of(model, whole=True)(batch)
+        return forward_of(model, with_head=True)(batch)
     except FAILS as error:
         raise EigenlensError(
             f"{model.name} cannot be run on this input: {first_line(error)}"

@@ -11,9 +11,9 @@ from torch import Tensor
 from .load import Model
 
 
-def forward_of(model: Model, whole: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch, or the `whole` model with its head."""
-    module = model.module if whole else model.backbone
+def forward_of(model: Model, with_head: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
+    """The call that runs the model's backbone on a batch, or the model `with_head` of its task."""
+    module = model.module if with_head else model.backbone
     kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
     def inputs_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -100,7 +100,7 @@ class TimedPass:
         plain_seconds = changed_seconds = 0.0
         done = 0
         with self.model_ref.running() as model:
-            forward = forward_of(model, whole=True)
+            forward = forward_of(model, with_head=True)
             for given in content.batches:
                 batch = to_device(given, model.device)
                 if not self._warm:

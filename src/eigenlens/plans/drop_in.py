@@ -259,12 +259,12 @@ def evaluate_mechanism(
         )
         held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
         with use_engine(chosen):
-            beside = PairedEvaluation(
+            paired = PairedEvaluation(
                 held, max_inputs, model_ref, DropIn(mechanism), chosen, progress, notes
             )
-            moved, used = beside.calls("patterns")
+            moved, used = paired.calls("patterns")
             heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
-            rows = beside.whole_passes()
+            rows = paired.full_passes()
     summary = [with_change(row) for row in means(heads, DROP_IN_MEASURES) + rows]
     facts = {
         "model": loaded.name,

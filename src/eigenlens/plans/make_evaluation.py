@@ -162,21 +162,21 @@ def evaluate(
     ):
         held, notes = _held(opened, loaded, data, max_length, padding, max_inputs, Path(scratch))
         with use_engine(chosen):
-            beside = PairedEvaluation(
+            paired = PairedEvaluation(
                 held, max_inputs, model_ref, PlanChange.of(opened), chosen, progress, notes
             )
             if opened.blocks is None:
-                sums, used = beside.calls("patterns")
+                sums, used = paired.calls("patterns")
                 errors = {site: Errors(found) for site, found in sums.items()}
                 heads = [row for site, found in errors.items() for row in _heads(site, found)]
                 local = means(heads, MEASURES)
                 if held.inputs.length == opened.length and not padding:
                     local += _multiply_adds(opened, errors)
             else:
-                outputs, used = beside.calls("outputs")
+                outputs, used = paired.calls("outputs")
                 heads = _block_heads(opened, outputs)
                 local = means(heads, BLOCK_MEASURES)
-            rows = beside.whole_passes()
+            rows = paired.full_passes()
         first = held.inputs.length
     summary = [with_change(row) for row in local + rows]
     facts = {

@@ -42,10 +42,10 @@ class PairedEvaluation:
         """The state of all inputs, and how many of them are in it."""
         shards = self.held.shards(self.number)
         total = sum(shard.size for shard in shards)
-        whole = run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
-        if whole.failed:
-            self.notes.append(describe_failures(f"what was found of {what}", whole.failed))
-        return whole.state, total - sum(failure["inputs"] for failure in whole.failed)
+        merged = run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        if merged.failed:
+            self.notes.append(describe_failures(f"what was found of {what}", merged.failed))
+        return merged.state, total - sum(failure["inputs"] for failure in merged.failed)
 
     def calls(self, what: str) -> tuple[dict[Site, dict[str, Tensor]], int]:
         """The sums of `Change.compare` over all calls, by site, and how many inputs are in them."""
@@ -54,14 +54,14 @@ class PairedEvaluation:
         )
         return by_site(state), used
 
-    def whole_passes(self) -> list[dict[str, Any]]:
+    def full_passes(self) -> list[dict[str, Any]]:
         """The task's measure and the seconds of whole passes, plain and changed in turn.
 
         The seconds are the sum over all processes that worked; beside other workers on a machine
         they are noisier.
         """
         found, _ = self._run(
-            "whole passes", TimedPass(self.model_ref, self.engine.threads, self.change)
+            "full passes", TimedPass(self.model_ref, self.engine.threads, self.change)
         )
         return [
             *found.task.result(),

@@ -21,7 +21,7 @@ from ..errors import EigenlensError
 from ..names import unknown
 from ..passes.facts import Facts
 from ..run.checkpoints import unpack_states
-from ..run.files import read_tensors, seal, sha256, write_json, write_tensors
+from ..run.files import read_tensors, seal, sha256
 from ..run.result import ResultViews, TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_schema
@@ -37,16 +37,13 @@ from ..stats.rounding import rounding_floor
 from .check import check_record
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
-from .recorder import Recording
 from .stored import (
     check_depth,
     check_moments,
     check_rows,
     halves,
-    matrix_tensors,
     read_matrices,
     read_spectra,
-    spectra_tensors,
 )
 
 FORMAT = 4
@@ -73,8 +70,10 @@ class Study(ResultViews):
         self._keep = keep  # a study without a place of its own lives as long as this object
 
     @classmethod
-    def open(cls, folder: str | Path) -> Study:
-        """Open a finished study.
+    def open(
+        cls, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None
+    ) -> Study:
+        """Open a finished study; a temporary folder that it should `keep` lives as long as it.
 
         Half-written, damaged and foreign folders are refused with the reason.
         """
@@ -99,34 +98,7 @@ class Study(ResultViews):
                 raise EigenlensError(
                     f"the study in {folder} is damaged: {name} is missing or has another size"
                 )
-        return cls(folder, facts)
-
-    @classmethod
-    def write(cls, folder: Path, facts: dict[str, Any], recording: Recording) -> None:
-        """Write the files of a finished study; `study.json` comes last and makes it one."""
-        tensors: dict[str, dict[str, Tensor]] = {"spectra": spectra_tensors(recording.spectra)}
-        for name in ("rows", "moments"):
-            parts = {"fit": recording.fit.get(name), "held": recording.held.get(name)}
-            if parts["fit"] is not None:
-                tensors[name] = {
-                    f"{part}:{key}": x
-                    for part, s in parts.items()
-                    if s is not None
-                    for key, x in s.state().items()
-                }
-        if recording.matrices is not None:
-            tensors["matrices"] = matrix_tensors(recording)
-        if recording.depth is not None:
-            tensors["depth"] = recording.depth.state()
-        if recording.diagnostics is not None:
-            tensors["diagnostics"] = recording.diagnostics.state()
-        files = {}
-        for name, content in tensors.items():
-            path = folder / f"{name}.safetensors"
-            write_tensors(path, content)
-            files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-        record = {"format": FORMAT, **facts, "files": files}
-        write_json(folder / "study.json", {**record, "seal": seal(record)})
+        return cls(folder, facts, keep)
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         file = f"{name}.safetensors"

@@ -38,6 +38,7 @@ from .recorder import Recording, run_stages
 from .result import Study
 from .study_pass import Pass
 from .survey import Survey, survey
+from .writing import write_study
 
 
 def study(
@@ -214,9 +215,9 @@ def study(
 
             # write
             facts = _facts(loaded, inputs, surveyed, recording, engine.threads)
-            Study.write(folder.path, facts, recording)
+            write_study(folder.path, facts, recording)
         folder.finish()
-    return Study(folder.path, Study.open(folder.path).stored, keep)
+    return Study.open(folder.path, keep)
 
 
 def _facts(

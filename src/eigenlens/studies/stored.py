@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,7 +23,9 @@ from ..stats.rows import shapes_of
 from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
 from .options import KEPT_VECTORS
-from .recorder import Recording
+
+if TYPE_CHECKING:
+    from .recorder import Recording  # only its type: a study opens without what runs one
 
 Sites = Mapping[Site, SiteInfo]
 

@@ -106,7 +106,7 @@ def removed(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list
 
 def _last(model: Model, part: Labelled) -> Tensor:
     """The logits (B, K) of a class, or of the next token."""
-    return _logits(forward_of(model, whole=True)(part.batch), part.batch)
+    return _logits(forward_of(model, with_head=True)(part.batch), part.batch)
 
 
 def _logits(output: Any, batch: Mapping[str, Tensor]) -> Tensor:

@@ -248,5 +248,5 @@ def _loss(model: Model, ids: Tensor, mechanism: Window | None) -> Tensor:
         return mechanism(call.q, call.keys, call.values, causal=True, scale=call.scale)
 
     with replace_attention(model.module, attend) if mechanism is not None else ExitStack():
-        logits = forward_of(model, whole=True)({"input_ids": ids}).logits[0, :-1]
+        logits = forward_of(model, with_head=True)({"input_ids": ids}).logits[0, :-1]
     return torch.nn.functional.cross_entropy(logits.float(), ids[0, 1:], reduction="none")

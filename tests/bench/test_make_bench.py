@@ -9,7 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenlens.attention import registry
-from eigenlens.bench import SCALES, Bench, assigned, damage, quality, run, run_bench, spectra, speed
+from eigenlens.bench import (
+    SCALES,
+    Bench,
+    assigned,
+    damage,
+    make_bench,
+    quality,
+    run_bench,
+    spectra,
+    speed,
+)
 from eigenlens.bench.assigned import ChoiceScale
 from eigenlens.bench.damage import DamageScale
 from eigenlens.bench.speed import SpeedScale
@@ -47,7 +57,7 @@ TINY = {
 @pytest.fixture(scope="module")
 def tiny():
     patch = pytest.MonkeyPatch()
-    patch.setattr(run, "SCALES", {name: (scale, scale) for name, scale in TINY.items()})
+    patch.setattr(make_bench, "SCALES", {name: (scale, scale) for name, scale in TINY.items()})
     yield
     patch.undo()
 
