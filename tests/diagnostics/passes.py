@@ -15,7 +15,7 @@ def subject_of(model, batch):
     model, sites = load(model, device=None), {}
 
     def note(call):
-        sites[str(call.site)] = SiteInfo.of_call(call)
+        sites[call.site] = SiteInfo.of_call(call)
 
     with torch.no_grad(), capture(model.backbone, note):
         forward_of(model)(batch)
