@@ -326,7 +326,7 @@ def show(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="The folder of a result: a study, plan, evaluation, collapse, explanation, …"
+            help="The folder of a result: a study, plan, evaluation or any other kind."
         ),
     ],
     pictures: Annotated[
