@@ -89,12 +89,12 @@ def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict
 
 def run_estimators(folder: Path, inputs: int) -> list[dict[str, Any]]:
     made, model = study(folder), el.load(MODEL)
-    bench = Trials(
+    trials = Trials(
         site_statistics(made), [name for name in ESTIMATORS if name != "adaptive"], None, 0
     )
     rows = []
-    for i, candidate in enumerate(bench.candidates):
-        plan = equal_plan(made, {site: fitted[i] for site, fitted in bench.fitted.items()})
+    for i, candidate in enumerate(trials.candidates):
+        plan = equal_plan(made, {site: fitted[i] for site, fitted in trials.fitted.items()})
         rows.append(
             {
                 "estimator": candidate.name,

@@ -38,8 +38,8 @@ def table() -> str:
 
 def paper(kind: type[Mechanism]) -> str:
     """The first arXiv number that the class or its file names."""
-    told = f"{kind.__doc__} {sys.modules[kind.__module__].__doc__}"
-    found = re.search(r"arXiv (\d{4}\.\d{5})", told)
+    text = f"{kind.__doc__} {sys.modules[kind.__module__].__doc__}"
+    found = re.search(r"arXiv (\d{4}\.\d{5})", text)
     return f"arXiv {found[1]}" if found else ""
 
 

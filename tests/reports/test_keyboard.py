@@ -93,7 +93,7 @@ def test_the_slider_moves_with_arrows(shown, tiny):
     assert [least, shown.text("#plan0 [data-budget]")] == [f"{100 * b:g} %" for b in budgets[:2]]
     press(shown, "End")
     assert shown.text("#plan0 [data-budget]") == "100 %"
-    assert "exact scores" in shown.text("#plan0 [data-said]")
+    assert "exact scores" in shown.text("#plan0 [data-caption]")
 
 
 def order(shown):

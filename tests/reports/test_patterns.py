@@ -27,7 +27,7 @@ def slider(mini_shown, mini):
             }""",
             [str(place), str(position), str(input), mode, window],
         )
-        return mini_shown.text("#plan0 [data-said]")
+        return mini_shown.text("#plan0 [data-caption]")
 
     return moved
 

@@ -325,9 +325,7 @@ def study(
 def show(
     folder: Annotated[
         Path,
-        typer.Argument(
-            help="The folder of a result: a study, plan, evaluation or any other kind."
-        ),
+        typer.Argument(help="The folder of a result: a study, plan, evaluation or any other kind."),
     ],
     pictures: Annotated[
         Path | None,

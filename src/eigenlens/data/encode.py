@@ -43,7 +43,7 @@ def encode(
         )
     if model.kind == "vision":
         _check_files(model, texts, "picture", images.SUFFIXES)
-        return images.whole(model, texts)
+        return images.load_batch(model, texts)
     if model.kind == "audio":
         _check_files(model, texts, "recording", {".wav"})
         batch = {"input_features": speech.first_clips(model, texts)}

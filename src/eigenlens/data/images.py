@@ -112,7 +112,7 @@ def crops(
     return Crops(model, pictures, chosen, np.array(buckets), np.array(documents), size, tokens)
 
 
-def whole(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
+def load_batch(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
     """The middle square of every picture as a batch, at the size a study uses."""
     pictures = list(_pictures(files))
     size, tokens = _geometry(model, None)

@@ -88,11 +88,11 @@ class Errors(Sums):
     """
 
     @torch.no_grad()
-    def add(self, truth: Truth, estimate: Estimate, whole: bool = True) -> None:
+    def add(self, truth: Truth, estimate: Estimate, all_measures: bool = True) -> None:
         """Count one call.
 
-        Without `whole` only score error and total variation, which cost a few passes over the
-        pairs.
+        Without `all_measures` only score error and total variation, which cost a few passes over
+        the pairs.
         """
         call = truth.call
         pattern = call.pattern_of(estimate.scores)
@@ -112,7 +112,7 @@ class Errors(Sums):
             "score_sums": truth.sums,
             "score_counts": truth.pairs,
         }
-        if whole:
+        if all_measures:
             rows = truth.rows.expand(len(call.q), call.heads, call.q.shape[2])
             tiny = torch.finfo(pattern.dtype).tiny
             logs = (truth.pattern.clamp_min(tiny).log() - pattern.clamp_min(tiny).log()).mul_(

@@ -27,7 +27,7 @@ class Cell:
     level: int
     score: float
     strong: bool = False
-    whole: str = ""
+    full_text: str = ""
     """Its full name, where a line shows less."""
     row: int | None = None
     column: int | None = None
@@ -122,14 +122,14 @@ def _span(cell: Cell) -> str:
         "; font-weight: bold" if cell.strong else ""
     )
     return (
-        f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}"'
+        f'<span title="{_escaped(cell.full_text)}: {cell.score:.3g}"'
         f' style="{style}">{_escaped(cell.text)}</span>'
     )
 
 
 def _patch(cell: Cell) -> str:
     style = f"{_style(cell)}; display: inline-block; width: 10px; height: 10px"
-    return f'<span title="{_escaped(cell.whole)}: {cell.score:.3g}" style="{style}"></span>'
+    return f'<span title="{_escaped(cell.full_text)}: {cell.score:.3g}" style="{style}"></span>'
 
 
 def _escaped(text: str) -> str:

@@ -241,7 +241,7 @@ class Examples:
 
 
 def take(
-    bench: Trials,
+    trials: Trials,
     measured: Measured,
     chosen: np.ndarray,
     held: HeldOut,
@@ -260,7 +260,7 @@ def take(
     # (N,)
     heads = [
         Head(site.stack, site.layer, head)
-        for site, known in bench.statistics.items()
+        for site, known in trials.statistics.items()
         for head in range(known.heads)
     ]
     square = {
@@ -274,7 +274,7 @@ def take(
     )
     if not columns:
         return None
-    kept = [i for i, candidate in enumerate(bench.candidates) if candidate.name != Exact.name]
+    kept = [i for i, candidate in enumerate(trials.candidates) if candidate.name != Exact.name]
     n = min(TOKENS, *(known.queries for known in square.values()))
     batch = held.apart(number, INPUTS)
     found: dict[int, tuple[Tensor, Tensor]] = {}
@@ -289,7 +289,7 @@ def take(
             # (I, C, n, n)
             estimated = torch.full((len(call.q), len(kept), n, n), torch.nan, dtype=torch.float16)
             for c, i in enumerate(kept):
-                estimator = bench.fitted[at.site][i]
+                estimator = trials.fitted[at.site][i]
                 if estimator is not None and np.isfinite(errors[i, j]):
                     estimated[:, c] = _crop(
                         one.pattern_of(estimator.of_heads([at.head]).estimate(one).scores), n
@@ -305,7 +305,7 @@ def take(
     return Examples(
         _tokens(held.model, batch, stacks, n),
         tuple(heads[j] for j in columns),
-        tuple((bench.candidates[i].name, bench.candidates[i].budget) for i in kept),
+        tuple((trials.candidates[i].name, trials.candidates[i].budget) for i in kept),
         torch.stack([found[j][0] for j in columns], 1),
         torch.stack([found[j][1] for j in columns], 1),
         work[np.ix_(kept, columns)].T.copy(),

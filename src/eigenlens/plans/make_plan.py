@@ -143,16 +143,16 @@ def plan(
         held = held_out_of(opened, model, data, scratch, device)
         stack.enter_context(borrowed(held.model.module, device))
         statistics = site_statistics(opened)
-        bench = Trials(statistics, names, budget, seed)
+        trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
-            work = Calibration(bench)
+            work = Calibration(trials)
             held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
-            bench.add_cascades(work)
-        measured = Measured(bench)
+            trials.add_cascades(work)
+        measured = Measured(trials)
         used = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
         chosen = _choose(measured, budget, error)
-        made = _made(bench, measured, chosen, error)
-        examples = take(bench, measured, chosen, held, opened.sites, used, progress)
+        made = _made(trials, measured, chosen, error)
+        examples = take(trials, measured, chosen, held, opened.sites, used, progress)
     facts = {
         **made_from(held.model, begin),
         "length": opened.length,
@@ -246,21 +246,21 @@ def _losses(measured: Measured) -> np.ndarray:
 
 
 def _made(
-    bench: Trials, measured: Measured, chosen: np.ndarray, error: float | None
+    trials: Trials, measured: Measured, chosen: np.ndarray, error: float | None
 ) -> tuple[tuple[Choice, ...], dict[Site, list[PlanPart]]]:
     tables = {
         what: measured.table(what) for what in ("total_variation", "work", "pairs", "score_error")
     }
     errors, work = _losses(measured), tables["work"]
     choices, parts, column = [], {}, 0
-    for site, statistics in bench.statistics.items():
+    for site, statistics in trials.statistics.items():
         grouped: dict[int, list[int]] = {}
         for head in range(statistics.heads):
             i = int(chosen[column])
-            estimator = bench.fitted[site][i]
+            estimator = trials.fitted[site][i]
             assert estimator is not None
             grouped.setdefault(i, []).append(head)
-            why = _why(bench.fitted[site], errors[:, column], work[:, column], i, error)
+            why = _why(trials.fitted[site], errors[:, column], work[:, column], i, error)
             numbers = {
                 what: float(tables[what][i, column])
                 for what in ("work", "pairs", "total_variation", "score_error")
@@ -278,7 +278,7 @@ def _made(
             )
             column += 1
         parts[site] = [
-            PlanPart(tuple(heads), _of(bench.fitted[site][i], heads))
+            PlanPart(tuple(heads), _of(trials.fitted[site][i], heads))
             for i, heads in sorted(grouped.items())
         ]
     return tuple(choices), parts

@@ -77,8 +77,8 @@ class Trials:
 class Calibration:
     """Work of the cascades against the threshold, over all sites, on a few fit inputs."""
 
-    def __init__(self, bench: Trials) -> None:
-        self.bench = bench
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
         self.bases: dict[tuple[Site, bool], Cascade] = {}
         self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # for small budgets, True
 
@@ -89,7 +89,7 @@ class Calibration:
         return self.bases[known.site, small].with_threshold(threshold)
 
     def sink(self, call: AttentionCall) -> None:
-        known = self.bench.statistics[call.site]
+        known = self.trials.statistics[call.site]
         if known.dimension < 2:
             return
         for small, kept in self.work.items():
@@ -109,21 +109,21 @@ class Calibration:
 class Measured:
     """Errors of every candidate at every site."""
 
-    def __init__(self, bench: Trials) -> None:
-        self.bench = bench
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
         self.errors: dict[Site, list[Errors | None]] = {
             site: [None if e is None else Errors() for e in fitted]
-            for site, fitted in bench.fitted.items()
+            for site, fitted in trials.fitted.items()
         }
 
     def sink(self, call: AttentionCall) -> None:
         truth, site = Truth(call), call.site
-        for i, estimator in enumerate(self.bench.fitted[site]):
+        for i, estimator in enumerate(self.trials.fitted[site]):
             errors = self.errors[site][i]
             if estimator is None or errors is None:
                 continue
             try:
-                errors.add(truth, estimator.estimate(call), whole=False)
+                errors.add(truth, estimator.estimate(call), all_measures=False)
             except EigenlensError:  # it cannot serve inputs such as these
                 self.errors[site][i] = None
 
@@ -131,7 +131,7 @@ class Measured:
         """(C, N) over all heads of all sites; infinite where a candidate cannot serve."""
         rows = []
         for site, found in self.errors.items():
-            heads = self.bench.statistics[site].heads
+            heads = self.trials.statistics[site].heads
             absent = np.full(heads, np.inf)
             rows.append(
                 np.stack(
@@ -149,7 +149,7 @@ class Measured:
             what: self.table(what) for what in ("total_variation", "score_error", "work", "pairs")
         }
         rows = []
-        for i, candidate in enumerate(self.bench.candidates):
+        for i, candidate in enumerate(self.trials.candidates):
             if np.isfinite(tables["total_variation"][i]).all():
                 means = {what: round(float(table[i].mean()), 5) for what, table in tables.items()}
                 median = round(float(np.median(tables["score_error"][i])), 5)

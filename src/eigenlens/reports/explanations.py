@@ -51,7 +51,7 @@ class Tokens:
     @staticmethod
     def place(cell: Cell) -> str:
         """A patch in words: `row 3, column 4`; other tokens as they are."""
-        return cell.whole if cell.row is None else f"row {cell.row}, column {cell.column}"
+        return cell.full_text if cell.row is None else f"row {cell.row}, column {cell.column}"
 
     @staticmethod
     def text(line: Line) -> str:

@@ -56,7 +56,7 @@ class Page:
     def about(self, result: ModelResult, kind: list[Any], more: str = "") -> str:
         """Before a line: which of several results, or of several models, it is about."""
         several = self.names.several or len(kind) > 1
-        return f"{self.names.whole(result)}{f', {more}' if more else ''}: " if several else ""
+        return f"{self.names.full_name(result)}{f', {more}' if more else ''}: " if several else ""
 
 
 def _study_parts(page: Page, study: Study, number: int) -> Parts:
@@ -76,7 +76,7 @@ def _study_lines(page: Page, study: Study) -> Lines:
     facts, whose = study.facts, page.about(study, page.results.studies)
     yield (
         "What was studied",
-        f"{page.names.whole(study)}: {_size(study)}, {facts.inputs} inputs of {study.length}"
+        f"{page.names.full_name(study)}: {_size(study)}, {facts.inputs} inputs of {study.length}"
         f" tokens, {facts.data.inputs_held_out} of them held out.",
     )
     message = dimension_sentence(study.spectra) or "This study holds no spectra."
@@ -100,7 +100,7 @@ def _size(study: Study) -> str:
 
 
 def _collapse_parts(page: Page, run: Collapse, number: int) -> Parts:
-    mine = page.named(page.names.whole(run), page.results.collapses)
+    mine = page.named(page.names.full_name(run), page.results.collapses)
     yield "collapse", collapse_parts(run, number, mine)
 
 
@@ -120,7 +120,7 @@ def _plan_lines(page: Page, plan: Plan) -> Lines:
 
 
 def _evaluation_parts(page: Page, found: Evaluation, number: int) -> Parts:
-    part = evaluation_part(found, f"evaluation{number}", page.names.whole(found))
+    part = evaluation_part(found, f"evaluation{number}", page.names.full_name(found))
     yield "reconstruction", [part]
 
 

@@ -43,7 +43,7 @@ class Names:
     def model(self, result: ModelResult) -> str:
         return self.labels[_model(result)]
 
-    def whole(self, result: ModelResult) -> str:
+    def full_name(self, result: ModelResult) -> str:
         """Model and data: `minilm on python-docs`."""
         return f"{self.model(result)} on {data_of(result)}"
 

@@ -140,8 +140,8 @@
     const element = document.createElement("div");
     const colours = { ...config("#1c2329", "#d5dce0", false), background: "white" };
     const drawing = record.spec.hconcat ? record.spec : fitted(record, 760);
-    const told = [lens.data.models[key] ?? document.querySelector("h1").textContent, record.title, drawn.get(key).about].filter(Boolean);
-    const spec = { ...drawing, title: { text: told.join(" · "), anchor: "start" } };
+    const titles = [lens.data.models[key] ?? document.querySelector("h1").textContent, record.title, drawn.get(key).about].filter(Boolean);
+    const spec = { ...drawing, title: { text: titles.join(" · "), anchor: "start" } };
     const result = await embed(element, spec, rowsOf(key), "canvas", colours); // no element for each of ten thousand cells
     const content = kind === "svg" ? await result.view.toSVG() : await result.view.toCanvas(2);
     const blob = kind === "svg"

@@ -24,7 +24,7 @@
     return rows;
   };
 
-  const said = (record, choice, mode) => {
+  const caption = (record, choice, mode) => {
     const head = record.heads[choice.head];
     if (choice.candidate === null) return `${mode}: nothing is this cheap for ${head}.`;
     if (choice.candidate < 0) return `${head} with exact scores: all of the work, nothing lost.`;
@@ -45,7 +45,7 @@
         const choice = { input: Number(control("input").value), head, candidate: record.chosen[mode][head][position] };
         control("budget").textContent = lens.percent(budget);
         control("slider").setAttribute("aria-valuetext", lens.percent(budget));
-        control("said").textContent = said(record, choice, mode);
+        control("caption").textContent = caption(record, choice, mode);
         const shown = choice.candidate === null ? [] : rowsOf(record, choice, control("window").value.split(",").map(Number));
         lens.show(record.figure, shown, `input ${choice.input + 1}, ${record.heads[head]}, ${mode}, ${lens.percent(budget)}`);
       };
