@@ -52,7 +52,7 @@ def said_of_all(mini_shown):
             for (let position = 0; position <= at("slider").max; position += 1) {
               at("mode").value = mode.value; at("head-choice").value = place.value; at("slider").value = position;
               at("slider").dispatchEvent(new Event("input", { bubbles: true }));
-              all.push([mode.value, Number(place.value), position, at("said").textContent]);
+              all.push([mode.value, Number(place.value), position, at("caption").textContent]);
             }
           }
           return all;
