@@ -38,6 +38,7 @@ def test_the_miniature_measures_every_claim(done):
     assert again.record() == json.loads(json.dumps(done.record()))
 
 
+@pytest.mark.download
 def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     paper = small()

@@ -70,6 +70,7 @@ def test_row_spectra_of_a_real_encoder_are_those_of_its_queries_and_keys(dtype):
             np.testing.assert_allclose(share, truth.explained_variance_ratio_.cumsum(), atol=1e-4)
 
 
+@pytest.mark.download
 def test_causal_rows_of_a_real_decoder_are_those_of_its_queries_and_keys():
     model = copy.deepcopy(of_catalogue("smollm2").module).bfloat16()
     ids, moments = some_ids(40_000), RowMoments()
