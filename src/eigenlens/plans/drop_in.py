@@ -29,15 +29,13 @@ from ..errors import EigenlensError
 from ..estimators.measures import Sums, Truth
 from ..models.load import Model, load
 from ..passes.data_names import data_names
-from ..passes.facts import now
 from ..passes.model_ref import ModelRef
-from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
-from .paired import PairedEvaluation, means, with_change
+from .paired import PairedEvaluation, means
 
 
 @contextlib.contextmanager
@@ -244,7 +242,6 @@ def evaluate_mechanism(
     chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
     if chosen.remote:
         model_ref.check_reachable()
-    given = asdict(mechanism.settings)
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
@@ -264,27 +261,16 @@ def evaluate_mechanism(
             )
             moved, used = paired.calls("patterns")
             heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
-            rows = paired.full_passes()
-    summary = [with_change(row) for row in means(heads, DROP_IN_MEASURES) + rows]
-    facts = {
-        "model": loaded.name,
-        "data": prepared.facts["name"],
-        "length": prepared.length,
-        "inputs": used,
-        "notes": notes,
-        "versions": versions(),
-        "created": now(),
-        "plan": {
-            "target": {"attention": mechanism.name, **given},
-            "model": (
-                {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")}
-                | {"name": loaded.name}
-            ),
-            "study": None,
-            "work": sum(head["work"] for head in heads) / len(heads),
-        },
-    }
-    found = Evaluation(facts, summary, heads)
+            of = {
+                "target": {"attention": mechanism.name, **asdict(mechanism.settings)},
+                "model": (
+                    {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")}
+                    | {"name": loaded.name}
+                ),
+                "study": None,
+                "work": sum(head["work"] for head in heads) / len(heads),
+            }
+            found = paired.evaluation(means(heads, DROP_IN_MEASURES), heads, used, of)
     if folder is not None:
         found.save(folder)
     return found

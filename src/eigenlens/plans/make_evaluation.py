@@ -20,9 +20,7 @@ from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model, load
-from ..passes.facts import now
 from ..passes.model_ref import ModelRef
-from ..passes.versions import versions
 from ..run.engine import Engine, choose, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -30,7 +28,7 @@ from .block_plans import block_errors
 from .drop_in import evaluate_mechanism
 from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
 from .held_out import HeldOut, is_own_array, names_of
-from .paired import PairedEvaluation, means, with_change
+from .paired import PairedEvaluation, means
 from .result import Plan
 
 __all__ = ["Evaluation", "evaluate"]
@@ -167,8 +165,8 @@ def evaluate(
             )
             if opened.blocks is None:
                 sums, used = paired.calls("patterns")
-                errors = {site: Errors(found) for site, found in sums.items()}
-                heads = [row for site, found in errors.items() for row in _heads(site, found)]
+                errors = {site: Errors(x) for site, x in sums.items()}
+                heads = [row for site, x in errors.items() for row in _heads(site, x)]
                 local = means(heads, MEASURES)
                 if held.inputs.length == opened.length and not padding:
                     local += _multiply_adds(opened, errors)
@@ -176,25 +174,13 @@ def evaluate(
                 outputs, used = paired.calls("outputs")
                 heads = _block_heads(opened, outputs)
                 local = means(heads, BLOCK_MEASURES)
-            rows = paired.full_passes()
-        first = held.inputs.length
-    summary = [with_change(row) for row in local + rows]
-    facts = {
-        "model": loaded.name,
-        "data": held.inputs.facts["name"],
-        "length": first,
-        "inputs": used,
-        "notes": notes,
-        "versions": versions(),
-        "created": now(),
-        "plan": {
-            "target": opened.target,
-            "model": opened.stored["model"],
-            "study": opened.stored["study"]["name"],
-            "work": opened.work,
-        },
-    }
-    found = Evaluation(facts, summary, heads)
+            of = {
+                "target": opened.target,
+                "model": opened.stored["model"],
+                "study": opened.stored["study"]["name"],
+                "work": opened.work,
+            }
+            found = paired.evaluation(local, heads, used, of)
     if folder is not None:
         found.save(folder)
     return found

@@ -10,14 +10,16 @@ import numpy as np
 from torch import Tensor
 
 from ..captures import Site
+from ..passes.facts import now
 from ..passes.model_ref import ModelRef
+from ..passes.versions import versions
 from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import describe_failures, run_all
 from ..run.shards import Job
 from ..stats.statistic import by_site
 from .comparison import CallComparison, Change, TimedPass
-from .evaluation import SECONDS
+from .evaluation import SECONDS, Evaluation
 from .held_out import HeldOut
 
 S = TypeVar("S")
@@ -67,6 +69,30 @@ class PairedEvaluation:
             *found.task.result(),
             {"measure": SECONDS, "plain": found.seconds[0], "planned": found.seconds[1]},
         ]
+
+    def evaluation(
+        self,
+        local: Sequence[dict[str, Any]],
+        heads: list[dict[str, Any]],
+        used: int,
+        plan: dict[str, Any],
+    ) -> Evaluation:
+        """The measures of the calls, `local`, beside those of full passes, which run here.
+
+        `used` inputs are in `local` and in the rows per head; `plan` says what the change is.
+        """
+        rows = [*local, *self.full_passes()]
+        facts = {
+            "model": self.held.model.name,
+            "data": self.held.inputs.facts["name"],
+            "length": self.held.inputs.length,
+            "inputs": used,
+            "notes": self.notes,
+            "versions": versions(),
+            "created": now(),
+            "plan": plan,
+        }
+        return Evaluation(facts, [with_change(row) for row in rows], heads)
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:
