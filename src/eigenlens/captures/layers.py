@@ -14,7 +14,7 @@ from ..errors import EigenlensError
 from .borrowed import module_of
 from .call import AttentionCall
 from .own_thread import OwnThread
-from .session import capture
+from .session import Session, installed
 from .sites import Site, SiteNames, path_pattern
 
 Kind = Literal["self", "cross"]
@@ -214,13 +214,8 @@ def capture_layers(
         )
     layers: list[Layer] = []
     watch = _Watch(module, blocks, sink or layers.append)
-
-    def see(call: AttentionCall) -> None:
-        watch.see(call)
-        if calls is not None:
-            calls(call)
-
-    with contextlib.ExitStack() as hooks, capture(module, see, backend=backend):
+    session = Session(module, watch.see, *([] if calls is None else [calls]))
+    with contextlib.ExitStack() as hooks, installed(session, backend):
         hooks.callback(module.register_forward_pre_hook(watch.start_pass).remove)
         for path in dict.fromkeys(blocks.values()):
             block = module.get_submodule(path)

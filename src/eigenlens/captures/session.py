@@ -58,24 +58,24 @@ class _Pass(threading.local):
 
 
 class Session(OwnThread):
-    """The attention calls of one model while it is captured; `sink` gets each as it happens.
+    """The attention calls of one model while it is captured; each of `sinks` gets them in turn.
 
-    With `replaces`, the output `(B, H, T, E)` that the sink returns takes the place of the model's
-    own attention; None lets the model attend as before. Only calls of the thread that opened it are
-    seen, or of `any_thread`.
+    With `replaces`, the output `(B, H, T, E)` that the last sink returns is used instead of the
+    model's own attention; None lets the model attend as before. Only calls of the thread that
+    opened it are seen, or of `any_thread`.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        sink: Callable[[AttentionCall], Any],
+        *sinks: Callable[[AttentionCall], Any],
         before_rope: bool = False,
         replaces: bool = False,
         any_thread: bool = False,
     ) -> None:
         super().__init__(any_thread)
         self.model = model
-        self.sink = sink
+        self.sinks = sinks
         self.replaces = replaces
         self.before_rope = before_rope
         self.names = SiteNames(model)
@@ -116,7 +116,9 @@ class Session(OwnThread):
             return call, None
         call.query_valid = self._query_valid(call)
         self.seen += 1
-        output = self.sink(call)
+        output = None
+        for sink in self.sinks:
+            output = sink(call)
         return call, output if self.replaces else None
 
     def _query_valid(self, call: AttentionCall) -> Tensor | None:
@@ -197,7 +199,8 @@ def capture(
     >>> calls[0].scores().shape, calls[0].pattern().shape      # both (B, H, T, S)
     """
     calls: list[AttentionCall] = []
-    with _installed(Session(module_of(model), sink or calls.append, before_rope), backend):
+    session = Session(module_of(model), sink or calls.append, before_rope=before_rope)
+    with installed(session, backend):
         yield calls
 
 
@@ -233,14 +236,15 @@ def replace_attention(
     >>> with replace_attention(model, lambda call: call.pattern() @ call.values):
     ...     model(**inputs)                                          # as without, to rounding
     """
-    with _installed(Session(module_of(model), attend, replaces=True), backend):
+    with installed(Session(module_of(model), attend, replaces=True), backend):
         yield
 
 
 @contextlib.contextmanager
-def _installed(
+def installed(
     session: Session, backend: Literal["auto", "transformers", "torch"]
 ) -> Iterator[None]:
+    """Let a session see the calls of its model while the block runs."""
     from . import torch_backend, transformers_backend
 
     if backend == "auto":

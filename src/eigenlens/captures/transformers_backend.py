@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,30 +51,14 @@ def supports(model: nn.Module) -> bool:
     )
 
 
+@dataclass(eq=False)
 class _Watching:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.rotary = RotaryRecorder(session.model) if session.before_rope else None
-        self.own: Callable[..., tuple[Tensor, Tensor | None]] | None = None
-        """What the model attends by otherwise, if that is a mechanism made here; else `sdpa`."""
+    """A session on a model of the library."""
 
-    def see(
-        self,
-        module: nn.Module,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        kwargs: dict,
-        extras: dict,
-    ) -> Tensor | None:
-        """Show the call; the output to use instead, or None."""
-        if module not in _checked and not module.training:
-            _check_against_eager(module, q, k, v, scale, kwargs, extras)
-            _checked.add(module)
-        if self.rotary is not None:
-            q, k = self.rotary.undo(module, q, k)
-        return self.session.see(module, q, k, v, scale, **extras)[1]
+    session: Session
+    rotary: RotaryRecorder | None = None  # turns queries and keys back to before the embedding
+    # what the model attends by otherwise, if that is a mechanism made here
+    own: Callable[..., tuple[Tensor, Tensor | None]] | None = None
 
 
 def _attention(
@@ -93,61 +78,47 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """What a model calls while it is captured.
 
-    It shows the call to the captures it belongs to, and attends as `sdpa` would unless one of them
-    gives the output.
+    It shows the call to the captures it belongs to, and attends as the model does otherwise unless
+    one of them gives the output.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     extras: dict[str, Any] = {
         "mask": attention_mask,
-        "causal": causal,
+        "causal": bool(causal) and attention_mask is None and query.shape[2] > 1,
         "bias": position_bias,
         "softcap": softcap,
         "sinks": s_aux,
     }
     output = None
     for watching in list(_open) if watches is None else watches:
-        if module in watching.session.names and watching.session.here:
-            given = watching.see(module, query, key, value, scale, kwargs, extras)
-            output = given if given is not None else output
+        session, q, k = watching.session, query, key
+        if module not in session.names or not session.here:
+            continue
+        if module not in _checked and not module.training:
+            _check_against_eager(module, query, key, value, scale, kwargs, extras)
+            _checked.add(module)
+        if watching.rotary is not None:
+            q, k = watching.rotary.undo(module, query, key)
+        given = session.see(module, q, k, value, scale, **extras)[1]
+        output = given if given is not None else output
     if output is not None:
         return output.to(query.dtype).transpose(1, 2).contiguous(), None
-    own = (
-        next((d.own for d in _open if d.own is not None and module in d.session.names), None)
-        if watches is None
-        else None
-    )
-    if own is not None:
-        return own(
-            module,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=scaling,
-            dropout=dropout,
-            is_causal=is_causal,
-            position_bias=position_bias,
-            softcap=softcap,
-            s_aux=s_aux,
-            **kwargs,
-        )
+    given_to_all = {
+        "dropout": dropout,
+        "is_causal": is_causal,
+        "position_bias": position_bias,
+        **kwargs,
+    }
+    for watching in list(_open) if watches is None else []:
+        if watching.own is not None and module in watching.session.names:
+            more = {"scaling": scaling, "softcap": softcap, "s_aux": s_aux}
+            return watching.own(module, query, key, value, attention_mask, **more, **given_to_all)
     if softcap is None and s_aux is None:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](
-            module,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=dropout,
-            scaling=scale,
-            is_causal=is_causal,
-            position_bias=position_bias,
-            **kwargs,
-        )
+        sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
+        return sdpa(module, query, key, value, attention_mask, scaling=scale, **given_to_all)
     call = AttentionCall(Site("", 0), "self", "", query, key, value, scale, **extras)
     weights = torch.dropout(call.pattern(), dropout, module.training)
     return (weights @ call.values).to(query.dtype).transpose(1, 2).contiguous(), None
@@ -275,7 +246,8 @@ def install(session: Session) -> Iterator[None]:
     model = session.model
     assert isinstance(model, PreTrainedModel)
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
-    watching = _Watching(session)
+    rotary = RotaryRecorder(model) if session.before_rope else None
+    watching = _Watching(session, rotary)
     own = ALL_ATTENTION_FUNCTIONS.get(getattr(model.config, "_attn_implementation", None), None)
     watching.own = own if getattr(own, "__wrapped__", None) is _attention else None
     try:
