@@ -8,6 +8,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Python keeps what it compiled, whatever the shell says: every test starts many processes, and each
+# would compile torch and transformers anew, which takes longer than all that it does.
+export PYTHONDONTWRITEBYTECODE :=
+
 debian = { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends $(1); }
 
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
