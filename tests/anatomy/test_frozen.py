@@ -10,7 +10,8 @@ import torch
 import transformers as tf
 
 from captures.families import CAUSAL, FAMILIES, build, inputs
-from collapses.by_hand import FORWARDS, distance, frozen, in_dtype, lively, masks, model_of, outputs
+from collapses.by_hand import distance, frozen, in_dtype, lively, masks, model_of, outputs
+from collapses.forwards_by_hand import FORWARDS
 from eigenlens import EigenlensError
 from eigenlens.anatomy import freeze
 from eigenlens.captures.precision import stays_double
