@@ -12,6 +12,7 @@ import torch
 from captures.families import FAMILIES, build
 from collapses.forwards_by_hand import FORWARDS
 from collapses.tape import Tape, use
+from eigenlens.lab.model import Config, Transformer
 
 SWITCHES = ("attention_skip", "mlp_skip", "mlp", "norm", "attention")
 COMBINATIONS = [dict(zip(SWITCHES, on)) for on in product((True, False), repeat=5)]
@@ -51,6 +52,16 @@ def lively(name, dtype=torch.float64, **settings):
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     return model.to(dtype)
+
+
+def lively_lab(inputs, **settings):
+    """The lab's transformer in float64 with no weight at its start, and ids (inputs, 9) for it."""
+    config = Config(vocabulary=11, length=9, width=16, layers=2, heads=2, **settings)
+    model, ids = Transformer(config).double(), torch.randint(0, 11, (inputs, 9))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model, ids
 
 
 def in_dtype(given, dtype=torch.float64):

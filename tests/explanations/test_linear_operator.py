@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from collapses.by_hand import distance, frozen, in_dtype, masks, model_of
+from collapses.by_hand import distance, frozen, in_dtype, lively_lab, masks, model_of
 from collapses.forwards_by_hand import FORWARDS
 from eigenlens.captures.precision import stays_double
 from eigenlens.explanations import (
@@ -15,7 +15,6 @@ from eigenlens.explanations import (
     norms_of,
     toward,
 )
-from eigenlens.lab.model import Config, Transformer
 from explanations.operators import (
     BERTS,
     CAUSAL,
@@ -77,18 +76,7 @@ def test_rows_are_the_transpose_of_columns(name):
 @torch.no_grad()
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 def test_the_labs_own_transformer_with_parts_off(off):
-    config = Config(
-        vocabulary=11,
-        length=9,
-        width=16,
-        layers=2,
-        heads=2,
-        causal=True,
-        **({off: False} if off else {}),
-    )
-    model, ids = Transformer(config).double(), torch.randint(0, 11, (2, 9))
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 0.2)
+    model, ids = lively_lab(2, causal=True, **({off: False} if off else {}))
     (op,) = linearize(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
     assert distance(model.read(op.apply(op.inputs) + op.bias), model(ids)) < 1e-10
     u, x = torch.randn_like(op.inputs), torch.randn_like(op.inputs)
