@@ -15,6 +15,12 @@ from eigenlens.models.catalogue import DEFAULT_MODEL, MODELS
 
 TESTS = Path(__file__).parent
 
+
+def files_of(folder):
+    """The test files of a folder whose fixtures live as long as its tests run."""
+    return tuple(f"{folder}/{path.name}" for path in sorted((TESTS / folder).glob("test_*.py")))
+
+
 BY_FIXTURE = {
     "browser": {"browser"},
     "cluster": {"cluster", "joined"},
@@ -26,11 +32,13 @@ BY_FIXTURE_OF_FOLDER = {
     "papers": {"done", "quick", "reproduction"},  # a whole reproduction in its quick form
 }
 BY_FILE = {
-    "cluster": ("run/test_cluster.py", "run/test_tls.py"),
+    "cluster": (*files_of("run/cluster"), "run/test_tls.py"),
     "download": (
         "captures/test_catalogue.py",
         "data/test_datasets.py",
         "models/test_catalogue.py",
+        "models/test_conversion.py",
+        "models/test_stories15m_tokenizer.py",
     ),
     "slow": (
         "cli/test_streams.py",
@@ -63,18 +71,31 @@ TOGETHER = {
         "reports/test_results.py",
         "reports/test_saving.py",
     ),
+    "inputs": ("data/test_inputs.py", "data/test_input_refusals.py"),
+    "targets": (
+        "explanations/test_embedding_targets.py",
+        "explanations/test_encoded_texts.py",
+        "explanations/test_target_refusals.py",
+        "explanations/test_token_targets.py",
+    ),
+    "cli/commands": files_of("cli/commands"),
+    "explanations/make_explanation": files_of("explanations/make_explanation"),
+    "plans/examples": files_of("plans/examples"),
+    "run/cluster": files_of("run/cluster"),
+    "studies/diagnostic_runner": files_of("studies/diagnostic_runner"),
+    "studies/failures": files_of("studies/failures"),
 }
 """Files that share what one process builds once: a cluster whose workers have the libraries loaded,
-the page of minilm in a browser.
+the page of minilm in a browser, models of the catalogue, the studies and plans of a folder.
 """
 LONG = (
     "reports/test_accessibility.py",
-    "studies/test_failures.py",
-    "run/test_cluster.py",
+    "studies/failures/test_clusters.py",
+    "run/cluster/test_folding.py",
     "studies/test_resume.py",
     "plans/test_plans_on_a_cluster.py",
-    "studies/test_diagnostic_runner.py",
-    "cli/test_commands.py",
+    "studies/diagnostic_runner/test_catalogue.py",
+    "cli/commands/test_bad_input.py",
     "studies/test_memory_under_load.py",
     "fuzz/test_bytes.py",
     "papers/test_eigen_analysis.py",

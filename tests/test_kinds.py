@@ -28,7 +28,7 @@ def item(file, fixtures=(), **params):
     ("found", "expected"),
     [
         (item("reports/test_page.py", ["show", "browser"]), {"browser"}),
-        (item("studies/test_failures.py", ["of_size", "cluster"]), {"cluster"}),
+        (item("studies/failures/test_clusters.py", ["of_size", "cluster"]), {"cluster"}),
         (item("run/test_tls.py"), {"cluster"}),
         (item("papers/test_sinks.py", ["done"]), {"slow"}),
         (item("bench/test_run.py", ["done"]), set()),
@@ -41,7 +41,7 @@ def test_a_test_is_of_the_kinds_of_what_it_takes(found, expected):
 
 
 def test_long_files_come_first_and_files_that_share_something_stand_together():
-    names = ["stats/test_rows.py", "reports/test_saving.py", "run/test_cluster.py"]
+    names = ["stats/test_rows.py", "reports/test_saving.py", "run/cluster/test_folding.py"]
     items = [item(name) for name in [*names, "reports/test_accessibility.py", names[0]]]
     ordered = [kinds.file_of(each) for each in kinds.in_order(items)]
     assert ordered == [names[1], "reports/test_accessibility.py", names[2], names[0], names[0]]

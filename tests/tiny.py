@@ -117,9 +117,11 @@ def small_gpt2():
     return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4))
 
 
-def small_t5():
-    """A T5 of one layer × 2 heads per stack over 50 tokens, in memory."""
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+def small_t5(**settings):
+    """A T5 of one layer × 2 heads per stack over 50 tokens, in memory; `settings` of its
+    configuration come first.
+    """
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, **settings}
     return T5ForConditionalGeneration(T5Config(vocab_size=50, decoder_start_token_id=0, **sizes))
 
 

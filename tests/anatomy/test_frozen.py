@@ -10,11 +10,20 @@ import torch
 import transformers as tf
 
 from captures.families import CAUSAL, FAMILIES, build, inputs
-from collapses.by_hand import FORWARDS, distance, frozen, in_dtype, lively, masks, model_of, outputs
+from collapses.by_hand import (
+    distance,
+    frozen,
+    in_dtype,
+    lively,
+    lively_lab,
+    masks,
+    model_of,
+    outputs,
+)
+from collapses.forwards_by_hand import FORWARDS
 from eigenlens import EigenlensError
 from eigenlens.anatomy import freeze
 from eigenlens.captures.precision import stays_double
-from eigenlens.lab.model import Config, Transformer
 from tiny import of_catalogue
 
 # its experts are no MLP that could be frozen
@@ -235,18 +244,7 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize("off", ["", "attention_skip", "mlp_skip", "mlp", "norm"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_labs_own_transformer(causal, off):
-    config = Config(
-        vocabulary=11,
-        length=9,
-        width=16,
-        layers=2,
-        heads=2,
-        causal=causal,
-        **({off: False} if off else {}),
-    )
-    model, ids = Transformer(config).double(), torch.randint(0, 11, (3, 9))
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 0.2)
+    model, ids = lively_lab(3, causal=causal, **({off: False} if off else {}))
     (graph,) = freeze(model, {"ids": ids}, forward=lambda batch: model(batch["ids"]))
     assert distance(model.read(graph(model.embed(ids))), model(ids)) < 1e-10
     assert [len(block) for block in graph.blocks] == [1 if off == "mlp" else 2] * 2

@@ -1,5 +1,5 @@
-"""Every mechanism that has a name: its fast form is its dense one, under every mask, at every
-length, without a look ahead.
+"""Every mechanism that has a name: its fast form is its dense one at every length, with its
+gradients, compiled and in models.
 """
 
 import dataclasses
@@ -7,145 +7,17 @@ import dataclasses
 import pytest
 import torch
 
+from attention.by_name import DIRECTIONS, FREE, NAMES, SMALL, B, C, D, H, assert_same, inputs, made
 from eigenlens import attention
-from eigenlens.attention import Shape, make, mechanisms, register
+from eigenlens.attention import make, mechanisms, register
 from eigenlens.errors import EigenlensError
 from tiny import small_bert, small_llama
-
-B, H, D, C, LONGEST = 2, 4, 6, 10, 24
-SMALL = {
-    "linear": {"chunk": 4},
-    "delta": {"chunk": 4},
-    "gated-linear": {"chunk": 4},
-    "gated-delta": {"chunk": 4},
-    "fastmax": {"chunk": 4},
-    "performer": {"features": 16, "chunk": 4},
-    "conv": {"kernel": 5, "stride": 2},
-    "linformer": {"size": 5},
-    "nystrom": {"landmarks": 4},
-    "uniform-keys": {"keys": 5},
-    "feature-rank": {"rank": 3},
-    "window": {"window": 5, "sinks": 2},
-    "local": {"window": 3},
-    "sinkhorn": {"iterations": 3},
-    "gated": {"per": "head"},
-}
-"""Settings that let a short input cross the edges of chunks, windows and strides."""
-NAMES = sorted(mechanisms())
-CAUSAL = [name for name in NAMES if "causal" in mechanisms()[name].directions]
-BOTH_WAYS = [name for name in NAMES if "both ways" in mechanisms()[name].directions]
-DIRECTIONS = [(name, True) for name in CAUSAL] + [(name, False) for name in BOTH_WAYS]
-PAIRS = [name for name in NAMES if mechanisms()[name].takes_pairs]
-FREE = [name for name in NAMES if not mechanisms()[name].own_weights]
-
-
-def made(name, length=LONGEST, dtype=torch.float32, heads=H):
-    torch.manual_seed(7)
-    mechanism = make(name, Shape(heads, D, C, length), **SMALL.get(name, {})).to(dtype)
-    with torch.no_grad():
-        for p in mechanism.parameters():
-            p.add_(0.2 * torch.randn_like(p))
-    return mechanism
-
-
-def inputs(T=21, S=None, dtype=torch.float32, G=H, size=1.0):
-    torch.manual_seed(3)
-    S = T if S is None else S
-    shapes = (B, H, T, D), (B, G, S, D), (B, G, S, D + 1), (B, T, C)
-    return [(size * torch.randn(shape)).to(dtype).requires_grad_() for shape in shapes]
-
-
-def cross(mechanism):
-    """Whether it can attend from T tokens to S others: not where every token reads its own place,
-    or looks around it.
-    """
-    return not mechanism.reads_stream and mechanism.name not in ("window", "local")
-
-
-def padding(T, left=False):
-    keys = torch.ones(B, T, dtype=torch.bool)
-    gone = max(1, T // 3)
-    if left:
-        keys[0, :gone] = False
-    else:
-        keys[0, T - gone :] = False
-    return keys
-
-
-def assert_same(mechanism, q, k, v, x, rows=None, tolerance=1e-5, **terms):
-    """Outputs of both forms and all their gradients, at queries that stand."""
-    x = x if mechanism.reads_stream else None
-    wanted = [q, k, v, *([x] if x is not None else []), *mechanism.parameters()]
-    weight = torch.randn(*q.shape[:3], v.shape[3], dtype=q.dtype)
-    weight = weight if rows is None else weight * rows[:, None, :, None]
-    outs = [(form(q, k, v, x=x, **terms) * weight) for form in (mechanism, mechanism.reference)]
-    torch.testing.assert_close(*outs, atol=tolerance, rtol=tolerance)
-    found = [torch.autograd.grad(out.sum(), wanted, allow_unused=True) for out in outs]
-    for at, left, right in zip(wanted, *found):
-        left, right = (torch.zeros_like(at) if g is None else g for g in (left, right))
-        assert torch.isfinite(left).all()
-        size = float(right.abs().max().clamp_min(1.0))
-        torch.testing.assert_close(left, right, atol=2 * tolerance * size, rtol=1e-4)
 
 
 @pytest.mark.parametrize("T", [1, 2, 7, 16, 21])
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
 def test_the_fast_form_is_the_dense_one_with_its_gradients(name, causal, T):
     assert_same(made(name, T), *inputs(T), causal=causal)
-
-
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
-def test_padding_is_honoured_by_both_forms(name, causal, left):
-    keys = padding(21, left)
-    assert_same(made(name, 21), *inputs(21), rows=keys, causal=causal, keys=keys)
-
-
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
-def test_what_stands_at_padding_does_not_matter(name, causal, left):
-    """An independent check of both forms: the keys, values and stream of padding are replaced by
-    something else.
-    """
-    mechanism, keys = made(name, 21), padding(21, left)
-    q, k, v, x = (t.detach() for t in inputs(21))
-    given = {"causal": causal, "keys": keys, "x": x if mechanism.reads_stream else None}
-    before = mechanism(q, k, v, **given)
-    gone = ~keys[:, None, :, None]
-    q, k, v = (torch.where(gone, torch.full_like(t, 3.0), t) for t in (q, k, v))
-    if mechanism.reads_stream:
-        given["x"] = torch.where(~keys[:, :, None], torch.full_like(x, 3.0), x)
-    after = mechanism(q, k, v, **given)
-    stands = keys[:, None, :, None].expand_as(before)
-    torch.testing.assert_close(after[stands], before[stands], atol=1e-5, rtol=1e-5)
-    assert torch.isfinite(after).all()
-
-
-@pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("kind", ["window", "bias"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_other_masks_of_pairs_are_honoured(name, kind, causal):
-    if (causal and name not in CAUSAL) or (not causal and name not in BOTH_WAYS):
-        pytest.skip("not in this direction")
-    place = torch.arange(21)
-    pairs = (
-        ((place[:, None] - place).abs() <= 4)[None, None]
-        if kind == "window"
-        else torch.randn(1, H, 21, 21)
-    )
-    assert_same(made(name, 21), *inputs(21), causal=causal, pairs=pairs)
-    if kind == "window":
-        q, k, _, x = (t.detach() for t in inputs(21))
-        A = made(name, 21).weights(q, k, causal=causal, pairs=pairs, x=x)
-        assert float(A.masked_fill(pairs, 0.0).abs().max()) == 0.0
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(PAIRS)))
-def test_masks_that_cannot_be_honoured_are_refused(name):
-    q, k, v, x = inputs(8)
-    pairs = torch.ones(1, 1, 8, 8, dtype=torch.bool).triu()
-    with pytest.raises(EigenlensError, match=f"{name} knows causality and padding"):
-        made(name, 8)(q, k, v, causal=name in CAUSAL, pairs=pairs, x=x)
 
 
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
@@ -155,55 +27,6 @@ def test_shared_key_value_heads_are_repeated(name, causal):
     given = {"causal": causal, "x": x}
     repeated = mechanism(q, k[:, [0, 0, 1, 1]], v[:, [0, 0, 1, 1]], **given)
     torch.testing.assert_close(mechanism(q, k, v, **given), repeated)
-
-
-@pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("at", [1, 8, 13, 20])
-def test_no_earlier_output_moves_when_a_later_token_does(name, at):
-    mechanism = made(name, 21)
-    q, k, v, x = (t.detach() for t in inputs(21))
-    before = mechanism(q, k, v, causal=True, x=x)
-    for t in (q, k, v):
-        t[:, :, at:] += 5 * torch.randn_like(t[:, :, at:])
-    x[:, at:] += 5 * torch.randn_like(x[:, at:])
-    after = mechanism(q, k, v, causal=True, x=x)
-    assert float((after - before)[:, :, :at].abs().max()) < 1e-6
-    assert float((after - before)[:, :, at:].abs().max()) > 1e-4
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(CAUSAL)))
-def test_what_cannot_be_causal_says_so(name):
-    q, k, v, x = inputs(8)
-    with pytest.raises(EigenlensError, match=f"{name} .* cannot be causal"):
-        made(name, 8)(q, k, v, causal=True, x=x)
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(BOTH_WAYS)))
-def test_what_is_always_causal_says_so(name):
-    q, k, v, x = inputs(8)
-    with pytest.raises(EigenlensError, match=f"{name} .* cannot look both ways"):
-        made(name, 8)(q, k, v, x=x)
-
-
-@pytest.mark.parametrize("name", [name for name in CAUSAL if not mechanisms()[name].reads_stream])
-@pytest.mark.parametrize("T", [1, 5])
-def test_fewer_queries_than_keys_are_the_last_ones(name, T):
-    """As in generation: the output of the last T tokens, whose keys and values are all that is left
-    of the others.
-    """
-    mechanism = made(name, 13)
-    q, k, v, _ = inputs(13)
-    whole = mechanism(q, k, v, causal=True)[:, :, -T:]
-    torch.testing.assert_close(
-        mechanism(q[:, :, -T:], k, v, causal=True), whole, atol=1e-5, rtol=1e-5
-    )
-    assert_same(mechanism, q[:, :, -T:], k, v, None, causal=True)
-
-
-@pytest.mark.parametrize("name", [name for name in BOTH_WAYS if cross(mechanisms()[name])])
-@pytest.mark.parametrize(("T", "S"), [(5, 12), (12, 5)])
-def test_queries_of_one_sequence_attend_to_another(name, T, S):
-    assert_same(made(name, S), *inputs(T, S))
 
 
 @pytest.mark.parametrize(("name", "causal"), DIRECTIONS)
@@ -330,24 +153,6 @@ def test_of_nothing_comes_nothing(name, causal, batch, T):
     assert made(name)(q, k, v, causal=causal, x=x).shape == (batch, H, T, D + 1)
 
 
-@pytest.mark.parametrize(
-    ("terms", "said"),
-    [
-        (
-            {"keys": torch.ones(2, 7, dtype=torch.bool)},
-            r"keys is true or false for each of \(2, 8\)",
-        ),
-        ({"keys": torch.ones(2, 8)}, "keys is true or false"),
-        ({"pairs": torch.ones(8, 7, dtype=torch.bool)}, "is no mask or bias"),
-        ({"pairs": torch.ones(1, 1, 8, 8, dtype=torch.long)}, "is no mask or bias"),
-    ],
-)
-def test_masks_of_another_shape_or_kind_are_refused(terms, said):
-    q, k, v, _ = inputs(8)
-    with pytest.raises(EigenlensError, match=said):
-        make("softmax")(q, k, v, **terms)
-
-
 def test_tensors_that_do_not_fit_are_refused():
     q, k, v, x = inputs(8)
     with pytest.raises(EigenlensError, match="four axes"):
@@ -362,20 +167,3 @@ def test_tensors_that_do_not_fit_are_refused():
     torch.testing.assert_close(
         make("softmax")(q, k, v, pairs=triangle), make("softmax")(q, k, v, causal=True)
     )
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_very_negative_bias_hides_a_pair_as_minus_infinity_does(name):
-    """As masks of transformers are written, with positions' biases beside the least number there
-    is.
-    """
-    mechanism = made(name, 8)
-    q, k, v, x = inputs(8)
-    hidden = torch.ones(8, 8, dtype=torch.bool).triu(1)
-    bias = torch.randn(1, 1, 8, 8)
-    outs = [
-        mechanism(q, k, v, x=x, pairs=bias.masked_fill(hidden, never))
-        for never in (torch.finfo(torch.float32).min, -1e4, -1e9, -torch.inf)
-    ]
-    for out in outs[:-1]:
-        torch.testing.assert_close(out, outs[-1])

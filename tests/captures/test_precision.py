@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from captures.families import FAMILIES, build, inputs
-from collapses.by_hand import FORWARDS, distance, forward, in_dtype, model_of, outputs
+from collapses.by_hand import distance, forward, in_dtype, model_of, outputs
+from collapses.forwards_by_hand import FORWARDS
 from eigenlens.captures.precision import in_double, stays_double
 
 

@@ -13,7 +13,6 @@ from transformers.models.bert.modeling_bert import BertLayer
 from captures.families import CAUSAL, FAMILIES, build, inputs
 from collapses.by_hand import (
     COMBINATIONS,
-    FORWARDS,
     SWITCHES,
     distance,
     forward,
@@ -23,6 +22,7 @@ from collapses.by_hand import (
     model_of,
     outputs,
 )
+from collapses.forwards_by_hand import FORWARDS
 from eigenlens.anatomy import Switches
 from eigenlens.captures.precision import stays_double
 from eigenlens.collapses.ablation import VARIANTS, ablate

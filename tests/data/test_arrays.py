@@ -15,7 +15,7 @@ import eigenlens as el
 from eigenlens import EigenlensError
 from eigenlens.data.arrays import ArrayName, in_memory
 from eigenlens.data.inputs import Request
-from tiny import small_bert, small_llama, token_ids
+from tiny import small_bert, small_llama, small_t5, token_ids
 
 IDS = token_ids(60, 20)
 
@@ -183,19 +183,7 @@ def test_a_module_without_a_config_has_no_vocabulary_to_be_outside_of():
 
 
 def test_rows_of_an_encoder_decoder_hold_both_texts():
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=50,
-        d_model=16,
-        d_kv=8,
-        d_ff=16,
-        num_layers=1,
-        num_heads=2,
-        decoder_start_token_id=0,
-    )
-    model = T5ForConditionalGeneration(config).eval()
+    model = small_t5().eval()
     assert el.study(model, IDS[:, :19], only="rows").length == 10
     with pytest.raises(
         EigenlensError,

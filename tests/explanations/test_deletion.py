@@ -1,7 +1,5 @@
 """Tokens are really taken away: curves against inputs shortened by hand, one by one."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
@@ -15,9 +13,7 @@ from eigenlens.explanations.deletion import FRACTIONS
 from eigenlens.explanations.removal import special
 from eigenlens.lab import Transformer
 from eigenlens.lab.config import Config
-from tiny import of_catalogue
-
-catalogue = functools.cache(of_catalogue)
+from explanations.loaded import catalogue
 
 
 def kept(scores, free, fraction, order):

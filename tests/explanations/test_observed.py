@@ -2,8 +2,6 @@
 and autograd give them.
 """
 
-import functools
-
 import numpy as np
 import pytest
 import torch
@@ -17,32 +15,13 @@ from eigenlens.data.encode import encode
 from eigenlens.explanations import observe, target_of
 from eigenlens.explanations.target import Target
 from explanations.by_loop import eager
-from tiny import of_catalogue, small_bert, small_llama
-
-catalogue = functools.cache(of_catalogue)  # loaded once for all tests here
+from explanations.directions import asked, toward
+from explanations.loaded import catalogue
+from tiny import small_bert, small_llama
 
 PADDED = [(name, side) for name in FAMILIES if name != "clip" for side in ("none", "right")] + [
     (n, "left") for n in sorted(CAUSAL)
 ]
-
-
-def toward(direction):
-    """A target that is linear in the last hidden states: what direction (B, T, C) asks of them."""
-    return Target(
-        "output", "a direction", lambda out, _: (out.last_hidden_state * direction).sum((1, 2))
-    )
-
-
-def asked(name, given, model):
-    """A direction of the last hidden states, zero at padding."""
-    mask = given.get(
-        "decoder_attention_mask",
-        given.get("attention_mask") if "decoder_input_ids" not in given else None,
-    )
-    with torch.no_grad():
-        out = model(**given).last_hidden_state
-    direction = torch.randn(out.shape)
-    return direction if mask is None else direction * mask[..., None]
 
 
 @pytest.mark.parametrize(("name", "padding"), PADDED)

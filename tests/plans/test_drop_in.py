@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import T5Config, T5ForConditionalGeneration
 from typer.testing import CliRunner
 
 import eigenlens as el
@@ -18,7 +17,7 @@ from eigenlens.cli import app
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.plans.drop_in import attend, terms_of
 from eigenlens.plans.tasks import Classes
-from tiny import small_bert, small_llama, some_text, tiny_bert, tiny_llama
+from tiny import small_bert, small_llama, small_t5, some_text, tiny_bert, tiny_llama
 
 
 def windowed(call, window, sinks=0):
@@ -102,17 +101,7 @@ def test_a_module_outside_transformers_attends_by_it_too():
 
 
 def test_a_bias_of_positions_is_honoured_or_refused():
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=50,
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        decoder_start_token_id=0,
-    )
-    model = T5ForConditionalGeneration(config).eval()
+    model = small_t5(d_ff=32, num_layers=2).eval()
     given = {
         "input_ids": torch.randint(1, 50, (2, 8)),
         "decoder_input_ids": torch.randint(1, 50, (2, 5)),
