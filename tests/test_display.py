@@ -12,7 +12,7 @@ import altair as alt
 import pytest
 
 from eigenlens import EigenlensError
-from eigenlens.display import few_names, html_table, html_view, picture, visible
+from eigenlens.display import few_names, html_table, html_view, listed, picture, visible
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -189,3 +189,16 @@ def test_without_the_package_that_draws_a_view_keeps_its_words_and_numbers(monke
 )
 def test_many_names_of_data_become_their_number(names, title):
     assert few_names(names) == title
+
+
+@pytest.mark.parametrize(
+    ("names", "last", "sentence"),
+    [
+        ([], "and", ""),
+        (["one"], "and", "one"),
+        (["one", "two"], "or", "one or two"),
+        (["one", "two", "three"], "and", "one, two and three"),
+    ],
+)
+def test_names_are_listed_as_in_a_sentence(names, last, sentence):
+    assert listed(names, last) == sentence

@@ -3,6 +3,7 @@ the same manner.
 """
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,11 +18,13 @@ from eigenlens.bench import Bench, run_bench
 from eigenlens.bench import make_bench as benches
 from eigenlens.bench.speed import SpeedScale
 from eigenlens.cli import terminal
+from eigenlens.cli.opening import open_result
 from eigenlens.explanations import Explanation
 from eigenlens.lab import TrainingRun
 from eigenlens.lab import run as train
 from eigenlens.papers import Claim, Reproduction
-from eigenlens.run.result import frame_of
+from eigenlens.reports import kinds
+from eigenlens.run.result import ResultViews, frame_of
 from eigenlens.studies import Comparison, Study
 
 BEFORE = Path(__file__).parent / "written_before" / "0.1.0"
@@ -95,6 +98,34 @@ def result(results, kind):
 def test_there_is_one_of_every_kind(results):
     assert set(results) == set(KINDS)
     assert all(type(results[name]) is kind for name, kind in KINDS.items())
+
+
+def test_every_kind_is_in_the_table():
+    classes = {kind.result for kind in kinds.KINDS}
+    assert classes == set(ResultViews.__subclasses__()) == set(KINDS.values())
+    assert len(classes) == len(kinds.KINDS) == len({kind.file for kind in kinds.KINDS})
+
+
+def test_a_folder_says_what_it_holds(result, kind, tmp_path):
+    folder = result.save(tmp_path / "result")
+    assert [held.result for held in kinds.kinds_in(folder)] == [KINDS[kind]]
+    held, opened = open_result(folder)
+    assert type(opened) is held.result is KINDS[kind]
+    assert opened.record() == result.record()
+
+
+@pytest.mark.parametrize("kind", ["bench", "reproduction", "training run"])
+def test_a_page_refuses_what_is_not_of_one_model(results, kind, tmp_path):
+    page, folder = tmp_path / "page.html", results[kind].save(tmp_path / "result")
+    sentence = (
+        "a report shows studies, comparisons, plans, evaluations, collapse runs and"
+        f" explanations, not {results[kind]!r}"
+    )
+    with pytest.raises(el.EigenlensError, match=f"^{re.escape(sentence)}$"):
+        el.report(results[kind], output=page)
+    with pytest.raises(el.EigenlensError, match="holds no result of eigenlens"):
+        el.report(folder, output=page)
+    assert not page.exists()
 
 
 def test_what_is_saved_opens_the_same(result, kind, tmp_path):

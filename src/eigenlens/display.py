@@ -87,6 +87,16 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Names as a sentence has them; nothing where there are none.
+
+    >>> listed(["one"]), listed(["one", "two", "three"]), listed(["one", "two"], "or")
+    ('one', 'one, two and three', 'one or two')
+    """
+    *first, end = names or [""]
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def few_names(names: str, most: int = 3) -> str:
     """Names of data as a title has them: so many at most, otherwise their number.
 

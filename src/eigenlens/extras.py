@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from .display import listed
 from .errors import EigenlensError
 
 EXTRAS: dict[str, dict[str, str]] = {
@@ -31,7 +32,7 @@ def needs(*libraries: str, what: str) -> None:
     extras = [extra for extra, brings in EXTRAS.items() if any(name in brings for name in missing)]
     called = [brings[name] for brings in EXTRAS.values() for name in brings if name in missing]
     raise EigenlensError(
-        f"{what} needs {_listed(called)}; install {'it' if len(called) == 1 else 'them'} with: "
+        f"{what} needs {listed(called)}; install {'it' if len(called) == 1 else 'them'} with: "
         f"pip install 'eigenlens[{','.join(extras)}]'"
     )
 
@@ -41,7 +42,3 @@ def _here(library: str) -> bool:
         return find_spec(library) is not None
     except ModuleNotFoundError:  # the package that it would be a part of
         return False
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

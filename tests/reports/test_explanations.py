@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
 import eigenlens as el
-from eigenlens.reports.results import gather
+from eigenlens.reports.gather import gather
 from explanations.handmade import handmade
 from reports.browser import Shown, column
 from reports.test_accessibility import CONTRAST, contrast
@@ -268,9 +268,9 @@ def test_a_page_of_explanations_alone_asks_for_no_study(shown, tiny, folder, tmp
 
 def test_folders_and_objects_are_gathered(folder, made):
     found = gather([folder])
-    assert [one.record() for one in found.explanations] == [
+    assert [one.record() for one in found.of(el.Explanation)] == [
         el.Explanation.open(folder / name).record() for name in ("picture", "text")
     ]
-    assert gather([made, made]).explanations == [made]
+    assert gather([made, made]).of(el.Explanation) == [made]
     one = el.report(made, output=folder / "one.html").read_bytes()
     assert el.report(folder / "text", output=folder / "two.html").read_bytes() == one

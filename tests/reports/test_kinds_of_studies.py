@@ -17,8 +17,8 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens.captures import Site
+from eigenlens.reports.gather import gather
 from eigenlens.reports.head_numbers import head_numbers
-from eigenlens.reports.results import gather
 from reports.browser import column
 from tiny import small_llama
 

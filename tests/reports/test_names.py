@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 import eigenlens as el
+from eigenlens.reports.gather import gather
 from eigenlens.reports.names import Names
-from eigenlens.reports.results import gather
 from tiny import some_text, tiny_bert
 
 OURS, THEIRS = "ours", "theirs"

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import EigenlensError
 
+if TYPE_CHECKING:
+    from ..reports.kinds import Kind
+    from ..run.result import Result
 
-def open_result(folder: Path) -> tuple[str, Any]:
+
+def open_result(folder: Path) -> tuple[Kind, Result]:
     """The kind of the result in a folder, as its file `study.json`, `plan.json`, … says, and the
     result.
     """
-    from .. import bench, collapses, explanations, lab, papers, plans, studies
+    from ..reports.kinds import KINDS, STUDY, file_names, kinds_in
 
-    kinds: dict[str, Any] = {
-        "study": studies.Study,
-        "comparison": studies.Comparison,
-        "plan": plans.Plan,
-        "evaluation": plans.Evaluation,
-        "collapse": collapses.Collapse,
-        "explanation": explanations.Explanation,
-        "run": lab.TrainingRun,
-        "bench": bench.Bench,
-        "reproduction": papers.Reproduction,
-    }
-    for kind, result in kinds.items():
-        if (folder / f"{kind}.json").is_file():
-            return kind, result.open(folder)
-    if folder.is_dir() and not any(folder.glob("unfinished*")):
-        files = ", ".join(f"{kind}.json" for kind in kinds)
-        raise EigenlensError(f"{folder} is no study and no other result (it has none of {files})")
-    return "study", studies.Study.open(folder)  # says what is wrong with the folder
+    held = kinds_in(folder)
+    if not held and folder.is_dir() and not any(folder.glob("unfinished*")):
+        raise EigenlensError(
+            f"{folder} is no study and no other result (it has none of {file_names(KINDS)})"
+        )
+    kind = held[0] if held else STUDY  # which says what is wrong with the folder
+    return kind, kind.result.open(folder)

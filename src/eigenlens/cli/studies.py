@@ -337,18 +337,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print a result of any kind that is in a folder."""
-    from ..run.charts import save_charts
-    from ..studies.plots import draw
     from .opening import open_result
 
     kind, opened = open_result(folder)
-    drawn = []
-    if pictures is not None:
-        drawn = (
-            draw(opened, pictures)
-            if kind == "study"
-            else save_charts({kind: opened.plot()}, pictures)
-        )
+    drawn = [] if pictures is None else kind.draw(opened, pictures)
     if as_json:
         print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
         return

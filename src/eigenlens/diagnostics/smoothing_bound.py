@@ -8,15 +8,15 @@ singular value of the `W_VO,h`, `W₁` and `W₂`, λ the largest eigenvalue of 
 head, σ the smallest standard deviation of a token at each norm. Each factor is a Lipschitz
 constant:
 
-- rows of  sum to one, so `(I − 11ᵀ/n)ÂH = (I − 11ᵀ/n)Â(H − 1mᵀ)` with m the mean token: √λ a head,
-  and s for its weights;
+- rows of  sum to one, so `(I − 11ᵀ/n)ÂH = (I − 11ᵀ/n)Â(H − 1mᵀ)` with m the mean token: √λ per
+  head, and s for its weights;
 - a ReLU moves no pair of tokens apart; an activation of slope up to `slope` (GELU: 1.13) multiplies
   s² by it;
 - a norm sends a token to `√C` times its direction, which is the projection onto a ball of radius
   `√C σ`, over σ.
 
 The last holds for norms without a gain. Trained norms have one: the largest gain of each multiplies
-v (`gained`). Two more of the inequalities can be had sharper, `s₁ s₂` of the two maps for s² and
+v (`gained`). Two more of the inequalities can be made sharper, `s₁ s₂` of the two maps for s² and
 `Σ_h √λ_h s_h` for √λ·h·s (`sharp`).
 """
 

@@ -41,7 +41,7 @@ class TokenCounts:
         return list(dict.fromkeys(i for _, i, _, _ in self._top()))
 
     def token_rows(self, tokens: Mapping[int, str]) -> list[dict[str, Any]]:
-        """One record a token: stack, token, id, at the front, elsewhere, share."""
+        """One record per token: stack, token, id, at the front, elsewhere, share."""
         return [
             {
                 "stack": stack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..display import visible
+from ..display import listed, visible
 
 if TYPE_CHECKING:
     from .result import Explanation
@@ -93,7 +93,7 @@ def _tokens(found: Explanation) -> str:
         return f"; no method finds {nouns(found)} that speak for it"
     if len(voters) == 1:
         return (
-            f"; by {voters[0]} it is {_listed([named(found, i) for i, _ in message])} that matter"
+            f"; by {voters[0]} it is {listed([named(found, i) for i, _ in message])} that matter"
             " most"
         )
     (first, number), *others = message
@@ -105,10 +105,6 @@ def _tokens(found: Explanation) -> str:
     head = f"{number} of {len(voters)} methods put{'s' * (number == 1)} {named(found, first)}"
     more = "".join(f", {count} {named(found, i)}" for i, count in others)
     return f"; {beside}{head} among the {COUNTS[top]} {nouns(found)} that matter most{more}"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _deletion(found: Explanation) -> str:
@@ -127,7 +123,7 @@ def _deletion(found: Explanation) -> str:
             f"; taking {nouns(found)} away changes it alike in the order of every method (area"
             f" {least:.3g}{beside})"
         )
-    message = _listed(best) if len(best) <= MOST_NAMED else f"{len(best)} methods alike"
+    message = listed(best) if len(best) <= MOST_NAMED else f"{len(best)} methods alike"
     return (
         f"; taking {nouns(found)} away lowers it soonest in the order of {message} (area"
         f" {least:.3g}{beside})"

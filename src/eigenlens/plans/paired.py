@@ -105,7 +105,7 @@ def with_change(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
-    """One row a measure, the mean of the heads, beside what it is where nothing is changed."""
+    """One row per measure, the mean of the heads, beside what it is where nothing is changed."""
     plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0, "work_planned": 1.0}
     return [
         {

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
 from ..passes.facts import ModelResult
 from .figures import Arrays
-from .kinds import PAGE_KINDS, Page
 from .names import Names, all_data_of, data_of
-from .parts import PagePart, between_parts
+from .parts import PagePart
 from .results import Results
+from .sections import SECTIONS, Section
 from .summary import facts_of, summary_of
-
-
-@dataclass
-class Section:
-    """A chapter of the page; without parts it says what would fill it."""
-
-    key: str
-    title: str
-    parts: list[PagePart]
-    missing: str = ""
+from .views import Page
 
 
 @dataclass
@@ -72,56 +62,22 @@ def contents_of(results: Results, title: str | None, done: Callable[[int], None]
 
 def _contents(results: Results, title: str | None, done: Callable[[int], None]) -> Contents:
     page, number = Page(results, Names.of(results)), 0
-    found: dict[str, list[PagePart]] = defaultdict(list)
-    for kind in PAGE_KINDS:
-        for i, result in enumerate(kind.results(results)):
-            for section, parts in kind.parts(page, result, i):
-                found[section] += marked(parts, result, page.names)
+    found: dict[str, list[PagePart]] = {key: [] for section in SECTIONS for key in section.keys}
+    for view, each in results.views:
+        for i, result in enumerate(each):
+            for key, parts in view.parts(page, result, i):
+                found[key] += marked(parts, result, page.names)
             done(number := number + 1)
-    found["overlap"] += between_parts(results.studies, page.arrays)
+    for view, _ in results.views:
+        for key, parts in view.together(page):
+            found[key] += parts
     sections = [
-        Section(
-            "heads",
-            "How low-dimensional is each head?",
-            found["heads"],
-            "No study was given: `eigenlens study MODEL DATA -o DIR` makes one.",
-        ),
-        Section(
-            "diagnostics",
-            "What do the heads and layers do?",
-            found["diagnostics"],
-            "No study with diagnostics was given: `eigenlens study MODEL DATA -o DIR` makes one.",
-        ),
-        Section(
-            "overlap",
-            "Do heads share their directions?",
-            found["overlap"],
-            "There is nothing to compare: that takes a study of rows with two heads or more that"
-            " see equally many keys.",
-        ),
-        Section(
-            "reconstruction",
-            "How much can be left out?",
-            found["reconstruction"],
-            "No plan was given: `eigenlens plan STUDY --budget 0.25 -o PLAN` makes one, `eigenlens"
-            " evaluate` measures it.",
-        ),
-        Section(
-            "collapse",
-            "Why does it not collapse?",
-            found["collapse"] + found["depth"],
-            "No collapse run was given: `eigenlens collapse MODEL DATA -o DIR` makes one.",
-        ),
-        Section(
-            "explanations",
-            "Which tokens decide?",
-            found["explanations"],
-            "No explanation was given: `eigenlens explain MODEL TEXT -o DIR` makes one.",
-        ),
+        replace(section, parts=[part for key in section.keys for part in found[key]])
+        for section in SECTIONS
     ]
     # one input says nothing of what the other sections ask
-    if len(results.explanations) == len(results.all):
-        sections = sections[-1:]
+    if all(result.facts.data.is_input for result in results.all):
+        sections = [section for section in sections if section.parts]
     facts = [facts_of(result, page.names) for result in results.all]
     return Contents(title or page.names.title, summary_of(page), sections, facts, page.arrays)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import count
 from typing import Any
 
 from ..captures import Head, Site, location_of
 from ..collapses.bounds import LARGEST_D
+from ..collapses.result import Collapse
 from ..estimators.estimator import settings_label
+from ..plans.evaluation import Evaluation
+from ..plans.result import Plan
 from ..studies.result import Study
-from .results import Results, weights_of
+from .results import HeadNumbers, Results, weights_of
 
 METRICS = {
     "rows_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, rows",
@@ -56,7 +57,7 @@ def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
     return [{name: record.get(name) for name in names} for record in found.values()]
 
 
-def _others(study: Study, results: Results) -> Iterator[tuple[Head | Site, dict[str, Any]]]:
+def _others(study: Study, results: Results) -> HeadNumbers:
     for n in study.depth.numbers if study.has("depth") else ():
         # entropy and spectral gap are among the diagnostics
         if n.head is not None and n.metric == "dirichlet":
@@ -65,31 +66,37 @@ def _others(study: Study, results: Results) -> Iterator[tuple[Head | Site, dict[
                 Head(n.stack, n.layer, n.head),
                 {name: n.mean, f"{name}_low": n.low, f"{name}_high": n.high},
             )
-    weights = weights_of(study)
-    for name, plan in zip(
-        _numbered("plan"), (p for p in results.plans if weights_of(p) == weights)
-    ):
-        for choice in plan.choices:
-            yield _prefixed(name, {**vars(choice), "settings": settings_label(choice.settings)})
-    for name, evaluation in zip(
-        _numbered("evaluation"), (e for e in results.evaluations if weights_of(e) == weights)
-    ):
-        for record in evaluation.heads:
-            yield _prefixed(name, record)
-    for run in (r for r in results.collapses if weights_of(r) == weights):
-        for record in run.bounds:
-            yield _prefixed("bounds", record)
-        for record in run.heads:
-            lengths = {f"length_{hops}": share for hops, share in enumerate(record["by_length"])}
-            yield _prefixed(
-                "paths", {**{k: v for k, v in record.items() if k != "by_length"}, **lengths}
-            )
+    for view, others in results.views:
+        mine = (other for other in others if weights_of(other) == weights_of(study))
+        for number, other in enumerate(mine, 1):
+            yield from view.head_numbers(other, number)
 
 
-def _numbered(name: str) -> Iterator[str]:
+def plan_numbers(plan: Plan, number: int) -> HeadNumbers:
+    for choice in plan.choices:
+        record = {**vars(choice), "settings": settings_label(choice.settings)}
+        yield _prefixed(_numbered("plan", number), record)
+
+
+def evaluation_numbers(evaluation: Evaluation, number: int) -> HeadNumbers:
+    for record in evaluation.heads:
+        yield _prefixed(_numbered("evaluation", number), record)
+
+
+def collapse_numbers(run: Collapse, _: int) -> HeadNumbers:
+    """Of several runs the last one counts."""
+    for record in run.bounds:
+        yield _prefixed("bounds", record)
+    for record in run.heads:
+        lengths = {f"length_{hops}": share for hops, share in enumerate(record["by_length"])}
+        yield _prefixed(
+            "paths", {**{k: v for k, v in record.items() if k != "by_length"}, **lengths}
+        )
+
+
+def _numbered(name: str, number: int) -> str:
     """`plan`, `plan_2`, `plan_3`, …: the first of several is the one the map shows."""
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
+    return name if number == 1 else f"{name}_{number}"
 
 
 def _prefixed(prefix: str, record: dict[str, Any]) -> tuple[Head | Site, dict[str, Any]]:

@@ -72,7 +72,7 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
         for name, title in known.items()
         if any(record.get(name) is not None for record in numbers)
     }
-    share = MAP_BYTES / max(len(results.studies), 1) / max(len(numbers) * (MAPS + 1), 1)
+    share = MAP_BYTES / max(len(results.of(Study)), 1) / max(len(numbers) * (MAPS + 1), 1)
     side = int(np.clip(np.sqrt(share), 12, 64))
     sites, step = [], 1
     for site in study.ordered_sites:

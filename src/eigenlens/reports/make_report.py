@@ -8,12 +8,12 @@ from pathlib import Path
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
 from ..run.progress import Progress, silent
+from ..run.result import Result
 from ..shell import option
-from .results import Reportable, gather
 
 
 def report(
-    *results: Reportable | str | Path,
+    *results: Result | str | Path,
     output: str | Path = "report.html",
     title: str | None = None,
     overwrite: bool = False,
@@ -49,6 +49,7 @@ def report(
     >>> report("minilm-study", "minilm-plan", output="minilm.html")
     """
     from .contents import contents_of  # plotting loads when it is used
+    from .gather import gather
     from .page import drawing_library, render
 
     place = Path(output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..display import listed
 from ..passes.facts import ModelResult
 from .results import Results
 
@@ -37,8 +38,7 @@ class Names:
     @property
     def title(self) -> str:
         """All of them: `minilm`, `minilm and smollm2`, `minilm, smollm2 and gpt2`."""
-        *first, last = dict.fromkeys(self.labels.values())
-        return f"{', '.join(first)} and {last}" if first else last
+        return listed(list(dict.fromkeys(self.labels.values())))
 
     def model(self, result: ModelResult) -> str:
         return self.labels[_model(result)]

@@ -144,7 +144,7 @@ COLLAPSE = {
 }
 
 
-def collapse_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
+def collapse_run_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
     """Curves, paths and bounds, each with its sentence."""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = _ended(run)

@@ -1,70 +1,121 @@
-"""What a page is made from: results, or the folders that hold them."""
+"""What a kind of result is, and the results of a page by kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..collapses.result import Collapse
+from ..captures import Head, Site
+from ..display import listed
 from ..errors import EigenlensError
-from ..explanations.result import Explanation
 from ..passes.facts import ModelResult
-from ..plans.evaluation import Evaluation
-from ..plans.result import Plan
-from ..studies.comparison import Comparison
-from ..studies.result import Study
+from ..run.charts import save_charts
+from ..run.result import Result
 
-KINDS: dict[str, Any] = {
-    "study": Study,
-    "plan": Plan,
-    "evaluation": Evaluation,
-    "collapse": Collapse,
-    "explanation": Explanation,
-    "comparison": Comparison,
-}
-"""A folder holds what its file `study.json`, `plan.json`, … says.
+if TYPE_CHECKING:
+    from .parts import PagePart
+    from .views import Page
 
-Of a comparison the page shows its studies.
-"""
-Reportable = Study | Comparison | Plan | Evaluation | Collapse | Explanation
+R = TypeVar("R")
+Parts = Iterable[tuple[str, "list[PagePart]"]]
+"""Keys of sections, and parts that belong there."""
+Lines = Iterable[tuple[str, str]]
+"""Questions of a reader in a hurry, and answers."""
+HeadNumbers = Iterator[tuple[Head | Site, dict[str, Any]]]
+
+
+def _nothing(*_: Any) -> Iterator[Any]:
+    return iter(())
+
+
+@dataclass(frozen=True, eq=False)
+class PageView:
+    """What the page shows of a kind of result."""
+
+    parts: Callable[[Page, Any, int], Parts]
+    """Of a result, with its number among those of its kind."""
+    lines: Callable[[Page, Any], Lines]
+    """Of a result, for the summary."""
+    summary_rank: int
+    """The kind of the lowest rank comes first in the summary."""
+    together: Callable[[Page], Parts] = _nothing
+    """Of all results of the kind, side by side."""
+    head_numbers: Callable[[Any, int], HeadNumbers] = _nothing
+    """What a result knows of single heads, for the studies of its weights.
+
+    The number counts the results of the kind and of these weights, from 1.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of result: its file, its class, its words, and what is shown of it.
+
+    The page shows those that have a `view`, or that stand for other results.
+    """
+
+    name: str
+    result: type[Any]
+    singular: str
+    """With its article."""
+    plural: str
+    view: PageView | None = None
+    stands_for: Callable[[Any], Iterable[Result]] | None = None
+    """The results that the page shows in place of this one."""
+    identity: Callable[[Any], Hashable] = id
+    """Two results with the same identity are shown once."""
+    draw_all: Callable[[Any, Path], list[Path]] | None = None
+    """Draws into a folder more than the one picture of `plot`."""
+
+    @property
+    def file(self) -> str:
+        """A folder with this file holds such a result."""
+        return f"{self.name}.json"
+
+    @property
+    def on_page(self) -> bool:
+        return self.view is not None or self.stands_for is not None
+
+    def draw(self, result: Any, folder: Path) -> list[Path]:
+        """Draw the pictures of a result into a folder; returns the files."""
+        if self.draw_all is not None:
+            return self.draw_all(result, folder)
+        return save_charts({self.name: result.plot()}, folder)
 
 
 @dataclass
 class Results:
     """All results of a page, by kind, in the order they were given."""
 
-    studies: list[Study] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
-    collapses: list[Collapse] = field(default_factory=list)
-    explanations: list[Explanation] = field(default_factory=list)
+    kinds: tuple[Kind, ...]
+    """Those that a page can show."""
+    found: dict[type, list[Any]] = field(default_factory=dict)
 
-    def add(self, result: Reportable) -> None:
-        if isinstance(result, Comparison):
-            for study in result.studies:
-                self.add(study.open())
-            return
-        kinds: dict[type, list[Any]] = {
-            Study: self.studies,
-            Plan: self.plans,
-            Evaluation: self.evaluations,
-            Collapse: self.collapses,
-            Explanation: self.explanations,
-        }
-        known = kinds.get(type(result))
-        if known is None:
-            raise EigenlensError(
-                "a report shows studies, comparisons, plans, evaluations, collapse runs and"
-                f" explanations, not {result!r}"
-            )
-        if not any(_same(result, other) for other in known):
-            known.append(result)
+    def add(self, result: Result) -> None:
+        kind = next((kind for kind in self.kinds if kind.result is type(result)), None)
+        if kind is None:
+            known = listed([kind.plural for kind in self.kinds])
+            raise EigenlensError(f"a report shows {known}, not {result!r}")
+        if kind.stands_for is not None:
+            for other in kind.stands_for(result):
+                self.add(other)
+        elif kind.identity(result) not in map(kind.identity, self.of(kind.result)):
+            self.found.setdefault(kind.result, []).append(result)
+
+    def of(self, kind: type[R]) -> list[R]:
+        """The results of a class."""
+        return self.found.get(kind, [])
+
+    @property
+    def views(self) -> list[tuple[PageView, list[Any]]]:
+        """What the page shows of each kind, and the results of the kind."""
+        return [(kind.view, self.of(kind.result)) for kind in self.kinds if kind.view is not None]
 
     @property
     def all(self) -> list[ModelResult]:
-        return [*self.studies, *self.plans, *self.evaluations, *self.collapses, *self.explanations]
+        return [result for _, results in self.views for result in results]
 
 
 def weights_of(result: ModelResult) -> str | None:
@@ -73,52 +124,3 @@ def weights_of(result: ModelResult) -> str | None:
     It tells which results belong together.
     """
     return result.facts.model.fingerprint
-
-
-def _same(one: Any, other: Any) -> bool:
-    """An object is the same as itself, a study also as another view of its folder."""
-    if one is other:
-        return True
-    return isinstance(one, Study) and one.folder.resolve() == other.folder.resolve()
-
-
-def gather(given: Iterable[Reportable | str | Path]) -> Results:
-    """Open every folder.
-
-    One without a result of its own stands for those in the folders inside it, as `demo` makes them.
-    """
-    found, seen = Results(), set()
-    for result in given:
-        if not isinstance(result, str | Path):
-            found.add(result)
-            continue
-        for folder in _folders(Path(result)):
-            for kind, opens in KINDS.items():
-                place = (folder.resolve(), kind)
-                if place not in seen and (folder / f"{kind}.json").is_file():
-                    seen.add(place)
-                    found.add(opens.open(folder))
-    if not found.all:
-        kinds = "a study, a plan, an evaluation, a collapse run or an explanation"
-        raise EigenlensError(f"nothing to report; give the folder of {kinds}")
-    return found
-
-
-def _folders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise EigenlensError(f"no such folder: {folder}")
-    if _holds(folder):
-        return [folder]
-    if any(folder.glob("unfinished*")):
-        Study.open(folder)  # says that it was interrupted
-    inside = [part for part in sorted(folder.iterdir()) if part.is_dir() and _holds(part)]
-    if not inside:
-        files = ", ".join(f"{kind}.json" for kind in KINDS)
-        raise EigenlensError(
-            f"{folder} holds no result of eigenlens, nor does a folder inside it (none of {files})"
-        )
-    return inside
-
-
-def _holds(folder: Path) -> bool:
-    return any((folder / f"{kind}.json").is_file() for kind in KINDS)

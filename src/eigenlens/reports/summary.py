@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..passes.facts import ModelResult
-from .kinds import PAGE_KINDS, Page
 from .names import Names, all_data_of
+from .views import Page
 
 
 def summary_of(page: Page) -> list[tuple[str, str]]:
     """What a reader in a hurry wants to know, question and answer."""
+    ranked = sorted(page.results.views, key=lambda each: each[0].summary_rank)
     return [
-        line
-        for kind in PAGE_KINDS
-        for result in kind.results(page.results)
-        for line in kind.lines(page, result)
+        line for view, results in ranked for result in results for line in view.lines(page, result)
     ]
 
 

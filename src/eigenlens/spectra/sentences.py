@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..captures import Head, Site
+from ..display import listed
 from .overlap import Overlap
 from .spectrum import Spectra, Spectrum
 
@@ -33,8 +34,7 @@ def median_or_beyond(values: Iterable[int | None], most: int) -> str:
 def bound_levels(spectra: Iterable[Spectrum]) -> str:
     """The levels whose spectra are lower bounds: `heads, layers and stacks`, or nothing."""
     found = {s.level for s in spectra if s.lower_bound}
-    *first, last = [f"{level}s" for level in ("head", "layer", "stack") if level in found] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
+    return listed([f"{level}s" for level in ("head", "layer", "stack") if level in found])
 
 
 def dimension_sentence(spectra: Spectra) -> str:
