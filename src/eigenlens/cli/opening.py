@@ -9,8 +9,9 @@ from ..errors import EigenlensError
 
 
 def open_result(folder: Path) -> tuple[str, Any]:
-    """The kind of the result in a folder, as its file `study.json`, `plan.json`, … says, and the
-    result.
+    """The kind of the result in a folder, and the result.
+
+    Its file `study.json`, `plan.json`, … says which kind it is.
     """
     from .. import bench, collapses, explanations, lab, papers, plans, studies
 

@@ -1,6 +1,4 @@
-"""Where a command puts its result when no folder was named: a fresh one, beside those that are
-there.
-"""
+"""Where a command puts its result when no folder was named: a new one beside the others."""
 
 from __future__ import annotations
 

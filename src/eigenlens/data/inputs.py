@@ -32,8 +32,9 @@ So one long document does not fill them all.
 
 @dataclass
 class Inputs:
-    """All inputs of a study: `make(indices)` gives a batch, `buckets[i]` says whether input i is
-    fit or held out.
+    """All inputs of a study, and which of them are fit or held out.
+
+    `make(indices)` gives a batch; `buckets[i]` says whether input i is fit or held out.
     """
 
     buckets: np.ndarray  # (N,) FIT or the held-out group

@@ -51,8 +51,9 @@ class Split:
         )
 
     def room(self, bucket: int, started: bool = False) -> bool:
-        """Whether a bucket takes another document, or more of one that is `started`: a long one may
-        fill a group twice.
+        """Whether a bucket takes another document, or more of one that is `started`.
+
+        A long document may fill a group twice.
         """
         if bucket == FIT:
             return self.made[FIT] < self.quota[FIT]

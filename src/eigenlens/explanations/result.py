@@ -82,7 +82,7 @@ class Explanation(ResultViews):
 
     @property
     def unit(self) -> str:
-        """What the score of the target is: `log-probability`, `cosine`, …"""
+        """What the score of the target is, such as `log-probability` or `cosine`."""
         return self.stored["target"]["unit"]
 
     @property

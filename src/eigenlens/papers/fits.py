@@ -43,8 +43,10 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
 def rank_correlation_interval(
     left: Sequence[float], right: Sequence[float], draws: int = 2000
 ) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the rank correlation, over `draws` samples of pairs with
-    replacement; samples in which one side is constant are left out.
+    """The 95 % bootstrap interval of the rank correlation.
+
+    It is taken over `draws` samples of pairs with replacement; samples in which one side is
+    constant are left out.
     """
     generator = np.random.default_rng(0)
     a, b = np.asarray(left), np.asarray(right)

@@ -18,8 +18,7 @@ MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: how large the full and the quick run are, what is measured, what it says of the
-    claims, and its pictures.
+    """A paper: its scales, what is measured, what that says of the claims, and its pictures.
 
     `measure(scale, parts, seed, progress)` gives the tables: lists of rows by name. What takes long
     it makes as a part, which a run with `resume` finds again; what a reader of this one run has to

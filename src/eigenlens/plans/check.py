@@ -81,8 +81,9 @@ def check_plan(record: dict[str, Any]) -> None:
 
 
 def with_new_names(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of any version with the names of this one: 0.1.0 called the threshold of a head in a
-    plan of blocks its bar.
+    """A record of any version with the names of this one.
+
+    Version 0.1.0 called the threshold of a head in a plan of blocks its bar.
     """
     if not record.get("blocks"):
         return record

@@ -14,8 +14,9 @@ ROOT = Path("/")
 
 
 def free(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
-    """Bytes that this process may still take on `device`: of a GPU what its driver says, otherwise
-    the least of
+    """Bytes that this process may still take on `device`.
+
+    Of a GPU it is what its driver says, otherwise the least of
 
     - what the machine has left (`MemAvailable`, without swap),
     - what every control group above the process leaves it, in a container or a job of a cluster,

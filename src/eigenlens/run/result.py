@@ -65,7 +65,7 @@ class Result(Protocol):
         """What a reader has to know of how it was made; each is a sentence without its end."""
 
     def rows(self) -> Rows:
-        """Its main numbers, one record per head, measure, token, …"""
+        """Its main numbers, one record per head, measure or token."""
 
     def frame(self) -> Any:
         """The rows as a data frame of pandas, or of polars where that alone is installed."""

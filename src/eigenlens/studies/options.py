@@ -91,8 +91,9 @@ class Options:
         return self.shard_size or max(1, 16384 // length)
 
     def depth_step(self, length: int) -> int:
-        """Metrics along depth are measured on every n-th input: on all of them they would cost more
-        than the model.
+        """On every how many inputs metrics along depth are measured.
+
+        On all of them they would cost more than the model.
 
         By default on one in 32, and in inputs of more than 256 tokens on one in `length / 8`, so
         that they take about a fifth of its time; where that would leave too few to say anything, on
@@ -115,8 +116,9 @@ class Options:
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
     def diagnostics_step(self, length: int) -> int:
-        """Diagnostics are measured on every n-th input: one in 32, of more than 256 tokens one in
-        `length / 8`.
+        """On every how many inputs diagnostics are measured.
+
+        One in 32, of more than 256 tokens one in `length / 8`.
 
         Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
         thousand or more.

@@ -33,7 +33,7 @@ class Heads:
 
     @property
     def penalty(self) -> Tensor:
-        """`½ Σ_j(‖W_1j‖² + ‖W_2j‖²)`"""
+        """The penalty of both layers, `½ Σ_j(‖W_1j‖² + ‖W_2j‖²)`."""
         return 0.5 * (self.W1.square().sum() + self.W2.square().sum())
 
     def rows(self) -> list[dict[str, float]]:

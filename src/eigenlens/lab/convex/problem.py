@@ -75,7 +75,7 @@ class ConvexBlock(ABC):
 
     @abstractmethod
     def apply(self, Z: Tensor) -> Tensor:
-        """(P, rows, columns) → (n, s, c)"""
+        """Weights (P, rows, columns) to outputs (n, s, c)."""
 
     @abstractmethod
     def adjoint(self, R: Tensor) -> Tensor:

@@ -94,8 +94,9 @@ class Tokens:
         )
 
     def draw(self, number: int) -> tuple[list[list[np.ndarray]], list[Tensor], list[Tensor], float]:
-        """Pictures, tokens (n, s, d) and classes to fit, to choose by and to judge by, and the
-        share of variance that d keeps.
+        """Pictures, tokens (n, s, d) and classes to fit, to choose by and to judge by.
+
+        The last value is the share of variance that d keeps.
 
         Principal components and scale are those of the tokens to fit.
         """

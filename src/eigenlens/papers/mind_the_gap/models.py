@@ -46,8 +46,9 @@ VARIANTS = tuple(
 
 
 def markov(T: int, draw: torch.Generator, causal: bool = False) -> Tensor:
-    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`, whose exponentials have mean 1 and variance
-    1: (T, T).
+    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`: (T, T).
+
+    The exponentials of G have mean 1 and variance 1.
     """
     G = (
         math.sqrt(math.log(2)) * torch.randn(T, T, generator=draw, dtype=torch.float64)

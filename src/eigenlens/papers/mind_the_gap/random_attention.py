@@ -122,8 +122,9 @@ def gradients(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any
 
 
 def causal(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """`s₁` under a causal mask, of A and with either uniform matrix removed, and the stable rank
-    after that one layer.
+    """`s₁` under a causal mask, and the stable rank after that one layer.
+
+    Both of A as it is and with either uniform matrix removed.
     """
     rows, T = [], scale.causal_length
     taken = {

@@ -115,11 +115,10 @@ class Reader(nn.Module):
 
 @lru_cache(maxsize=1)
 def states_of(name: str, number: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States (N, L, T, C) behind every block, tokens (N, T) and labels (N,) of reviews that are
-    clearly for or against.
+    """States (N, L, T, C), tokens (N, T) and labels (N,) of clearly positive or negative reviews.
 
-    The states of each layer are over their standard deviation, so that no layer is a larger vote
-    than another.
+    The states are those behind every block, those of each layer over their standard deviation, so
+    that no layer is a larger vote than another.
     """
     model = load(name)
     chosen = list(islice((r for r in _spread(list(reviews())) if abs(r.score) >= 1), number))

@@ -31,8 +31,10 @@ LOOKS = ("distance", "profile entropy", "rho far")
 
 @dataclass(frozen=True)
 class Scale:
-    """`sequences` of the toy, `models` of the catalogue on `inputs`, language models of `layers` …
-    trained for `steps`.
+    """How large a run is.
+
+    `sequences` are those of the toy, `models` are from the catalogue, run on `inputs`, and language
+    models of `layers` are trained for `steps`.
     """
 
     sequences: int = 2000
@@ -109,7 +111,9 @@ def _descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Spearman's, over the heads of each model, of a number of the spectrum and one of where the
+    """Rank correlations of the spectrum with where a head looks.
+
+    Spearman's, over the heads of each model, of one number of the spectrum and one of where the
     head looks.
     """
     found = []
@@ -186,8 +190,9 @@ def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
 
 
 def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Means over seeds of every number, with the least and the largest of the first (`… low`, `…
-    high`).
+    """Means over seeds of every number.
+
+    The first number also has its least and its largest value (`… low`, `… high`).
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:

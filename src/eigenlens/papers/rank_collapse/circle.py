@@ -33,8 +33,9 @@ AWAY = 10.0
 
 @dataclass(frozen=True)
 class CircleTrial:
-    """How the circle is learned, from points off it by N(0, `jitter`²), and for how many `steps` it
-    is fed back.
+    """How the circle is learned, and for how many `steps` it is fed back.
+
+    The points to learn from are off the circle by N(0, `jitter`²).
     """
 
     jitter: float
@@ -94,8 +95,10 @@ def _one(
 
 @torch.no_grad()
 def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.01) -> float:
-    """`d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean
-    over inputs.
+    """How the distance of two points after a step follows their distance before it.
+
+    `d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean over
+    inputs.
 
     Over one, points that have come a little too near come nearer still in every step, and points
     too far apart go farther.

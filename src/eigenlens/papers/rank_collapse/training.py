@@ -182,8 +182,9 @@ def baselines(toy: Toy) -> dict[str, float]:
 
 @torch.no_grad()
 def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
-    """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1,
-    B).
+    """The classes that the terms of every length are read out as.
+
+    Per token (L+1, 1, B, T), pooled (L+1, 1, B).
     """
     lengths = decompose_paths(freeze(model, {}, forward=lambda _: model(batch.inputs))[0])
     return readings(model, lengths.terms, lengths.bias)
@@ -191,8 +192,9 @@ def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes (K, 1, B, T), pooled
-    (K, 1, B).
+    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes.
+
+    Per token (K, 1, B, T), pooled (K, 1, B).
     """
     streams = {"alone": terms, "up to": terms.cumsum(0) + bias}
     if not model.config.pooled:  # of the residual nothing is left in the mean
@@ -207,8 +209,9 @@ def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tenso
 def rerun_answers(
     model: Transformer, batch: TaskBatch, number: int, seed: int
 ) -> dict[str, Tensor]:
-    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L,
-    number, B, …).
+    """Classes by random paths of 1 … L hops.
+
+    By the mean of the paths, (L, 1, B, …), and by each of them, (L, number, B, …).
 
     As in the frozen terms, the biases of values and outputs belong to no path.
     """

@@ -23,8 +23,9 @@ from torch import Tensor
 
 
 def nearest(number: int, points: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points (B, N, d) and queries (B, d), uniform on the sphere, and the nearest point to each
-    query (B, d).
+    """Points (B, N, d), queries (B, d) and the nearest point to each query (B, d).
+
+    Points and queries are uniform on the sphere.
     """
     drawn = torch.randn(
         number, points + 1, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
@@ -53,8 +54,9 @@ def head_outputs(x: Tensor, q: Tensor, bases: Tensor) -> Tensor:
 
 
 def fitted_error(z: Tensor, y: Tensor, fresh_z: Tensor, fresh_y: Tensor) -> float:
-    """The error on fresh inputs of `Σ_h a_h z_h` with the least-squares weights a of z (B, H, d), y
-    (B, d).
+    """The error of `Σ_h a_h z_h` on fresh inputs.
+
+    a are the least-squares weights of z (B, H, d) for y (B, d).
     """
     C, b = torch.einsum("bhd,bgd->hg", z, z), torch.einsum("bhd,bd->h", z, y)
     a = torch.linalg.lstsq(C, b[:, None], driver="gelsd").solution[:, 0]

@@ -29,8 +29,9 @@ ORDER = (*METHODS, RANDOM)
 def deletion_run(
     name: str, learned: int, asked: int, length: int, draws: int, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    """Areas under the deletion curves of every method, one number per input, and how often the
-    probe is right.
+    """Areas under the deletion curves of every method, one number per input.
+
+    Also how often the probe is right.
     """
     model = load(name)
     learn, ask = labelled_reviews(model, learned, asked, length=length, seed=seed)

@@ -1,5 +1,6 @@
-"""Whether `T·X + B` is the model's output, whether the maps are complete, and whether causal models
-see no future.
+"""Whether the operator is exact: `T·X + B` is the model's output.
+
+Also whether the maps are complete, and whether causal models see no future.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def catalogue_rows(
 
 @torch.no_grad()
 def measured(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, Any]:
-    """How far the operator of a one-stack model is off the output of another run, and the map
-    In+Out off its sums.
+    """How far the operator of a one-stack model is off.
+
+    Its output is compared with that of another run, and the map In+Out with its sums.
     """
     (op,) = linearize(model, batch)
     own = own_output(model, batch)

@@ -1,5 +1,6 @@
-"""The frozen operator T beside the true Jacobian J, which moves patterns, norms and gates along
-with the input.
+"""The frozen operator T beside the true Jacobian J.
+
+J moves patterns, norms and gates along with the input.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ STEP = 1e-5
 
 
 class Derivative:
-    """The true F of a one-stack model, from the stream X (B, n, d) into its first block to its last
-    hidden state.
+    """The true F of a one-stack model.
+
+    It leads from the stream X (B, n, d) into the first block to the last hidden state.
     """
 
     def __init__(self, model: nn.Module, batch: dict[str, Any]) -> None:
