@@ -12,7 +12,7 @@ from eigenlens.captures import Site
 from eigenlens.errors import EigenlensError
 from eigenlens.estimators.estimator import MatrixModel, SiteStatistics
 from eigenlens.estimators.matrices import MatrixConditional
-from eigenlens.estimators.rows import MeanOnly, RowConditional
+from eigenlens.estimators.rows import RowConditional, RowMean
 from eigenlens.estimators.selection import RULES
 from eigenlens.stats import RowMoments
 from spectra.real import recorded, seen
@@ -169,7 +169,7 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
     model = model_of(torch.cat([c.scores() for c in fit]), fit[0].valid()[0, 0], 16)
     rows = seen(RowMoments(), fit).result()[Site("encoder", 1)]
     stats = SiteStatistics(Site("encoder", 1), 12, 12, 32, 32, 32, False, rows=rows, matrices=model)
-    floor = MeanOnly.fit(stats)
+    floor = RowMean.fit(stats)
 
     def error(estimator):
         square, variance = 0.0, 0.0
@@ -182,5 +182,5 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
         error(MatrixConditional.fit(stats, share=1 / 8, rule=rule))
         for rule in ("a-optimal", "random")
     )
-    assert chosen < random < error(MeanOnly.fit(stats, mean="query")) < 1
+    assert chosen < random < error(RowMean.fit(stats, mean="query")) < 1
     assert chosen < error(RowConditional.fit(stats, share=1 / 8))

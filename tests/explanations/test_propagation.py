@@ -28,7 +28,7 @@ from eigenlens.explanations.propagation import (
 )
 from eigenlens.explanations.steps import Step, steps_of
 from eigenlens.explanations.target import Target
-from eigenlens.lab import Settings, Transformer, train
+from eigenlens.lab import TrainingSettings, Transformer, train
 from eigenlens.lab.tasks import IGNORED, TaskBatch
 from eigenlens.lab.toys import Toy
 from explanations import by_loop
@@ -400,7 +400,7 @@ def planted(norm):
     torch.manual_seed(0)
     task = Planted()
     model = Transformer(task.config(layers=1, width=32, heads=4, norm=norm))
-    train(model, task, Settings(150, batch=64, rate=3e-3, measure=150))
+    train(model, task, TrainingSettings(150, batch=64, rate=3e-3, measure=150))
     with torch.no_grad():
         assert (
             float((model.eval()(task.test.inputs)[:, 0].argmax(-1) == task.labels).float().mean())

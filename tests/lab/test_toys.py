@@ -9,8 +9,8 @@ from eigenlens.lab import (
     Circle,
     ConvexHull,
     Memorise,
-    Settings,
     Sort,
+    TrainingSettings,
     Transformer,
     evaluate,
     feed_back,
@@ -149,4 +149,4 @@ def test_vectors_are_learned_by_their_squared_error():
         before = float((model(task.train.inputs) - task.train.targets).square().mean())
     loss, accuracy = evaluate(model, task)
     assert loss == pytest.approx(before, rel=1e-5) and accuracy != accuracy
-    assert train(model, task, Settings(100, rate=1e-2, warmup=5)).loss < 0.1 * before
+    assert train(model, task, TrainingSettings(100, rate=1e-2, warmup=5)).loss < 0.1 * before

@@ -22,7 +22,7 @@ from eigenlens.models import catalogue
 from eigenlens.models.archives import member
 from eigenlens.models.catalogue import DEFAULT_MODEL, MODELS
 from eigenlens.models.fetch import cache_folder, fetch
-from eigenlens.models.recipes.llama2c_tokenizer import FIRST, Piece, read_vocabulary
+from eigenlens.models.recipes.llama2c_tokenizer import FIRST, VocabularyPiece, read_vocabulary
 
 
 def folder_of(name: str) -> Path:
@@ -122,7 +122,7 @@ def test_stories15m_tells_stories() -> None:
     assert loss(model, ids[:, torch.randperm(ids.shape[1])]) > 5
 
 
-def greedy(pieces: list[Piece], text: str) -> list[int]:
+def greedy(pieces: list[VocabularyPiece], text: str) -> list[int]:
     """llama2.c's encoding as its definition says: join the neighbours whose union scores best,
     until none has one.
     """

@@ -13,7 +13,7 @@ from eigenlens.lab.convex import heads_of, solve
 from eigenlens.papers import PAPERS
 from eigenlens.papers.convex_duality.blocks import counterexample, drawn
 from eigenlens.papers.convex_duality.claims import claims_of
-from eigenlens.papers.convex_duality.tokens import HEADS, Tokens
+from eigenlens.papers.convex_duality.tokens import HEADS, PictureTokens
 from eigenlens.papers.pictures import draw
 
 PAPER = PAPERS["convex-duality"]
@@ -91,7 +91,7 @@ def test_tokens_are_the_principal_components_of_the_model_s_own():
     from sklearn.decomposition import PCA
 
     scale = replace(PAPER.quick, images=(6, 3, 4), features=5)
-    tokens = Tokens(scale, 0)
+    tokens = PictureTokens(scale, 0)
     pictures, X, y, kept = tokens.draw(0)
     hidden = tokens.made[1].numpy()
     assert hidden.shape == (13, 16, 384) and [len(x) for x in X] == [6, 3, 4] == [

@@ -98,7 +98,7 @@ def test_the_command_puts_its_engine_in_force(cluster, asked, tmp_path, run):
 
 def empty_paper(name, measure):
     """A paper that claims nothing and has no pictures."""
-    scale = lab.Settings(1)
+    scale = lab.TrainingSettings(1)
     return Paper(name, "No paper", scale, scale, measure, lambda *_: (), lambda _: {})
 
 

@@ -139,10 +139,10 @@ class LocalSettings:
 
 
 @mechanism("local", letter="W")
-class Local(Window):
+class LocalWindow(Window):
     """`A_i = softmax of s_ij over j ∈ W(i)`: the window alone, without sinks.
 
-    >>> Local()(q, k, v).shape  # (B, H, T, E)
+    >>> LocalWindow()(q, k, v).shape  # (B, H, T, E)
     """
 
     Settings = LocalSettings

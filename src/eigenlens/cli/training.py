@@ -45,7 +45,7 @@ def train(
 
     Any mechanism in any layer or head, on text or a toy task.
     """
-    from ..lab import EXAMPLE, Run
+    from ..lab import EXAMPLE, RunFile
     from ..lab import run as make
     from ..run.charts import save_charts
     from ..run.progress import bar
@@ -58,7 +58,7 @@ def train(
             "name the file of the run; `eigenlens train --example > run.toml` writes one to begin"
             " with"
         )
-    asked = Run.read(config)
+    asked = RunFile.read(config)
     output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite)
     try:
         with bar() as progress:

@@ -15,7 +15,7 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, TableSchema, check_schema
 from ..shell import command
 from ..stats import DepthNumber
 from ..stats.rounding import Precision, in_words, rounding_floor
@@ -66,12 +66,12 @@ SCHEMA: dict[str, Any] = {
         "by": Literal["attention", "mlp", "both"],
         "float64": bool,
         "notes": [str],
-        "versions?": Table(str),
+        "versions?": TableSchema(str),
         "created?": str,
         "seconds?": NUMBER,
         "precision?": Precision,
     },
-    "curves": Table([POINT]),
+    "curves": TableSchema([POINT]),
     "paths": {
         "error": MAYBE,
         "lengths": [TERM],

@@ -20,7 +20,7 @@ from .text import Piece
 
 
 @dataclass(frozen=True)
-class Tokens:
+class DocumentTokens:
     """The token ids of a piece of a document."""
 
     document: int
@@ -79,9 +79,9 @@ class Windows:
         return digest.hexdigest()[:16]
 
 
-def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
+def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[DocumentTokens]:
     for piece in pieces:
-        yield Tokens(
+        yield DocumentTokens(
             piece.document,
             tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"],
             piece.name,
@@ -100,7 +100,7 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def pack(
-    tokens: Iterable[Tokens],
+    tokens: Iterable[DocumentTokens],
     folder: Path,
     width: int,
     split: Split,

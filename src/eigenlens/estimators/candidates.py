@@ -14,13 +14,13 @@ from .estimator import Estimator, SiteStatistics
 from .exact import Exact
 from .landmarks import Landmarks
 from .matrices import MatrixConditional
-from .rows import MeanOnly, RowConditional, RowLeastSquares
+from .rows import RowConditional, RowLeastSquares, RowMean
 from .subspace import JointSubspace, KeySubspace
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     kind.name: kind
     for kind in (
-        MeanOnly,
+        RowMean,
         RowLeastSquares,
         RowConditional,
         MatrixConditional,
@@ -48,7 +48,7 @@ def static_candidates(names: Iterable[str], budgets: Sequence[float], seed: int)
     """The estimators whose cost is known before an input is seen, at each budget."""
     found = []
     for name in names:
-        if name in {MeanOnly.name, Exact.name}:
+        if name in {RowMean.name, Exact.name}:
             found.append(Candidate(name, None, ESTIMATORS[name].fit))
         elif name != Cascade.name:
             found += [

@@ -157,7 +157,7 @@ class RowLeastSquares(RowEstimator):
         return found
 
 
-class MeanOnly(Estimator):
+class RowMean(Estimator):
     """The mean of the study, whatever the input: the floor of every estimator. It costs nothing."""
 
     name = "mean"

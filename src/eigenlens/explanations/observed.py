@@ -104,7 +104,7 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
         name: x.clone() if isinstance(x, Tensor) and x.is_inference() else x
         for name, x in batch.items()
     }
-    watch = _Watch()
+    watch = _StreamWatch()
 
     def attend(call: AttentionCall) -> Tensor:
         return watch.attended(call) @ call.values
@@ -157,7 +157,7 @@ class _End:
 
 
 @dataclass
-class _Watch:
+class _StreamWatch:
     """Notes the stream at every module that has parts, and the patterns.
 
     Which modules are blocks is known afterwards.

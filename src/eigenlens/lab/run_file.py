@@ -19,9 +19,9 @@ from .composition import Composition
 from .config import Config
 from .digits import Digits
 from .nearest import NearestNeighbour
-from .tasks import MaskedBytes, NextBytes, NextTokens, Task, Text
+from .tasks import LearningTask, MaskedBytes, NextBytes, NextTokens, Text
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort
-from .training_loop import Settings
+from .training_loop import TrainingSettings
 
 TASKS: dict[str, type[Any]] = {
     "next-bytes": NextBytes,
@@ -45,22 +45,22 @@ FROM = {"seed": 0, "jitter": 0, "points": 2}
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFile:
     """A training run as a file gives it: sections `[task]`, `[model]`, `[training]`.
 
-    >>> Run.read("run.toml")
-    >>> Run.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300}})
+    >>> RunFile.read("run.toml")
+    >>> RunFile.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300}})
     """
 
     task: str
     options: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
-    training: Settings = field(default_factory=lambda: Settings(500))
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(500))
     seeds: tuple[int, ...] = (0,)
     device: str = "auto"
 
     @classmethod
-    def read(cls, path: str | Path) -> Run:
+    def read(cls, path: str | Path) -> RunFile:
         """A run from a TOML file.
 
         What is wrong with it is said in one sentence that names the key.
@@ -79,7 +79,7 @@ class Run:
             raise EigenlensError(f"{path}: {error}") from error
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Run:
+    def of(cls, content: Mapping[str, Any]) -> RunFile:
         """A run from what the file holds."""
         if not isinstance(content, Mapping):
             raise EigenlensError(
@@ -111,22 +111,22 @@ class Run:
                 f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}"
             )
         try:
-            settings = Settings(**training)
+            settings = TrainingSettings(**training)
         except EigenlensError as error:
             raise EigenlensError(f"[training] {error}") from error
         return cls(name, task, model, settings, seeds, device)
 
-    def with_steps(self, steps: int | None) -> Run:
+    def with_steps(self, steps: int | None) -> RunFile:
         """The same run for another number of steps; None is as it is."""
         return (
             self if steps is None else replace(self, training=replace(self.training, steps=steps))
         )
 
-    def build(self) -> Task:
+    def build(self) -> LearningTask:
         """The task, with its data read."""
         kind: Any = TASKS[self.task]
         try:
-            made: Task = (
+            made: LearningTask = (
                 kind.from_data(**self.options) if issubclass(kind, Text) else kind(**self.options)
             )
         except EigenlensError as error:
@@ -190,7 +190,7 @@ def model_keys() -> dict[str, Any]:
 
 
 def training_keys() -> dict[str, Any]:
-    hints = {key: hint for key, hint in get_type_hints(Settings).items() if key != "seed"}
+    hints = {key: hint for key, hint in get_type_hints(TrainingSettings).items() if key != "seed"}
     return {**hints, "seeds": Sequence[int], "device": str}
 
 

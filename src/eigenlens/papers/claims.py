@@ -12,7 +12,7 @@ from ..names import unknown
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import MEASURED, Table, check_schema
+from ..run.schema import MEASURED, TableSchema, check_schema
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
@@ -32,7 +32,7 @@ SCHEMA = {
             "note": str,
         }
     ],
-    "tables": Table([dict]),
+    "tables": TableSchema([dict]),
     "notes": [str],
     "settings": dict,
     "shown": [[str]],

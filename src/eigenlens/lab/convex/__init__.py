@@ -4,7 +4,7 @@ See arXiv 2205.08078.
 """
 
 from .clusters import Clusters, contributions, directions, k_means, nearest, purity, token_clusters
-from .heads import Heads, TrainedHeads, heads_of, matrix_of, train_heads
+from .heads import ConvexHeads, TrainedHeads, heads_of, matrix_of, train_heads
 from .losses import Logistic, Loss, Squared
 from .problem import (
     ConvexBlock,
@@ -21,9 +21,9 @@ from .solver import certificate, solve
 __all__ = [
     "Clusters",
     "ConvexBlock",
+    "ConvexHeads",
     "FourierOperator",
     "GatedAttention",
-    "Heads",
     "LinearAttention",
     "LinearMixer",
     "Logistic",

@@ -22,7 +22,7 @@ from ..paper import Paper, of_models
 from .claims import claims_of
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
 from .pictures import charts
-from .training import Training, training_rows
+from .training import DoublyNormalisedTraining, training_rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scale:
     text: str
     length: int
     inputs: int
-    training: Training
+    training: DoublyNormalisedTraining
 
 
 FULL = Scale(
@@ -45,7 +45,7 @@ FULL = Scale(
     "wikipedia",
     128,
     16,
-    Training("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
+    DoublyNormalisedTraining("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
 )
 QUICK = Scale(
     (8, 32),
@@ -54,7 +54,7 @@ QUICK = Scale(
     "python-docs",
     48,
     4,
-    Training("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1),
+    DoublyNormalisedTraining("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1),
 )
 
 

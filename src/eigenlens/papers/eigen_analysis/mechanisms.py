@@ -40,7 +40,7 @@ MECHANISMS = (
 
 
 @dataclass(frozen=True)
-class Moments:
+class LayerMoments:
     """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows.
 
     Second moments (H, d, d) of queries, keys.
@@ -60,7 +60,7 @@ class Moments:
 @torch.no_grad()
 def moments(
     model: Transformer, task: MaskedBytes, batches: int, size: int, seed: int
-) -> list[Moments]:
+) -> list[LayerMoments]:
     """The moments of every layer on training inputs, whatever mechanism the layer attends with.
 
     They are of the scores that the queries and keys of the layer have, not of those that the
@@ -82,7 +82,7 @@ def moments(
         centred = mean_map - mean[:, None]
         within = scatter / pairs[site].rows - centred.transpose(1, 2) @ centred / mean_map.shape[1]
         found.append(
-            Moments(
+            LayerMoments(
                 mean, covariance, mean_map, within, sums[site].query_second, sums[site].key_second
             )
         )
@@ -139,7 +139,7 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
 
 
 def make(
-    name: str, share: float, config: Config, found: list[Moments], learned: bool = True
+    name: str, share: float, config: Config, found: list[LayerMoments], learned: bool = True
 ) -> list[Mechanism]:
     """A mechanism for every layer that computes about `share` of the products.
 

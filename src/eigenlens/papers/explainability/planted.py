@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...explanations.observed import observe
 from ...explanations.target import target_of
-from ...lab import Settings, TaskBatch, Transformer, train
+from ...lab import TaskBatch, TrainingSettings, Transformer, train
 from ...lab.tasks import IGNORED
 from ...lab.toys import Toy
 from ...models.load import Model, load
@@ -104,7 +104,7 @@ def planted_run(
     )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
-    settings = Settings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
+    settings = TrainingSettings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
     done = train(model, task, settings, progress=progress, label=name)
     loaded = load((model if task.pooled else AtClassToken(model)).eval())
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)

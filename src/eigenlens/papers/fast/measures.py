@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...attention import Mechanism, make
 from ...attention.fastmax import Fastmax, FastmaxSettings
-from ...lab import Config, NextBytes, Settings, Sort, Transformer, train
+from ...lab import Config, NextBytes, Sort, TrainingSettings, Transformer, train
 from ...run.progress import Progress
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -316,7 +316,7 @@ def trained(
     run = train(
         model,
         task,
-        Settings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
+        TrainingSettings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
         progress=progress,
         label=f"{task_name}, {kind}, seed {seed}",
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...lab import NextBytes, Settings, Transformer, train
+from ...lab import NextBytes, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -114,7 +114,9 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads}
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape, gate=None if gate == "none" else gate))
-    settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed)
+    settings = TrainingSettings(
+        scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed
+    )
     done = train(model, task, settings, progress=progress, label=f"seed {seed}: gate {gate}")
     end = {
         "gate": gate,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...lab import Settings
+from ...lab import TrainingSettings
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -76,7 +76,7 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     shape = {"width": scale.train_width, "heads": scale.train_heads, "size": 1.0}
-    settings = Settings(
+    settings = TrainingSettings(
         scale.train_steps,
         scale.train_batch,
         scale.train_rate,

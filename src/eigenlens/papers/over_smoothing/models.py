@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data.datasets import reviews
-from ...lab import Digits, Settings, Transformer, train
+from ...lab import Digits, TrainingSettings, Transformer, train
 from ...lab.fusion import FUSIONS, Fusion
 from ...models.load import Model, load
 from ...run.progress import Progress
@@ -58,7 +58,7 @@ def digits_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> di
     model = encoder(scale, None if read_out == "last layer" else read_out, seed)
     plain = read_out == "last layer"
     steps = _lab_steps(model, task, "random start", seed) if plain else []
-    settings = Settings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
+    settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
     done = train(model, task, settings, progress=progress, label=f"digits, {read_out}, seed {seed}")
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...lab import NextBytes, Settings, Transformer, documents, split, train
+from ...lab import NextBytes, TrainingSettings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -137,7 +137,12 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _train(
-    scale: Scale, penalty: float, seed: int, name: str, parts: Parts, progress: Progress
+    scale: Scale,
+    penalty: float,
+    seed: int,
+    name: str,
+    parts: Parts,
+    progress: Progress,
 ) -> dict[str, Any]:
     """A causal language model of bytes with the LocAteR-style penalty at this strength."""
     task = NextBytes(
@@ -145,7 +150,9 @@ def _train(
     )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=scale.layers, width=scale.width, heads=scale.heads))
-    settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
+    settings = TrainingSettings(
+        scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty
+    )
     label = f"language model, penalty {penalty:g}, seed {seed}"
     done = train(
         model, task, settings, progress=progress, label=label, checkpoint=parts.checkpoint(name)

@@ -45,7 +45,7 @@ class Scale:
     length: int
     inputs: int
     paths: int
-    training: training.Training
+    training: training.RankCollapseTraining
 
 
 FULL = Scale(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...collapses import VARIANTS
-from ...lab import Circle, Settings, Transformer, feed_back, train
+from ...lab import Circle, TrainingSettings, Transformer, feed_back, train
 from ...run.parts import Parts
 from ...run.progress import Progress, silent
 
@@ -39,7 +39,7 @@ class CircleTrial:
     """
 
     jitter: float
-    settings: Settings
+    settings: TrainingSettings
     steps: int = 300
 
 
