@@ -209,8 +209,8 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
         size = sum(x.nbytes for x in arrays[0].values())
         with el.Dask(workers=2) as engine:
             client = engine._client
-            held = client.submit(tasks.hold, job, pure=False)
-            left, right = (client.submit(tasks.hold, part, pure=False) for part in arrays)
+            held = client.submit(tasks.hold_content, job, pure=False)
+            left, right = (client.submit(tasks.hold_content, part, pure=False) for part in arrays)
             for future in (held, left, right):
                 cluster_wait(future)
             begin = time.perf_counter()

@@ -65,9 +65,9 @@ def section(name):
 
 
 def test_the_site_builds_without_a_warning(site):
-    _, code, said = site
-    assert code == 0, said
-    assert not re.search(r"^(WARNING|ERROR)", said, re.MULTILINE), said
+    _, code, message = site
+    assert code == 0, message
+    assert not re.search(r"^(WARNING|ERROR)", message, re.MULTILINE), message
 
 
 class Loaded(HTMLParser):

@@ -44,7 +44,7 @@ def tiny_bert(folder, seed=0):
     torch.manual_seed(seed)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(catalogue.folder("minilm") / name, folder)
+        shutil.copy(catalogue.model_folder("minilm") / name, folder)
     return folder
 
 
@@ -66,8 +66,8 @@ def tiny_llama(folder, seed=0):
     )
     torch.manual_seed(seed)
     LlamaForCausalLM(config).save_pretrained(folder)
-    shutil.copy(catalogue.folder("minilm") / "tokenizer.json", folder)
-    settings = json.loads((catalogue.folder("minilm") / "tokenizer_config.json").read_text())
+    shutil.copy(catalogue.model_folder("minilm") / "tokenizer.json", folder)
+    settings = json.loads((catalogue.model_folder("minilm") / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(
         json.dumps({**settings, "model_max_length": 2048})
     )

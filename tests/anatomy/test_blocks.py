@@ -10,7 +10,7 @@ from captures.families import FAMILIES, build, inputs
 from collapses.by_hand import distance, lively
 from eigenlens import EigenlensError
 from eigenlens.anatomy import Stage, Switches, read_stacks
-from eigenlens.anatomy.check import checked
+from eigenlens.anatomy.check import check_block
 from eigenlens.captures.precision import stays_double
 from eigenlens.lab.model import Config, Transformer
 
@@ -178,14 +178,14 @@ def test_the_check_names_block_class_and_size_of_the_difference():
         {"position_embeddings": model.rotary_emb(torch.randn(1, 5, 32), torch.arange(5)[None])},
     )
     own = block.module(x, **more)
-    checked(block, own, x, more)
+    check_block(block, own, x, more)
     with pytest.raises(
         EigenlensError,
         match=r"layers\.1 \(LlamaDecoderLayer\).*gives something 1\.0e-01 off its own output",
     ):
-        checked(block, own / 1.1, x, more)
+        check_block(block, own / 1.1, x, more)
     with pytest.raises(EigenlensError, match="off its own output"):
-        checked(block, own * torch.nan, x, more)
+        check_block(block, own * torch.nan, x, more)
 
 
 def test_a_model_without_blocks():

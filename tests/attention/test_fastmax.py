@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from eigenlens.attention import find, make
 from eigenlens.attention.fastmax import Fastmax, _features, _pairs, _rows
-from eigenlens.attention.prefix import causal_product, whole_product
+from eigenlens.attention.prefix import causal_product, full_product
 from eigenlens.errors import EigenlensError
 
 B, H, N, D, E = 2, 3, 19, 5, 4
@@ -215,7 +215,7 @@ def test_the_running_sums_are_those_of_a_loop(T, chunk):
         torch.testing.assert_close(below[:, :, i, 0], weights.sum(2), atol=1e-5, rtol=1e-5)
         wanted = torch.einsum("bhj,bhje->bhe", weights, v[:, :, seen])
         torch.testing.assert_close(above[:, :, i], wanted, atol=1e-5, rtol=1e-5)
-    whole = whole_product(a, b, v)
+    whole = full_product(a, b, v)
     torch.testing.assert_close(
         whole[0], torch.einsum("bhif,bhjf,bhje->bhie", a, b, v), atol=1e-5, rtol=1e-5
     )

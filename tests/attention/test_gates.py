@@ -180,14 +180,14 @@ def test_a_gate_goes_around_any_mechanism_and_can_what_that_one_can():
 
 
 def test_what_a_gate_cannot_be_is_said():
-    for settings, told in (
+    for settings, message in (
         ({"position": "G6"}, "no position 'G6' of a gate"),
         ({"per": "row"}, "no per 'row'"),
         ({"form": "tanh"}, "no form 'tanh'"),
         ({"position": "G5", "per": "head"}, "there are no heads"),
         ({"position": "G5", "shared": True}, "there are no heads"),
     ):
-        with pytest.raises(EigenlensError, match=told):
+        with pytest.raises(EigenlensError, match=message):
             GateSettings(**settings)
     with pytest.raises(EigenlensError, match="belongs to the layer"):
         Gated(GateSettings("G5"), SHAPE)

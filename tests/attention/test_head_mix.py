@@ -166,7 +166,7 @@ def test_what_a_mix_can_is_what_its_members_can():
 
 def test_heads_times_the_cost_are_the_costs_of_all_heads():
     mix = HeadMix([(Softmax(), 3), (Earlier(), 1)])
-    assert mix.whole_cost(100, 8) == 3 * 2 * 100 * 100 * 8 + 100 * 8 == 4 * mix.cost(100, 8)
+    assert mix.total_cost(100, 8) == 3 * 2 * 100 * 100 * 8 + 100 * 8 == 4 * mix.cost(100, 8)
 
 
 def test_what_cannot_be_a_mix_is_said():

@@ -250,8 +250,8 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
 
 
 def test_one_head_is_named_once():
-    told = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
-    assert told == "The only head, L0H0, looks 100 % as far as uniform attention would."
+    message = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
+    assert message == "The only head, L0H0, looks 100 % as far as uniform attention would."
 
 
 def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():

@@ -157,7 +157,7 @@ def test_the_whole_tensor_is_the_derivative_of_the_frozen_graph(name):
     for op in linearize(built(name), batch(name, batch=1, length=5)):
         # (1, n, d, 1, n, d)
         want = torch.func.jacrev(lambda x, graph=op.stack: graph(x))(op.inputs)
-        torch.testing.assert_close(op.whole(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(op.full_tensor(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", FORWARDS)
@@ -174,7 +174,9 @@ def test_the_whole_tensor_is_the_forward_by_hand_with_everything_held(kind):
         # (j d, i, c)
         columns = by_hand(torch.eye(n * d, dtype=torch.float64).view(n * d, n, d)) - nothing
         assert distance(op.bias, nothing) < 1e-10
-        assert distance(op.whole()[0].permute(2, 3, 0, 1).reshape(n * d, n, d), columns) < 1e-10
+        assert (
+            distance(op.full_tensor()[0].permute(2, 3, 0, 1).reshape(n * d, n, d), columns) < 1e-10
+        )
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -288,7 +290,7 @@ def test_it_is_not_the_jacobian(make):
     given = {"input_ids": torch.randint(0, 50, (1, 6))}
     (op,) = linearize(model, given)
     J, out = _jacobian(model, op, block, given)
-    T, x = op.whole()[0], op.inputs[0]
+    T, x = op.full_tensor()[0], op.inputs[0]
     assert distance(op.output[0], out[0]) < 1e-10
     assert distance(T, J) > 0.2
     assert distance(torch.einsum("icjd,jd->ic", T, x) + op.bias[0], out[0]) < 1e-10
@@ -300,12 +302,12 @@ def test_the_whole_tensor_is_refused_with_its_size():
     op = op_of("bert")
     size = 3 * (13 * 32) ** 2
     with pytest.raises(EigenlensError, match=f"519,168 numbers.*most={size}"):
-        op.whole(most=size - 1)
-    assert op.whole(most=size).shape == (3, 13, 32, 13, 32)
+        op.full_tensor(most=size - 1)
+    assert op.full_tensor(most=size).shape == (3, 13, 32, 13, 32)
     with pytest.raises(EigenlensError, match=r"2 × \(64 tokens · 384 channels\)²"):
         linearize(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[
             0
-        ].whole()
+        ].full_tensor()
 
 
 def test_what_does_not_fit_is_said():

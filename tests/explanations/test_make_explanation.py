@@ -71,7 +71,7 @@ def classifier():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return AutoTokenizer.from_pretrained(catalogue.folder("minilm"))
+    return AutoTokenizer.from_pretrained(catalogue.model_folder("minilm"))
 
 
 def test_the_score_is_the_cosine_of_two_embeddings(mini, found):

@@ -110,7 +110,7 @@ def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
             info = tarfile.TarInfo(each.name.replace("\0", "?"))
             info.type, info.linkname, info.size = each.kind, each.target, len(each.content)
             if lies and style == tarfile.PAX_FORMAT and rng.random() < 0.5:
-                told = [
+                message = [
                     {"size": "-1"},
                     {"size": "99999999999"},
                     {"path": "../../x"},
@@ -118,7 +118,7 @@ def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
                     {"GNU.sparse.size": "1e9"},
                 ]
                 info.pax_headers = rng.choice(
-                    [*told, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}]
+                    [*message, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}]
                 )
             try:
                 tar.addfile(info, io.BytesIO(each.content))

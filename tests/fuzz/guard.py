@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from eigenlens.run.memory import peak
+from eigenlens.run.memory import peak_resident_bytes
 
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the peak of this process: the world's folders take a few
@@ -112,7 +112,11 @@ def watched(root: Path) -> Iterator[None]:
     def endless(*_: object) -> None:
         raise Broken(f"a case took more than {MOST_SECONDS} seconds of computing")
 
-    before, beside, temporary = peak(), set(os.listdir(root.parent)), tempfile.tempdir
+    before, beside, temporary = (
+        peak_resident_bytes(),
+        set(os.listdir(root.parent)),
+        tempfile.tempdir,
+    )
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
@@ -127,7 +131,7 @@ def watched(root: Path) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, earlier)
     if _Watch.found is not None:
         raise Broken(_Watch.found)
-    if (grown := peak() - before) > MOST_MEMORY:
+    if (grown := peak_resident_bytes() - before) > MOST_MEMORY:
         raise Broken(f"a case took {grown / 1e9:.1f} GB")
     if more := set(os.listdir(root.parent)) - beside:
         raise Broken(f"a case left {sorted(more)} beside its folder")

@@ -239,7 +239,7 @@ def read_ids(content: bytes, folder: Path) -> None:
             if ids.shape[1] != 8 or not bool(((ids >= 0) & (ids < len(WORDS))).all()):
                 raise Broken(f"inputs {tuple(ids.shape)} from {int(ids.min())} to {int(ids.max())}")
     # an independent reader agrees that these are the ids
-    told = np.load(path, allow_pickle=False).reshape(-1)
+    message = np.load(path, allow_pickle=False).reshape(-1)
     kept = np.concatenate(
         [
             batch["input_ids"].numpy().reshape(-1)
@@ -247,7 +247,7 @@ def read_ids(content: bytes, folder: Path) -> None:
             for _, batch in inputs.batches(bucket, 4)
         ]
     )
-    if not set(kept.tolist()) <= set(told.tolist()):
+    if not set(kept.tolist()) <= set(message.tolist()):
         raise Broken("there are ids in the inputs that are not in the file")
 
 

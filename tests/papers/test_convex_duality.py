@@ -11,7 +11,7 @@ import torch
 
 from eigenlens.lab.convex import heads_of, solve
 from eigenlens.papers import PAPERS
-from eigenlens.papers.convex_duality.blocks import counterexample, drawn
+from eigenlens.papers.convex_duality.blocks import counterexample, random_problem
 from eigenlens.papers.convex_duality.claims import claims_of
 from eigenlens.papers.convex_duality.tokens import HEADS, PictureTokens
 from eigenlens.papers.pictures import draw
@@ -56,7 +56,7 @@ def test_its_pictures_are_drawn(quick, tmp_path):
 
 def test_drawn_targets_are_those_of_two_heads():
     """A Z of rank 2 fits them, and no Z of rank 1 does."""
-    problem = drawn(PAPER.full, 3)
+    problem = random_problem(PAPER.full, 3)
     X, Y = problem.block.X.numpy(), problem.loss.Y.numpy()
     assert X.shape == (24, 5, 3) and Y.shape == (24, 5, 2)
     assert (X**2).sum(2).mean() == pytest.approx(1, abs=0.15)
@@ -68,7 +68,7 @@ def test_drawn_targets_are_those_of_two_heads():
 
 def test_the_counterexample_fits_without_error_and_is_no_optimum():
     (row,) = counterexample(replace(PAPER.quick, n=12), 0)
-    problem = drawn(replace(PAPER.quick, n=12), 0)
+    problem = random_problem(replace(PAPER.quick, n=12), 0)
     assert row["excess"] == 0 and row["off"] > 0.1 and row["objective"] > row["optimum"]
     assert row["off"] <= row["slack"] + 1e-6  # with its second term the bound holds
     assert row["β"] == pytest.approx(0.1 * problem.beta_max())

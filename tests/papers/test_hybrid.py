@@ -21,7 +21,7 @@ from eigenlens.papers.hybrid.composition import (
     answers,
     compositions,
     layers,
-    written,
+    write_stream,
 )
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
 from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
@@ -91,7 +91,7 @@ def test_what_a_query_holds_on_the_way_is_the_code_to_the_last_bit():
     N, L = 16, 2
     generator = torch.Generator().manual_seed(0)
     tables = torch.randint(N, (2, L, N), generator=generator)
-    x, stream = written(tables, generator), StreamLayout(L, N)
+    x, stream = write_stream(tables, generator), StreamLayout(L, N)
     for layer in layers(L, N):
         x = layer(x)
     for b in range(2):
@@ -107,7 +107,7 @@ def test_the_first_layer_looks_at_the_token_before_and_the_others_at_one_entry()
     N, L = 8, 2
     generator = torch.Generator().manual_seed(1)
     tables = torch.randint(N, (1, L, N), generator=generator)
-    x, stream = written(tables, generator), StreamLayout(L, N)
+    x, stream = write_stream(tables, generator), StreamLayout(L, N)
     n = x.shape[1]
     for depth, layer in enumerate(layers(L, N)):
         scores = (x @ layer.W_Q + layer.b) @ (x @ layer.W_K).transpose(1, 2) * SHARP

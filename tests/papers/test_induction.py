@@ -14,7 +14,7 @@ from eigenlens.papers import PAPERS
 from eigenlens.papers import induction as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.induction.claims import claims_of
-from eigenlens.papers.induction.dynamics import PUBLISHED, curve, others, stages, table
+from eigenlens.papers.induction.dynamics import PUBLISHED, curve, other_parent_rows, stages, table
 from eigenlens.papers.induction.heads import exact, probed
 from tiny import small_llama
 
@@ -58,7 +58,7 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
 
 def test_what_is_finished_is_not_done_again(done, monkeypatch):
     run, folder = done
-    for name in ("curve", "readings", "stages", "others", "model_heads"):
+    for name in ("curve", "readings", "stages", "other_parent_rows", "model_heads"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
     assert PAPERS["induction"](True, folder, resume=True).record() == run.record()
 
@@ -119,7 +119,7 @@ def test_each_stage_moves_its_own_number_alone():
 
 
 def test_other_parents_and_none():
-    rows = {row["true parents"]: row for row in others(500, 0, 40)}
+    rows = {row["true parents"]: row for row in other_parent_rows(500, 0, 40)}
     assert len(rows) == 7
     assert all(
         row["largest p"] == name and row["p of the true"] > 0.95

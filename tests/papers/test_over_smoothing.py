@@ -13,7 +13,7 @@ from torch import nn
 
 from eigenlens import EigenlensError, lab, load
 from eigenlens.diagnostics.smoothing import distance, map_cosine
-from eigenlens.diagnostics.smoothing_bound import bound
+from eigenlens.diagnostics.smoothing_bound import smoothing_bound
 from eigenlens.papers import PAPERS
 from eigenlens.papers import over_smoothing as module
 from eigenlens.papers.claims import Reproduction
@@ -112,7 +112,7 @@ def test_ratio_and_bound_of_every_block_are_the_definitions():
                 v, rel=1e-6
             )
             assert (
-                step.v == pytest.approx(bound(step.s, step.root, 2, step.sigma))
+                step.v == pytest.approx(smoothing_bound(step.s, step.root, 2, step.sigma))
                 and step.gained == step.v
             )
 

@@ -20,7 +20,7 @@ from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.tensorlens.claims import claims_of
 from eigenlens.papers.tensorlens.cost import width_row
 from eigenlens.papers.tensorlens.exactness import family_rows, measured
-from eigenlens.papers.tensorlens.jacobian import Derivative, compared, small_rows
+from eigenlens.papers.tensorlens.jacobian import Derivative, compare_operator, small_rows
 from eigenlens.papers.tensorlens.maps import rollout
 from eigenlens.papers.tensorlens.small import CAUSAL, FAMILIES, small_batch, small_model
 
@@ -96,7 +96,7 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
             ]
         )
     units = torch.cat([u for _, u in op.units()])
-    (row,) = compared(op, true, units)
+    (row,) = compare_operator(op, true, units)
     assert row["‖T−J‖/‖J‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(J), rel=1e-6)
     assert row["‖T−J‖/‖T‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(T), rel=1e-6)
     assert row["cosine of T and J"] == pytest.approx(
@@ -112,7 +112,7 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
     assert row["‖TX+B−Y‖/‖Y‖"] < 1e-12
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(64, *op.inputs.shape, generator=generator, dtype=torch.float64)
-    (guess,) = compared(op, true, drawn)
+    (guess,) = compare_operator(op, true, drawn)
     assert guess["‖T−J‖/‖J‖"] == pytest.approx(row["‖T−J‖/‖J‖"], rel=0.1)
 
 

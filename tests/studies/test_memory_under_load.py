@@ -20,7 +20,7 @@ MB = 1_000_000
 BEGIN = """
 import json, sys, torch
 from eigenlens import load, study
-from eigenlens.run.memory import peak, resident
+from eigenlens.run.memory import peak_resident_bytes, resident_bytes
 from eigenlens.data.text import pieces
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
@@ -54,7 +54,7 @@ SOAK = """
 seen = []
 def progress(what, done, total):
     if what == "fit inputs":
-        seen.append((done, resident()))
+        seen.append((done, resident_bytes()))
 study(
     given["model"], given["data"], max_length=16, max_inputs=given["inputs"], batch_size=16,
     shard_size=64, rank=8, progress=progress,
@@ -79,14 +79,14 @@ READ = """
 found = []
 for data in given["data"]:
     read = sum(len(piece.text) for piece in pieces([data], section=2048))
-    found.append([read, peak()])
+    found.append([read, peak_resident_bytes()])
 print(json.dumps(found))
 """
 STUDY = """
 model, found = load(given["model"]), []
 for data in given["data"]:
     made = study(model, data, max_length=32, max_inputs=60, only=["rows", "moments"])
-    found.append([made.facts.inputs, peak()])
+    found.append([made.facts.inputs, peak_resident_bytes()])
 print(json.dumps(found))
 """
 

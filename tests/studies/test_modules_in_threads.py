@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import eigenlens as el
-from eigenlens.captures.borrowed import borrowed
+from eigenlens.captures.borrowed import evaluation_mode
 from studies.modules_in_hand import (
     IDS,
     SMALL,
@@ -137,10 +137,10 @@ def test_a_model_and_its_backbone_are_one_model_to_two_threads():
     order = []
 
     def second():
-        with borrowed(model.model):
+        with evaluation_mode(model.model):
             order.append("second")
 
-    with borrowed(model):
+    with evaluation_mode(model):
         thread = threading.Thread(target=second)
         thread.start()
         order.append("first")

@@ -14,7 +14,7 @@ from .blocks import BlockCall, Mlp
 from .check import first_of
 
 
-def has(module: Any, *paths: str) -> bool:
+def has_parts(module: Any, *paths: str) -> bool:
     """Whether the parts are there and none is a non-module: `attention.output.dense`."""
     for path in paths:
         found = module
@@ -65,11 +65,11 @@ def mlp_parts(module: Any) -> Mlp | None:
     if act is None:
         return None
     for gate, wide, narrow in GATED:
-        if has(module, gate, wide, narrow):
+        if has_parts(module, gate, wide, narrow):
             return Mlp(getattr(module, wide), getattr(module, narrow), act, getattr(module, gate))
-    if has(module, "Wi", "Wo"):
+    if has_parts(module, "Wi", "Wo"):
         return Mlp(module.Wi, module.Wo, act, fused=True)
     for wide, narrow in UNGATED:
-        if has(module, wide, narrow):
+        if has_parts(module, wide, narrow):
             return Mlp(getattr(module, wide), getattr(module, narrow), act)
     return None

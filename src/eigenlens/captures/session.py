@@ -247,7 +247,7 @@ def _installed(
         backend = "transformers" if transformers_backend.supports(session.model) else "torch"
     if session.before_rope and backend == "torch":
         raise EigenlensError(
-            "scores before the rotary embedding can only be had from models of the transformers"
+            "scores before the rotary embedding can only be read from models of the transformers"
             " library"
         )
     install = (

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 
-def place_for(
+def choose_output_dir(
     output_dir: Path | None,
     name: str,
     results: Sequence[str],
@@ -55,8 +55,8 @@ def _series(name: str) -> Iterator[Path]:
     return (Path(name if number == 1 else f"{name}-{number}") for number in count(1))
 
 
-def _filled(place: Path) -> bool:
-    return place.exists() and (not place.is_dir() or any(place.iterdir()))
+def _filled(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def _interrupted(result: Path) -> bool:

@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from .app import app
 from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
 from .options import example as shown
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -48,7 +48,7 @@ def train(
     from ..lab import EXAMPLE, RunFile
     from ..lab import run as make
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
     if example:
         print(EXAMPLE, end="")
@@ -59,9 +59,11 @@ def train(
             " with"
         )
     asked = RunFile.read(config)
-    output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite)
+    output_dir = choose_output_dir(
+        output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite
+    )
     try:
-        with bar() as progress:
+        with progress_bar() as progress:
             done = make(
                 asked,
                 output_dir,

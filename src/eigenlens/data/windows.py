@@ -161,11 +161,11 @@ def pack(
         buffer += (between or []) if new and buffer else []
         buffer += [int(i) for i in piece.ids]
         split.made[bucket] = made[bucket]
-        while len(buffer) >= body and split.room(bucket, started=True):
+        while len(buffer) >= body and split.has_room(bucket, started=True):
             write(bucket, buffer[:body], piece.document, piece.name)
             del buffer[:body]
             split.made[bucket] = made[bucket]
-        if not split.room(bucket, started=True):
+        if not split.has_room(bucket, started=True):
             buffer.clear()  # the rest of the document has no place
         split.made[bucket] = made[bucket] + len(buffer) / body
     number = sum(made.values())

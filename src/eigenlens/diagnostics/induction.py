@@ -125,7 +125,7 @@ class Induction(Diagnostic):
         """(B, 4, H) of self-attention over the probe's tokens."""
         if self.layout is None:
             raise EigenlensError(
-                "the diagnostic induction is told its model by `begin` before it measures"
+                "the diagnostic induction gets its model by `begin` before it measures"
             )
         T = seen.call.q.shape[2]
         if seen.call.kind != "self" or seen.ids is None or seen.call.k.shape[2] != T:

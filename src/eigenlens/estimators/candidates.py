@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EigenlensError
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from .adaptive import Cascade, default_ranks
 from .estimator import Estimator, SiteStatistics
 from .exact import Exact
@@ -97,11 +97,11 @@ def chosen_names(given: str | Sequence[str] | None) -> list[str]:
     """The estimators asked for, all of them by default."""
     if given is None:
         return list(ESTIMATORS)
-    if not (names := several(given)):
+    if not (names := split_names(given)):
         raise EigenlensError(
             f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}"
         )
     for name in names:
         if name not in ESTIMATORS:
-            raise unknown("estimator", name, ESTIMATORS)
+            raise unknown_name("estimator", name, ESTIMATORS)
     return names

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
@@ -156,7 +156,7 @@ class Explanation(ResultViews):
 
     def _of(self, method: str) -> list[float]:
         if method not in self.scores:
-            raise unknown("method", method, self.scores)
+            raise unknown_name("method", method, self.scores)
         return self.scores[method]
 
     def rows(self) -> list[dict[str, Any]]:

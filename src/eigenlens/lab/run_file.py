@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import EigenlensError
-from ..hints import describe, fits
-from ..names import unknown
+from ..hints import describe_type, fits_type
+from ..names import unknown_name
 from .composition import Composition
 from .config import Config
 from .digits import Digits
@@ -92,7 +92,7 @@ class RunFile:
         if "name" not in task:
             raise EigenlensError(f"[task] has no name; there are {', '.join(TASKS)}")
         if (name := task.pop("name")) not in TASKS:
-            raise unknown("task", name, TASKS)
+            raise unknown_name("task", name, TASKS)
         _check("[task]", task, task_keys(name))
         _check_ranges(task)
         if fixed := [key for key in BY_TASK if key in model]:
@@ -154,8 +154,8 @@ class RunFile:
             if key != "seed" and value is not None
         }
         return {
-            "task": {"name": self.task, **lists(self.options)},
-            "model": lists(self.model),
+            "task": {"name": self.task, **as_lists(self.options)},
+            "model": as_lists(self.model),
             "training": {**settings, "seeds": list(self.seeds), "device": self.device},
         }
 
@@ -199,8 +199,8 @@ def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> N
         if key not in keys:
             has = ", ".join(keys) or "none"
             raise EigenlensError(f"{where} has no key {key!r}; there are {has}")
-        if not fits(value, keys[key]):
-            raise EigenlensError(f"{where} {key} is {describe(keys[key])}, not {value!r}")
+        if not fits_type(value, keys[key]):
+            raise EigenlensError(f"{where} {key} is {describe_type(keys[key])}, not {value!r}")
         for number in _numbers(value):
             if not -LARGEST <= number <= LARGEST:  # nan is not, either
                 raise EigenlensError(
@@ -227,8 +227,8 @@ def _numbers(value: Any) -> list[float]:
     ]
 
 
-def lists(value: Any) -> Any:
+def as_lists(value: Any) -> Any:
     """As JSON holds it: lists for tuples, all the way down."""
     if isinstance(value, Mapping):
-        return {key: lists(item) for key, item in value.items()}
-    return [lists(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: as_lists(item) for key, item in value.items()}
+    return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -156,7 +156,7 @@ def train(
     progress : callable, optional
         Called with `(what, done, total)` during the training. Default: silent.
     label : str, default "training"
-        What `progress` is told.
+        The label that `progress` gets.
     before : callable, optional
         `before(step)` is called before each step, so that a mechanism can be refitted. Default:
         none.
@@ -263,7 +263,7 @@ def _save(
     seconds: float,
     curve: list[Point],
 ) -> None:
-    """Weights, optimiser and curve in one file, which is whole or absent."""
+    """Weights, optimiser and curve in one file, which is complete or absent."""
     tensors = {f"model/{name}": x.contiguous() for name, x in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": x.contiguous() for name, x in state.items()}

@@ -1,4 +1,4 @@
-"""A training run in a folder: every seed trained, its weights kept, the whole as one result."""
+"""A training run in a folder: every seed trained, its weights kept, all as one result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..run.result import ResultViews, TitledTable, copy_files
 from ..shell import command
 from .config import Config
 from .model import Transformer
-from .run_file import RunFile, lists
+from .run_file import RunFile, as_lists
 from .tasks import LearningTask
 from .training_loop import train
 
@@ -95,7 +95,7 @@ class TrainingRun(ResultViews):
         return ()
 
     def model(self, seed: int | None = None) -> Transformer:
-        """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
+        """The trained model of a seed, the first one by default; ready to be asked, on the CPU."""
         seeds = [one["seed"] for one in self.stored["seeds"]]
         seed = seeds[0] if seed is None else seed
         if seed not in seeds:
@@ -254,7 +254,7 @@ def run(
         model = _fresh(shape, asked.seeds[0])
         facts = {
             "run": asked.record(),
-            "config": lists(asdict(shape)),
+            "config": as_lists(asdict(shape)),
             "versions": versions(),
             "weights": sum(p.numel() for p in model.parameters()),
             "multiply_adds": model.cost(task.length),

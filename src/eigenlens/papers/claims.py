@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
@@ -59,7 +59,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
-            raise unknown("verdict", self.verdict, get_args(Verdict))
+            raise unknown_name("verdict", self.verdict, get_args(Verdict))
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}

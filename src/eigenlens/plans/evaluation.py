@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..display import numbered, percent
-from ..names import unknown
+from ..names import unknown_name
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
@@ -152,7 +152,7 @@ class Evaluation(ResultViews):
         """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
         found = {row["measure"]: row["planned"] for row in self.summary}
         if measure not in found:
-            raise unknown("measure", measure, found)
+            raise unknown_name("measure", measure, found)
         return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import option, stored_option
-from .engine import Engine, choose
+from .engine import Engine, choose_engine
 from .files import disk_errors, locked, read_json, write_json
 from .progress import Progress, silent
 from .shards import Shard, Tick
@@ -147,7 +147,7 @@ class Parts:
 
         A part that it cannot make is left to `part`, which raises the error.
         """
-        engine = choose()
+        engine = choose_engine()
         missing = {name: make for name, make in makes.items() if not self.has(name)}
         if engine.remote and missing:
             before, all_of_them = len(makes) - len(missing), len(makes)

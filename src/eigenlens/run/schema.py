@@ -9,14 +9,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ..hints import describe, fits
+from ..hints import describe_type, fits_type
 
 LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class NumberSchema:
-    """A number from `least` to `most`: an integer if `whole`, and finite unless `finite` is false.
+    """A number from `least` to `most`: an integer if so asked, and finite unless `finite` is false.
 
     True and False are not numbers here. An integer beyond the range of floats is refused, too: no
     float holds it, and a message that shows it would be hundreds of digits long.
@@ -24,11 +24,11 @@ class NumberSchema:
 
     least: float = -LARGEST
     most: float = LARGEST
-    whole: bool = False
+    integer: bool = False
     finite: bool = True
 
     def holds(self, value: Any) -> bool:
-        kind = int if self.whole else int | float
+        kind = int if self.integer else int | float
         if not self.finite and isinstance(value, float):
             return True
         return (
@@ -38,7 +38,7 @@ class NumberSchema:
         )
 
     def __str__(self) -> str:
-        return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
+        return f"a {'whole ' if self.integer else ''}number from {self.least:g} to {self.most:g}"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class TableSchema:
 NUMBER = NumberSchema()
 MEASURED = NumberSchema(finite=False)
 """A measured number, which may be NaN or infinite."""
-COUNT = NumberSchema(0, 2**53, whole=True)
-LAYER = NumberSchema(0, 99_999, whole=True)
+COUNT = NumberSchema(0, 2**53, integer=True)
+LAYER = NumberSchema(0, 99_999, integer=True)
 """The number of a layer or head; pictures have a place for each, so there is a bound."""
 SHARE = NumberSchema(0)
 PLAIN = (MEASURED, bool, str, None)
@@ -94,8 +94,8 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
     elif isinstance(schema, NumberSchema):
         if not schema.holds(value):
             raise ValueError(f"{where} is {schema}, not {str(value)[:40]!r}")
-    elif not (value is None if schema is None else fits(value, schema)):
-        wanted = "nothing" if schema is None else describe(schema)
+    elif not (value is None if schema is None else fits_type(value, schema)):
+        wanted = "nothing" if schema is None else describe_type(schema)
         raise ValueError(f"{where} is {wanted}, not {str(value)[:40]!r}")
 
 

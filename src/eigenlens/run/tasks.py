@@ -22,7 +22,7 @@ _ONE_AT_A_TIME = threading.Lock()
 """A worker may have several threads, and a model runs in one at a time."""
 
 
-def hold(content: Any) -> Any:
+def hold_content(content: Any) -> Any:
     """A task that returns what it is given, for other tasks to read.
 
     The scheduler keeps the argument, so the result can be made again even when all workers are
@@ -63,7 +63,7 @@ def unpack(packed: Packed) -> Any:
     return loads(packed.work, buffers=packed.arrays)
 
 
-def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
+def run_shard(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
     """Run a job on one shard, in a worker of the same version of eigenlens."""
     from distributed import get_worker
 

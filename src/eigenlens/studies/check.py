@@ -8,12 +8,12 @@ from ..captures import Site
 from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, NumberSchema, TableSchema, check_schema
 from ..stats.rounding import Precision
 
-LENGTH = NumberSchema(1, 2**31, whole=True)
+LENGTH = NumberSchema(1, 2**31, integer=True)
 SITE = {
     "kind": str,
     "name": str,
-    "heads": NumberSchema(1, 99_999, whole=True),
-    "kv_heads": NumberSchema(1, 99_999, whole=True),
+    "heads": NumberSchema(1, 99_999, integer=True),
+    "kv_heads": NumberSchema(1, 99_999, integer=True),
     "queries": LENGTH,
     "keys": LENGTH,
     "head_dimension": LENGTH,

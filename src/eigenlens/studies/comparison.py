@@ -247,7 +247,9 @@ class Comparison(ResultViews):
                 for i, entry in enumerate(record["overlaps"])
             )
             found = cls(studies, record["centring"], pairs, record["changes"])
-            _ = found.sentence  # what the first use of a comparison that is not whole would raise
+            _ = (
+                found.sentence
+            )  # what the first use of a comparison that is not complete would raise
         return found
 
     def __repr__(self) -> str:

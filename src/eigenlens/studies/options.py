@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ..data.inputs import Request
-from ..diagnostics import DIAGNOSTICS, find
+from ..diagnostics import DIAGNOSTICS, find_diagnostic
 from ..errors import EigenlensError
-from ..names import near
+from ..names import did_you_mean
 from ..shell import STORED_AS, option
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
@@ -41,7 +41,7 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in STATISTICS and name not in DIAGNOSTICS:
-                message = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
+                message = f"no statistic {name!r}{did_you_mean(name, (*STATISTICS, *DIAGNOSTICS))}"
                 raise EigenlensError(
                     f"{message}; there are {', '.join(STATISTICS)}, and of diagnostics"
                     f" {', '.join(DIAGNOSTICS)}"
@@ -70,7 +70,7 @@ class Options:
                     f'the thresholds of {name} are settings by name, such as {{"epsilon": 0.2}},'
                     f" not {settings!r}"
                 )
-            find(name)(**settings)  # refuses what it does not know
+            find_diagnostic(name)(**settings)  # refuses what it does not know
             if name not in self.diagnosed:
                 raise EigenlensError(
                     f"thresholds of {name} were given, which is not among the statistics that were"

@@ -307,7 +307,7 @@ def memory_of(problem: Problem) -> int:
     return block.X.element_size() * numbers
 
 
-def within(problem: Problem, gigabytes: float) -> None:
+def check_fits(problem: Problem, gigabytes: float) -> None:
     """Refuse what would hold more than that, before anything is computed."""
     if (needed := memory_of(problem)) > gigabytes * 1e9:
         block = problem.block

@@ -18,7 +18,7 @@ from typing import Any
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
 from .pictures import charts
@@ -64,7 +64,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
         for name in scale.models
     }
-    found, missing = of_models(parts, makes, progress)
+    found, missing = parts_by_model(parts, makes, progress)
     models = list(found.values())
     heads = [row for found in models for row in found["heads"]]
     runs = training_rows(scale.training, parts, seed, progress)

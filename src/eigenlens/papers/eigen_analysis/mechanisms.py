@@ -21,7 +21,7 @@ from ...attention.uniform_keys import UniformKeys
 from ...captures import AttentionCall
 from ...captures.sites import Site
 from ...lab import Config, MaskedBytes, Transformer
-from ...names import unknown
+from ...names import unknown_name
 from ...spectra.centring import normaliser, row_mean, row_scatter
 from ...stats import QueryKeyMoments, RowMoments
 from .reconstruction import chosen_keys
@@ -185,4 +185,4 @@ def make(
             )
             for x in found
         ]
-    raise unknown("mechanism", name, MECHANISMS)
+    raise unknown_name("mechanism", name, MECHANISMS)

@@ -20,7 +20,7 @@ from ...lab.tasks import IGNORED
 from ...lab.toys import Toy
 from ...models.load import Model, load
 from ...run.progress import Progress
-from .deletion import RANDOM, TESTED, compared, scores_of
+from .deletion import RANDOM, TESTED, compare_methods, scores_of
 from .labelled import Labelled
 
 Read = Literal["class token", "mean"]
@@ -110,7 +110,9 @@ def planted_run(
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)
     keep[:, 0] = True
     asked = Labelled({"inputs": task.test.inputs}, task.labels, keep)
-    found = compared(loaded, asked, draws=draws, seed=seed, size=100, progress=progress, name=name)
+    found = compare_methods(
+        loaded, asked, draws=draws, seed=seed, size=100, progress=progress, name=name
+    )
     scores = scores_of(loaded, asked, (*TESTED, RANDOM), 100, progress, name)
     top = {
         method: top_ranked(rows.masked_fill(keep, -torch.inf), task.places)

@@ -89,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for gate in scale.gates
     }
     runs = parts.each(makes, progress, "training")
-    rows = [{**run["end"], "even": even(scale.length)} for run in runs]
+    rows = [{**run["end"], "uniform_share": uniform_share(scale.length)} for run in runs]
     return {
         "runs": rows,
         "gates": by_gate(rows),
@@ -123,7 +123,7 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
         "seed": seed,
         "loss": done.loss,
         "accuracy": done.accuracy,
-        **inside(model, task),
+        **gate_numbers(model, task),
         "weights": sum(p.numel() for p in model.parameters()),
     }
     curve = [
@@ -133,7 +133,7 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
 
 
 @torch.no_grad()
-def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
+def gate_numbers(model: Transformer, task: NextBytes) -> dict[str, Any]:
     """Numbers on held-out inputs.
 
     The mean gate, the attention to the first token of queries in the second half, the largest
@@ -158,7 +158,7 @@ def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
     }
 
 
-def even(n: int) -> float:
+def uniform_share(n: int) -> float:
     """What the first token of n gets from uniform queries in the second half.
 
     They attend to all before them alike.

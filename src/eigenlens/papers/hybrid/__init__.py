@@ -18,7 +18,7 @@ from .composition import compositions
 from .pictures import charts
 from .speed import equality, pattern_costs, speed
 from .state import capacity
-from .training import ends, trained
+from .training import last_rows, trained
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         parts,
         progress,
     )
-    return {**tables, "trained": ends(curve), "training": curve}
+    return {**tables, "trained": last_rows(curve), "training": curve}
 
 
 SHOWN = (

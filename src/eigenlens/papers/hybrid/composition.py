@@ -95,7 +95,7 @@ def layers(L: int, N: int) -> list[ComposedLayer]:
     return found
 
 
-def written(tables: Tensor, generator: torch.Generator) -> Tensor:
+def write_stream(tables: Tensor, generator: torch.Generator) -> Tensor:
     """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values.
 
     An empty token, the entries, the queries.
@@ -126,7 +126,7 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
     """
     B, L, N = tables.shape
     stream, (join, *hops) = StreamLayout(L, N), layers(L, N)
-    x = written(tables, generator)
+    x = write_stream(tables, generator)
     if full:
         x = join(x)
         for hop in hops[:full]:

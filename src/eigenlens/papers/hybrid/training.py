@@ -80,7 +80,7 @@ def _one(
     ]
 
 
-def ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def last_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The last measurement of every pattern: mean, least and largest of the seeds."""
     found = []
     for functions, pattern in dict.fromkeys((row["functions"], row["pattern"]) for row in rows):

@@ -188,7 +188,7 @@ def _causal(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _encoder(tables: Tables) -> tuple[Claim, ...]:
-    """At the random start; a trained encoder is told of, and not judged."""
+    """At the random start; a trained encoder is reported, and not judged."""
     rows = tables["encoder"]
     last = max(row["depth"] for row in rows)
     ends = {

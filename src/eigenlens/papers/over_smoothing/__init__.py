@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...data.needs import read_by
+from ...data.needs import names_of_scale
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -192,5 +192,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
-    lambda scale: (*read_by(scale), "digits", "reviews"),
+    lambda scale: (*names_of_scale(scale), "digits", "reviews"),
 )

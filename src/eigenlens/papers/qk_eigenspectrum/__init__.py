@@ -162,12 +162,12 @@ def _train(
         "seed": seed,
         "loss": done.loss,
         "perplexity": math.exp(done.loss),
-        **looks(model, task),
+        **attention_numbers(model, task),
     }
 
 
 @torch.no_grad()
-def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
+def attention_numbers(model: Transformer, task: NextBytes) -> dict[str, float]:
     """Numbers over all heads and held-out inputs.
 
     Entropy of a query's row over that of uniform attention, distance looked back, and mean and

@@ -89,7 +89,7 @@ def _one(
         "seed": seed,
         "loss": done.loss,
         "stretch": stretch(model, circle.train.inputs),
-        **along(path, circle.radius, circle.turn),
+        **orbit_row(path, circle.radius, circle.turn),
     }
 
 
@@ -107,7 +107,7 @@ def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.0
     return float((far / near).log().mean() / math.log((1 + step) / (1 - step)))
 
 
-def along(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
+def orbit_row(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
     """How a path (steps+1, 2 points, 2) goes round the origin, see `circles`."""
     radii = path.norm(dim=2).mean(1)  # (steps+1,)
     off = (~(path.norm(dim=2).amax(1) <= AWAY * radius)).nonzero()  # nan is off too

@@ -31,7 +31,7 @@ from ...anatomy import freeze
 from ...collapses.paths import decompose_paths
 from ...collapses.sampling import draw_paths, rerun_paths
 from ...lab import ConvexHull, Memorise, Sort, TaskBatch, Toy, TrainingSettings, Transformer, train
-from ...names import unknown
+from ...names import unknown_name
 from ...run.parts import Parts
 from ...run.progress import Progress, silent
 from .circle import CircleTrial, circles
@@ -82,7 +82,7 @@ def train_toys(
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
-        raise unknown("task", task, (trial.task for trial in scale.trials))
+        raise unknown_name("task", task, (trial.task for trial in scale.trials))
     toy = TASKS[task](seed=seed, **trial.data)
     torch.manual_seed(seed)
     model = Transformer(

@@ -17,7 +17,7 @@ from functools import partial
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .exact import pattern_checks, planted
 from .models import model_rows
@@ -88,7 +88,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     """Exact checks, models, training."""
     sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
     measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
-    found, missing = of_models(parts, measured, progress)
+    found, missing = parts_by_model(parts, measured, progress)
     models = list(found.values())
     trainings = {
         f"training/{number}-seed-{at}": partial(one_run, variant, scale.training, at, progress)

@@ -112,12 +112,12 @@ def one_run(variant: str, scale: SinksTraining, seed: int, progress: Progress) -
         "seed": seed,
         "steps": done.steps,
         "loss": done.loss,
-        **inside(model, task),
+        **sink_numbers(model, task),
     }
 
 
 @torch.no_grad()
-def inside(model: Transformer, task: Triggers) -> dict[str, Any]:
+def sink_numbers(model: Transformer, task: Triggers) -> dict[str, Any]:
     """α₁ over heads and inputs.
 
     Its mean, the share above ε, the largest head's; the largest activation behind a block; how

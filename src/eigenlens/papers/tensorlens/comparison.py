@@ -9,7 +9,7 @@ from typing import Any
 
 from ...models.load import load
 from ...run.progress import Progress
-from ..explainability.deletion import RANDOM, compared
+from ..explainability.deletion import RANDOM, compare_methods
 from ..explainability.labelled import SENTIMENT, labelled_reviews
 from ..explainability.probe import probe_logits, probe_of, share_right
 
@@ -38,7 +38,7 @@ def deletion_run(
     probe = probe_of(model, learn, SENTIMENT, "mean")
     right = int((probe_logits(probe, ask).argmax(1) == ask.labels).sum())
     share, low, high = share_right(right, len(ask))
-    found = compared(
+    found = compare_methods(
         probe, ask, draws=draws, seed=seed, methods=METHODS, progress=progress, name="reviews"
     )
     return {

@@ -68,7 +68,7 @@ class Derivative:
             )
 
 
-def compared(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
+def compare_operator(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
     """A row for each input.
 
     How far T is from J over the directions `units` (K, B, n, d), and what each makes of X.
@@ -100,7 +100,7 @@ def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[s
         batch = small_batch(family, seed + s, 1, 8, padded=False)
         (op,) = linearize(model, batch)
         units = torch.cat([u for _, u in op.units()])
-        (row,) = compared(op, Derivative(model, batch), units)
+        (row,) = compare_operator(op, Derivative(model, batch), units)
         weights = "as the library starts it" if started else f"N(0, {SPREAD}²)"
         rows.append(
             {"model": family, "weights": weights, "input": s, "directions": len(units), **row}
@@ -120,7 +120,7 @@ def catalogue_jacobian(
     for batch in make_batches(model, text, length, inputs, seed, 1)[:inputs]:
         (op,) = linearize(model, batch)
         units = torch.randn(probes, *op.inputs.shape, generator=generator, dtype=torch.float64)
-        (row,) = compared(op, Derivative(backbone, {**batch, **fixed}), units)
+        (row,) = compare_operator(op, Derivative(backbone, {**batch, **fixed}), units)
         rows.append(
             {
                 "model": name,
