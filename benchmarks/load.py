@@ -223,8 +223,9 @@ def soak_rows(inputs: int) -> Iterator[dict]:
 
 
 def write_text(path: Path, size: int) -> None:
-    """Real words in paragraphs: the documents of the catalogue's text, their lines in another order
-    each time.
+    """Real words in paragraphs.
+
+    The documents of the catalogue's text, their lines in another order each time.
     """
     documents = [document.splitlines() for document in islice(text("python-docs"), 60)]
     draw, written = random.Random(0), 0

@@ -52,8 +52,9 @@ def tell(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
-    """Whole studies of 200 to 800 inputs; `a step` is what an input more costs, beside the study
-    before.
+    """Whole studies of 200 to 800 inputs.
+
+    `a step` is what an input more costs, beside the study before.
     """
     loaded, rows = el.load(model), []
     el.study(loaded, DATA, max_inputs=64, only=LIGHT)
@@ -171,8 +172,9 @@ class Costs:
 
 
 def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:
-    """Costs by their parts on this machine, one thread; states travel through the cluster as they
-    do in a study.
+    """Costs by their parts on this machine, one thread.
+
+    States travel through the cluster as they do in a study.
     """
     from eigenlens.run import tasks
     from eigenlens.studies.study_pass import Pass

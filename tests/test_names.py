@@ -1,5 +1,6 @@
-"""Names as users give them: a list or a text with commas; a wrong one is told the right ones, and
-the likeliest of them.
+"""Names as users give them: a list or a text with commas.
+
+A wrong one is told the right ones, and the likeliest of them.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""A model small enough to be studied in a blink: two layers at random init, with a real
-tokenizer.
+"""A model small enough to be studied in a blink.
+
+Two layers at random init, with a real tokenizer.
 """
 
 import json
@@ -29,8 +30,9 @@ VOCABULARY = 30_522
 
 
 def tiny_bert(folder, seed=0):
-    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens; returns its
-    folder.
+    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens.
+
+    Returns its folder.
     """
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -129,8 +131,9 @@ def token_ids(inputs, length):
 
 
 def of_catalogue(name):
-    """A model of the catalogue; one that cannot be had is skipped with the reason, but the default
-    must be there.
+    """A model of the catalogue.
+
+    One that cannot be had is skipped with the reason, but the default must be there.
     """
     try:
         return load(name)

@@ -1,5 +1,6 @@
-"""What is read of each family: its stacks, the stages of a block, where the norms stand, and that
-run part by part it is itself.
+"""What is read of each family.
+
+Its stacks, the stages of a block, where the norms stand, and that run part by part it is itself.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""The baselines that are made from tensors; what each becomes at full size; their parts against
-loops and linear algebra.
+"""The baselines that are made from tensors.
+
+What each becomes at full size; their parts against loops and linear algebra.
 """
 
 import pytest

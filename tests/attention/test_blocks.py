@@ -1,5 +1,6 @@
-"""Block-adaptive attention: every form equals the dense masked formula, nothing sees the future,
-full shares are exact.
+"""Block-adaptive attention.
+
+Every form equals the dense masked formula, nothing sees the future, full shares are exact.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""Fastmax against loops over tokens: its polynomial, its features, its rank, what its
-normalisations do and refuse.
+"""Fastmax against loops over tokens.
+
+Its polynomial, its features, its rank, what its normalisations do and refuse.
 """
 
 import math
@@ -143,8 +144,9 @@ def test_no_earlier_output_moves_when_a_later_token_does(p, normalise):
 
 
 def test_a_largest_length_over_tokens_does_tell_of_the_future():
-    """Why "tokens" is refused under a causal mask: the padding of later tokens changes what the
-    first ones see.
+    """Why "tokens" is refused under a causal mask.
+
+    The padding of later tokens changes what the first ones see.
     """
     mechanism = make("fastmax", normalise="tokens")
     q, k, v = (x.detach() for x in inputs(21))
@@ -160,8 +162,9 @@ def test_a_largest_length_over_tokens_does_tell_of_the_future():
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_operations_grow_with_the_length_and_the_cost_says_how_many(p, causal):
-    """Against torch's own counter: four times the tokens take about four times the products; the
-    bound of eight is the sheet's.
+    """Against torch's own counter: four times the tokens take about four times the products.
+
+    The bound of eight is the sheet's.
     """
     mechanism, counted = make("fastmax", p=p), {}
     for n in (1024, 4096):

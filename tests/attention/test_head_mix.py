@@ -123,8 +123,9 @@ def test_local_heads_are_zero_outside_their_window_and_the_others_are_not():
 
 
 def test_a_hundred_tokens_under_a_stride_of_two_are_fifty_keys():
-    """The pattern of a convolved head is P (100 × keys) times a convolution: no rank above the
-    number of keys.
+    """The pattern of a convolved head is P (100 × keys) times a convolution.
+
+    No rank above the number of keys.
     """
     torch.manual_seed(0)
     q, k = (

@@ -1,5 +1,6 @@
-"""Without a folder's name every command works again and again: its result goes into a fresh folder
-beside the others.
+"""Without a folder's name every command works again and again.
+
+Its result goes into a fresh folder beside the others.
 """
 
 import inspect
@@ -152,8 +153,9 @@ def test_a_folder_or_file_of_the_user_is_passed_by(here):
 
 
 def test_no_command_has_a_default_folder_that_is_taken_the_second_time():
-    """A default that is a fixed folder would be: of all commands only the page of a report is
-    replaced.
+    """No command has a fixed folder as its default.
+
+    Of all commands only the page of a report is replaced.
     """
     fixed = {}
     for command in app.registered_commands:

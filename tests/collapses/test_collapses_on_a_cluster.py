@@ -1,5 +1,6 @@
-"""A collapse run on a cluster: the numbers of the local engine to the last bit, and what is said
-where shards fail.
+"""A collapse run on a cluster.
+
+The numbers of the local engine to the last bit, and what is said where shards fail.
 """
 
 import json

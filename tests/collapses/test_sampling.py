@@ -1,5 +1,7 @@
-"""Random paths: their probabilities, that estimates are unbiased, and single paths against forwards
-and products by hand.
+"""Random paths.
+
+Their probabilities, that estimates are unbiased, and single paths against forwards and products by
+hand.
 """
 
 import copy
@@ -119,8 +121,9 @@ def test_weights_that_would_bias(bad):
 
 
 def by_hand_term(by_hand, x, path):
-    """A path's term from forwards with only some of its heads on: inclusion and exclusion over its
-    hops.
+    """A path's term from forwards with only some of its heads on.
+
+    Inclusion and exclusion over its hops.
     """
     total = 0
     for some in product((0, 1), repeat=len(path[0])):

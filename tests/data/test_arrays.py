@@ -1,5 +1,6 @@
-"""Token ids as arrays: the length is the array's, and what is said of them names the array and
-nothing else.
+"""Token ids as arrays.
+
+The length is the array's, and what is said of them names the array and nothing else.
 """
 
 import json

@@ -119,8 +119,9 @@ class RootMean(nn.Module):
 
 @pytest.mark.parametrize("kind", ["gemma", "layer norm", "fused"])
 def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
-    """With the identity as activation the quadratic form is exact: h must be of unit size, as the
-    norm makes it.
+    """With the identity as activation the quadratic form is exact.
+
+    H must be of unit size, as the norm makes it.
     """
     d, M = 10, 14
     torch.manual_seed(2)

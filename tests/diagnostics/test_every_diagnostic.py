@@ -1,5 +1,6 @@
-"""What holds for every diagnostic: means and intervals, merging, states, settings, and what changed
-between two models.
+"""What holds for every diagnostic.
+
+Means and intervals, merging, states, settings, and what changed between two models.
 """
 
 from dataclasses import dataclass

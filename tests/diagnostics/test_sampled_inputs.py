@@ -1,5 +1,6 @@
-"""Dear parts are measured on inputs by their place among all: batches of any size, also with
-padding, give the same.
+"""Expensive parts are measured on inputs by their place among all.
+
+Batches of any size, also with padding, give the same.
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
-"""Over-smoothing: against hidden states and eager attentions, with padding, and the bound written
-out by hand.
+"""Over-smoothing.
+
+Against hidden states and eager attentions, with padding, and the bound written out by hand.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""The parts of the bound: slopes, singular values, and which blocks have one (the bound itself:
-test_over_smoothing).
+"""The parts of the bound.
+
+Slopes, singular values, and which blocks have one (the bound itself: test_over_smoothing).
 """
 
 import numpy as np

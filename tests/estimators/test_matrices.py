@@ -45,8 +45,9 @@ def statistics(c, rank=3, **extra):
 
 
 def conditioned(model, pairs, c, floor=1e-3):
-    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs; input by
-    input.
+    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs.
+
+    Input by input.
     """
     B, H, T, S = c.scores().shape
     truth, valid = c.scores(fill=0.0).numpy(), c.valid().expand(B, H, T, S).numpy()

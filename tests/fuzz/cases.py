@@ -1,5 +1,6 @@
-"""Every reader of what others may have written, as a function of a random number generator: it
-refuses, or gives a result.
+"""Every reader of what others may have written, as a function of a random number generator.
+
+It refuses, or gives a result.
 
 A target makes one damaged input in a fresh folder, reads it as a user would, and says
 `refused` (an `EigenlensError`) or `correct`. Anything else is an error of the program: another

@@ -1,5 +1,6 @@
-"""What no input may do, watched while a case runs: write elsewhere, start programs, run code, take
-the machine's memory.
+"""What no input may do, watched while a case runs.
+
+Write elsewhere, start programs, run code, take the machine's memory.
 """
 
 import contextlib
@@ -14,8 +15,9 @@ from pathlib import Path
 from eigenlens.run.memory import peak_resident_bytes
 
 MOST_MEMORY = 1 << 30
-"""Bytes by which one case may raise the peak of this process: the world's folders take a few
-megabytes.
+"""Bytes by which one case may raise the peak of this process.
+
+The world's folders take a few megabytes.
 """
 MOST_SECONDS = 120
 """Seconds of computing after which a case counts as endless."""
@@ -53,8 +55,9 @@ class Broken(AssertionError):
 
 
 class _Watch:
-    """State of the one hook: an audit hook stays for the life of a process, so it is told when to
-    look.
+    """State of the one hook.
+
+    An audit hook stays for the life of a process, so it is told when to look.
     """
 
     root: str | None = None

@@ -1,5 +1,6 @@
-"""Blocks with heads trained by gradients: with enough heads they land on the optimum of the convex
-problem, with one they do not.
+"""Blocks with heads trained by gradients.
+
+With enough heads they land on the optimum of the convex problem, with one they do not.
 """
 
 import pytest

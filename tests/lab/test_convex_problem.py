@@ -1,5 +1,6 @@
-"""Blocks as linear maps: against loops over every index, their own transposes, and the blocks with
-heads that they stand for.
+"""Blocks as linear maps.
+
+Against loops over every index, their own transposes, and the blocks with heads that they stand for.
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
-"""The two-layer model of induction and its Markov sequences: against definitions written out, and
-the published curve.
+"""The two-layer model of induction and its Markov sequences.
+
+Against definitions written out, and the published curve.
 """
 
 import itertools
@@ -166,8 +167,9 @@ def test_counts_are_those_of_a_loop():
 
 
 def test_the_published_curve():
-    """p and a at epochs 3, 10 and 100 of a smaller draw; p within 0.1, a(100) in [3.8, 4.8], p >
-    0.99 by epoch 20.
+    """p and a at epochs 3, 10 and 100 of a smaller draw.
+
+    P within 0.1, a(100) in [3.8, 4.8], p > 0.99 by epoch 20.
     """
     _, rows = train_induction(Markov(number=3000).draw(0), epochs=100)
     for epoch, p, a in ((3, 0.637, 0.174), (10, 0.996, 0.701), (100, 1.0, 4.28)):

@@ -1,5 +1,6 @@
-"""The tasks: what is asked for, against slow computations of their own; and that every one of them
-can be learned.
+"""The tasks: what is asked for, against slow computations of their own.
+
+And that every one of them can be learned.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""The toy tasks: labels against slow computations of their own, sizes, and that a seed fixes
-them.
+"""The toy tasks.
+
+Labels against slow computations of their own, sizes, and that a seed fixes them.
 """
 
 import pytest
@@ -38,8 +39,9 @@ def test_sorting_asks_for_the_letters_in_order():
 
 
 def test_the_hull_is_that_of_orientation_tests():
-    """A point is a vertex where all others lie within less than a half turn: it has a neighbour
-    with none to its right.
+    """A point is a vertex where all others lie within less than a half turn.
+
+    It has a neighbour with none to its right.
     """
     for points, label in everything(ConvexHull(100, 50)):
         for i, vertex in enumerate(label.tolist()):

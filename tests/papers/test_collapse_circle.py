@@ -1,5 +1,7 @@
-"""The circle: trajectories against closed forms, the cubic rate of pure attention, and that a run
-is resumed and repeated.
+"""The circle.
+
+Trajectories against closed forms, the cubic rate of pure attention, and that a run is resumed and
+repeated.
 """
 
 from dataclasses import asdict, replace

@@ -1,5 +1,6 @@
-"""Convex duality: the drawn data by loops, tokens of pictures as the model gives them, and a quick
-run.
+"""Convex duality.
+
+The drawn data by loops, tokens of pictures as the model gives them, and a quick run.
 """
 
 import sys

@@ -1,5 +1,6 @@
-"""The reproduction of fastmax: its miniature runs, its mathematics holds, and its numbers are plain
-definitions.
+"""The reproduction of fastmax.
+
+Its miniature runs, its mathematics holds, and its numbers are plain definitions.
 """
 
 import json

@@ -113,8 +113,9 @@ def test_a_zero_gate_halves_and_others_do_not():
     [(None, 9, 1), ("G1-head", 9, 1), ("G1", 3, 3), ("G1", 9, 6), ("G1", 1, 1)],
 )
 def test_the_span_of_the_maps(gate, n, expected):
-    """Against the rank of the gates themselves: the maps `w_e ⊗ o_e` are independent where heads
-    are narrower than the stream.
+    """Against the rank of the gates themselves.
+
+    The maps `w_e ⊗ o_e` are independent where heads are narrower than the stream.
     """
     assert checks.span(gate, n, 2, width=12, heads=2) == expected
     if gate is not None:

@@ -1,5 +1,6 @@
-"""The hybrid reproduction: the construction composes exactly, states are those of their rules,
-verdicts follow from numbers.
+"""The hybrid reproduction.
+
+The construction composes exactly, states are those of their rules, verdicts follow from numbers.
 """
 
 import itertools
@@ -101,8 +102,9 @@ def test_what_a_query_holds_on_the_way_is_the_code_to_the_last_bit():
 
 
 def test_the_first_layer_looks_at_the_token_before_and_the_others_at_one_entry():
-    """The patterns by hand: a masked softmax of the layer's own scores puts all weight on one
-    token, the right one.
+    """The patterns by hand.
+
+    A masked softmax of the layer's own scores puts all weight on one token, the right one.
     """
     N, L = 8, 2
     generator = torch.Generator().manual_seed(1)

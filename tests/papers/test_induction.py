@@ -1,5 +1,6 @@
-"""Induction heads: the quick run end to end, its tables against definitions, and verdicts that
-follow from the numbers.
+"""Induction heads.
+
+The quick run end to end, its tables against definitions, and verdicts that follow from the numbers.
 """
 
 import json

@@ -48,8 +48,9 @@ def test_the_spectrum_of_four_hundred_tokens():
 
 
 def test_the_spectrum_of_a_matrix_that_is_known():
-    """Half of the identity and half of the uniform matrix: eigenvalues 1 and ½, and without the
-    uniform part ½ and 0.
+    """Half of the identity and half of the uniform matrix.
+
+    Eigenvalues 1 and ½, and without the uniform part ½ and 0.
     """
     A = 0.5 * torch.eye(9, dtype=torch.float64) + 0.5 * uniform(9)
     assert spectrum(A) == pytest.approx(

@@ -1,5 +1,6 @@
-"""Over-smoothing: the metrics and the bound against definitions written out, and the quick run end
-to end.
+"""Over-smoothing.
+
+The metrics and the bound against definitions written out, and the quick run end to end.
 """
 
 import itertools
@@ -139,8 +140,9 @@ def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
 
 
 def saying_something(gain=1.0):
-    """A block whose bound says something: uniform attention, and a large vector that the MLP's bias
-    adds to every token.
+    """A block whose bound says something.
+
+    Uniform attention, and a large vector that the MLP's bias adds to every token.
     """
     model = encoder(layers=1)
     with torch.no_grad():

@@ -1,5 +1,6 @@
-"""Papers on a cluster: their passes and parts are those of this process to the last bit, and what
-is in hand stays here.
+"""Papers on a cluster.
+
+Their passes and parts are those of this process to the last bit, and what is in hand stays here.
 """
 
 import importlib

@@ -1,5 +1,6 @@
-"""Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a
-run that is kept.
+"""Spectra and localisation.
+
+The toy, the heads of a loaded model, the penalty in training, and a run that is kept.
 """
 
 import copy

@@ -1,5 +1,6 @@
-"""Rank against number of heads: the theory against enumeration, the quick run, and a run that is
-kept.
+"""Rank against number of heads.
+
+The theory against enumeration, the quick run, and a run that is kept.
 """
 
 import itertools

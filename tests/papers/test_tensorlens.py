@@ -1,5 +1,6 @@
-"""TensorLens: the derivative and the measures against definitions written out, and the quick run
-end to end.
+"""TensorLens.
+
+The derivative and the measures against definitions written out, and the quick run end to end.
 """
 
 import functools
@@ -60,8 +61,9 @@ def test_what_is_off_is_seen(monkeypatch):
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "vit"])
 def test_the_derivative_is_the_slope_of_the_model(family):
-    """Along random directions of the stream, against central differences; ALBERT runs one block
-    three times.
+    """Along random directions of the stream, against central differences.
+
+    ALBERT runs one block three times.
     """
     model, batch = small_model(family, 1), small_batch(family, 1, 1, 6, padded=False)
     true = Derivative(model, batch)

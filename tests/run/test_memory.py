@@ -15,8 +15,9 @@ GB = 2**30
 
 
 def a_machine(root, available=16 * GB, groups="", files=None):
-    """Files as a Linux kernel shows them; `files` are those of the control groups, by their path
-    below /sys/fs/cgroup.
+    """Files as a Linux kernel shows them.
+
+    `files` are those of the control groups, by their path below /sys/fs/cgroup.
     """
     shown = {
         "proc/meminfo": (

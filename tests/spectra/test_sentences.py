@@ -82,8 +82,9 @@ def test_spectra_of_matrices_alone_have_a_picture_with_their_curves():
 
 
 def test_spaces_are_compared_with_the_others_only():
-    """The ones of the diagonal are in no mean; 0.6 is inside a layer, the others are between
-    two.
+    """The ones of the diagonal are in no mean.
+
+    0.6 is inside a layer, the others are between two.
     """
     matrix = [[1, 0.6, 0.2, 0.3], [0.6, 1, 0.1, 0.2], [0.2, 0.1, 1, 0.4], [0.3, 0.2, 0.4, 1]]
     found = overlap(matrix, [Head("x", layer, head) for layer in (0, 1) for head in (0, 1)])

@@ -1,5 +1,6 @@
-"""Checkpoints that are damaged, disks that are full or cannot be written to: nothing is lost, and
-it is told.
+"""Checkpoints that are damaged, disks that are full or cannot be written to.
+
+Nothing is lost, and it is told.
 """
 
 import contextlib

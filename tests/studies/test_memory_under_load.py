@@ -1,5 +1,6 @@
-"""Memory under load: it does not grow with the inputs, nor with the size of a text or of a file of
-token ids.
+"""Memory under load.
+
+It does not grow with the inputs, nor with the size of a text or of a file of token ids.
 """
 
 import json
@@ -92,8 +93,9 @@ print(json.dumps(found))
 
 
 def texts(place, form):
-    """A text of 1 MB and one of 30 MB, of the same words: in paragraphs, in one line, or as texts
-    of JSON lines.
+    """A text of 1 MB and one of 30 MB, of the same words.
+
+    In paragraphs, in one line, or as texts of JSON lines.
     """
     words = (
         "\n\n".join(islice(text("python-docs"), 40))[: MB // 2].encode("ascii", "ignore").decode()

@@ -1,5 +1,6 @@
-"""A module in hand that several threads use or study: each gets its own numbers, and the module comes
-back as it was.
+"""A module in hand that several threads use or study.
+
+Each gets its own numbers, and the module comes back as it was.
 """
 
 import threading
@@ -25,8 +26,9 @@ from tiny import small_bert, small_llama
 
 @pytest.mark.parametrize("make", [training_bert, training_llama])
 def test_two_studies_of_one_module_in_two_threads(make):
-    """One waits for the other: both have the numbers of a study that was alone, and the module is
-    as it was.
+    """One waits for the other.
+
+    Both have the numbers of a study that was alone, and the module is as it was.
     """
     model = make()
     before = state_of(model)

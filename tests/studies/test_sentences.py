@@ -14,8 +14,9 @@ from eigenlens.studies.comparison import Comparison, Pair
 
 
 def numbers(metric, values, stack="encoder"):
-    """A metric along depth: the first value goes into block 0, the others come out of the
-    blocks.
+    """A metric along depth.
+
+    The first value goes into block 0, the others come out of the blocks.
     """
     first = DepthNumber(stack, 0, "input", "all", metric, None, values[0], None, None, 1)
     return [
