@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import eigenlens as el
-from eigenlens.papers.fits import exponent
+from eigenlens.papers.fits import power_law_exponent
 from eigenlens.run.arrays import as_arrays, as_tensors
 from eigenlens.run.shards import SHARDS_PER_GROUP
 from tables import table
@@ -66,7 +66,7 @@ def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
         step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
         rows.append(tell({"inputs": number, "study, s": taken, "an input more, ms": step}))
-    slope = exponent(rows, "inputs", "study, s")
+    slope = power_law_exponent(rows, "inputs", "study, s")
     print(f"The time grows with the number of inputs to the power {slope:.2f}.\n")
     return rows
 
@@ -90,7 +90,7 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
             "ratio": taken / number / plain,
         }
         rows.append(tell({"length": length, "inputs": number, **each}))
-    slope = exponent(rows, "length", "an input, ms")
+    slope = power_law_exponent(rows, "length", "an input, ms")
     print(f"The time of an input grows with its length to the power {slope:.2f}.\n")
     return rows
 
@@ -120,7 +120,7 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
                 {"heads": 8 * layers, "study, s": taken, "a head, ms": 1000 * taken / (8 * layers)}
             )
         )
-    slope = exponent(rows, "heads", "study, s")
+    slope = power_law_exponent(rows, "heads", "study, s")
     print(f"The time grows with the number of heads to the power {slope:.2f}.\n")
     return rows
 

@@ -118,7 +118,7 @@ def test_a_block_run_part_by_part_is_the_block(name):
     for block in (block for stack in read_stacks(model) for block in stack.blocks):
 
         def note(_module, args, kwargs, out, block=block):
-            x, more = block.given(args, kwargs)
+            x, more = block.bind_call(args, kwargs)
             ours = block.run(x, more)
             ours, theirs = (ours, out) if torch.is_tensor(out) else (ours[0], out[0])
             seen.append((block.path, distance(ours, theirs)))

@@ -57,7 +57,7 @@ class Broken(AssertionError):
 class _Watch:
     """State of the one hook.
 
-    An audit hook stays for the life of a process, so it is told when to look.
+    An audit hook stays for the life of a process, so it has to know when to look.
     """
 
     root: str | None = None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from eigenlens.lab.convex import heads_of, solve
+from eigenlens.lab.convex import heads_from_matrix, solve
 from eigenlens.papers import PAPERS
 from eigenlens.papers.convex_duality.blocks import counterexample, random_problem
 from eigenlens.papers.convex_duality.claims import claims_of
@@ -64,7 +64,7 @@ def test_drawn_targets_are_those_of_two_heads():
     features = np.einsum("nsa,nuk,nul->nsakl", X, X, X).reshape(24 * 5, 27)  # X[t,a] G[k,l]
     fitted, left, *_ = np.linalg.lstsq(features, Y.reshape(120, 2), rcond=None)
     np.testing.assert_allclose(features @ fitted, Y.reshape(120, 2), atol=1e-9)
-    assert len(heads_of(problem.block, solve(problem, 0.1 * problem.beta_max()).Z)) >= 2
+    assert len(heads_from_matrix(problem.block, solve(problem, 0.1 * problem.beta_max()).Z)) >= 2
 
 
 def test_the_counterexample_fits_without_error_and_is_no_optimum():

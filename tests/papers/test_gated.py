@@ -150,7 +150,7 @@ def test_the_claim_about_sinks_follows_the_models():
 
 def test_what_is_seen_inside_is_what_the_model_computes():
     scale = replace(PAPERS["gated"].quick, steps=1)
-    task = module.task_of(scale)
+    task = module.byte_task(scale)
     torch.manual_seed(0)
     model = module.Transformer(task.config(width=16, layers=2, heads=2, gate="G1"))
     found = module.gate_numbers(model, task)

@@ -25,7 +25,7 @@ from eigenlens.papers.hybrid.composition import (
     write_stream,
 )
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
-from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
+from eigenlens.papers.hybrid.state import best_state, capacity, codes, decode, read_back
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_codes_are_distinct_and_read_back():
             code.shape == (N, (N - 1).bit_length())
             and len({tuple(row) for row in code.tolist()}) == N
         )
-        assert torch.equal(decoded(code * 0.3, N), torch.arange(N))
+        assert torch.equal(decode(code * 0.3, N), torch.arange(N))
 
 
 def test_states_hold_what_their_rules_write():

@@ -16,7 +16,7 @@ from eigenlens.papers import induction as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.induction.claims import claims_of
 from eigenlens.papers.induction.dynamics import PUBLISHED, curve, other_parent_rows, stages, table
-from eigenlens.papers.induction.heads import exact, probed
+from eigenlens.papers.induction.heads import handmade_scores, probe_model
 from tiny import small_llama
 
 
@@ -131,7 +131,7 @@ def test_other_parents_and_none():
 
 
 def test_heads_made_by_hand_do_one_thing_each():
-    rows = {row["head"]: row for row in exact()}
+    rows = {row["head"]: row for row in handmade_scores()}
     for name, score in (
         ("perfect induction", "prefix"),
         ("duplicate token", "duplicate"),
@@ -149,15 +149,15 @@ def test_a_head_that_is_left_out_writes_nothing():
     model = load(small_llama())
     settings = {"block": 10, "inputs": 2}
     whole, without = (
-        probed(model, Induction(**settings)),
-        probed(model, Induction(**settings), [Head("self", 0, 1)]),
+        probe_model(model, Induction(**settings)),
+        probe_model(model, Induction(**settings), [Head("self", 0, 1)]),
     )
     projection = model.backbone.layers[0].self_attn.o_proj.weight
     D = projection.shape[1] // 4
     with torch.no_grad():
         kept = projection[:, D : 2 * D].clone()
         projection[:, D : 2 * D] = 0
-        by_weights = probed(model, Induction(**settings))
+        by_weights = probe_model(model, Induction(**settings))
         projection[:, D : 2 * D] = kept
     for score in whole.words:
         assert without.values(score) == pytest.approx(by_weights.values(score), abs=1e-6)

@@ -20,7 +20,7 @@ from eigenlens.papers import tensorlens as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.tensorlens.claims import claims_of
 from eigenlens.papers.tensorlens.cost import width_row
-from eigenlens.papers.tensorlens.exactness import family_rows, measured
+from eigenlens.papers.tensorlens.exactness import exactness_row, family_rows
 from eigenlens.papers.tensorlens.jacobian import Derivative, compare_operator, small_rows
 from eigenlens.papers.tensorlens.maps import rollout
 from eigenlens.papers.tensorlens.small import CAUSAL, FAMILIES, small_batch, small_model
@@ -54,7 +54,7 @@ def test_what_is_off_is_seen(monkeypatch):
         return out
 
     monkeypatch.setattr(type(model), "forward", nudged)
-    row = measured(load(model, device=None), batch, False)
+    row = exactness_row(load(model, device=None), batch, False)
     assert row["largest error"] == pytest.approx(0.01, rel=1e-6)
     assert row["completeness"] > 1e-4 and row["relative error"] > 1e-4
 

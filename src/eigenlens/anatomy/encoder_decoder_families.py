@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
-from .reading import has_parts, mlp_parts, run_attention, without
+from .reading import has_parts, mlp_parts, run_attention, without_arguments
 
 
 def t5(block: Any, path: str) -> Block | None:
@@ -31,7 +31,7 @@ def t5(block: Any, path: str) -> Block | None:
         return None
 
     def attend(u: Tensor, given: BlockCall) -> Tensor:
-        more = without(given, "attention_mask", "encoder_decoder_position_bias")
+        more = without_arguments(given, "attention_mask", "encoder_decoder_position_bias")
         out, given["position_bias"], *_ = attention(u, mask=given.get("attention_mask"), **more)
         return layers[0].dropout(out)
 

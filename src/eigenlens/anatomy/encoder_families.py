@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
-from .reading import has_parts, run_attention, run_plain, without
+from .reading import has_parts, run_attention, run_plain, without_arguments
 
 
 def bert(block: Any, path: str) -> Block | None:
@@ -24,7 +24,7 @@ def bert(block: Any, path: str) -> Block | None:
 
     def body(attention: Any, cross: bool) -> Callable[[Tensor, BlockCall], Tensor]:
         def run(u: Tensor, given: BlockCall) -> Tensor:
-            more = without(given)
+            more = without_arguments(given)
             if cross:
                 more |= {
                     "attention_mask": given.get("encoder_attention_mask"),

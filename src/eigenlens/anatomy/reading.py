@@ -25,7 +25,7 @@ def has_parts(module: Any, *paths: str) -> bool:
     return True
 
 
-def without(given: BlockCall, *names: str) -> BlockCall:
+def without_arguments(given: BlockCall, *names: str) -> BlockCall:
     return {
         name: value
         for name, value in given.items()
@@ -34,7 +34,7 @@ def without(given: BlockCall, *names: str) -> BlockCall:
 
 
 def run_attention(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
-    return lambda u, given: first_of(module(u, **without(given)))
+    return lambda u, given: first_of(module(u, **without_arguments(given)))
 
 
 def run_plain(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:

@@ -129,7 +129,7 @@ def _forward(
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         nonlocal seen
-        x, given = block.given(args, kwargs)
+        x, given = block.bind_call(args, kwargs)
         if not seen and all(_empty(given.get(name)) for name in CACHES):
             # a cache would be written to twice
             bare = {**given, **{name: None for name in CACHES if name in given}}

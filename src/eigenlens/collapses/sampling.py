@@ -126,7 +126,7 @@ def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
                 moved[on] = branch.of_heads(y[on], head[on])
         layer += stage.attends
         y = moved if stage.after is None else stage.after.linear(moved)
-    return frozen.ended(y)
+    return frozen.through_final_norm(y)
 
 
 def estimated_term(

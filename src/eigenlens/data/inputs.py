@@ -20,7 +20,7 @@ from . import images, speech
 from .arrays import array_tokens, is_array, width_of
 from .split import FIT, Split
 from .text import pieces
-from .windows import Windows, pack, special_tokens, tokenised
+from .windows import Windows, pack_windows, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
 SPLIT_FROM = 4
@@ -150,7 +150,7 @@ def prepare(
         windows = Windows.open(folder)
     elif arrays:
         vocabulary = getattr(model.config, "vocab_size", None)
-        windows = pack(
+        windows = pack_windows(
             array_tokens(arrays, width, vocabulary), folder, width, split, what=", ".join(arrays)
         )
     else:
@@ -237,7 +237,7 @@ def _text_windows(
             if tokenizer.pad_token_id is not None
             else (tokenizer.eos_token_id or 0)
         )
-    return pack(
+    return pack_windows(
         stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad
     )
 

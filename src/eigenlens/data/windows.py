@@ -99,7 +99,7 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
     return full[:start], full[start + len(bare) :]
 
 
-def pack(
+def pack_windows(
     tokens: Iterable[DocumentTokens],
     folder: Path,
     width: int,

@@ -273,13 +273,13 @@ class Explanation(ResultViews):
 
         In both orders.
         """
-        from .plots import deletion_curves
+        from .plots import deletion_chart
 
         if not self.deletion:
             raise EigenlensError(
                 "this explanation was made without deletion: there are no curves to draw"
             )
-        return deletion_curves(self)
+        return deletion_chart(self)
 
     def __repr__(self) -> str:
         return (

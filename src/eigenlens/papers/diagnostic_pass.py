@@ -43,7 +43,7 @@ def find_sites(model: Model, run: Callable[[], Any]) -> StudiedModel:
     return StudiedModel(model, sites)
 
 
-def start(diagnostic: Diagnostic, studied: StudiedModel) -> None:
+def start_diagnostic(diagnostic: Diagnostic, studied: StudiedModel) -> None:
     """Prepare a diagnostic for a model; an `EigenlensError` if it does not apply to that model."""
     if why := diagnostic.begin(studied):
         raise EigenlensError(f"{studied.model.name}: {why}")
@@ -57,7 +57,7 @@ class AllInputsRunner(DiagnosticRunner):
 
     def __init__(self, studied: StudiedModel, diagnostic: Diagnostic) -> None:
         super().__init__(studied, {}, 1)
-        start(diagnostic, studied)
+        start_diagnostic(diagnostic, studied)
         self.diagnostics = {diagnostic.name: diagnostic}
 
     def _sampled(self, size: int) -> list[int]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 
-def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
+def power_law_exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
     """The exponent p of `y ~ xᵖ`, the slope of `ln y` in `ln x` by least squares.
 
     NaN for fewer than two rows.
 
-    >>> round(exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
+    >>> round(power_law_exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
     2.0
     """
     if len(rows) < 2:

@@ -23,7 +23,7 @@ from ..shell import option
 from .arrays import as_arrays, as_tensors
 from .progress import print_line
 from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, stop_error
-from .tasks import Unfit, hold_content, merge, pack, run_shard, unpack
+from .tasks import Unfit, hold_content, merge, pack_work, run_shard, unpack_work
 
 RETRIES = 1
 """How often a shard whose code fails is tried again.
@@ -69,8 +69,8 @@ class Fold:
         self.mark = "".join(_LETTERS[int(digit, 16)] for digit in uuid.uuid4().hex[:12])
         self.name = f"eigenlens-{self.mark}"
         with self._sending():
-            packed = pack(self.job)
-        self.sent_job = self._submit(unpack, packed, what="job")
+            packed = pack_work(self.job)
+        self.sent_job = self._submit(unpack_work, packed, what="job")
         self.client.subscribe_topic(self.name, self._hear)
         return self
 

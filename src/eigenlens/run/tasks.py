@@ -39,8 +39,8 @@ class Packed:
     arrays: list[np.ndarray]
 
 
-def pack(work: Any) -> Packed:
-    """Pickle an object for `unpack`.
+def pack_work(work: Any) -> Packed:
+    """Pickle an object for `unpack_work`.
 
     Dask itself never unpickles it on the way: a worker without the code of the object would end
     there, instead of reporting the error.
@@ -56,8 +56,8 @@ def pack(work: Any) -> Packed:
     )
 
 
-def unpack(packed: Packed) -> Any:
-    """The object that `pack` pickled. It comes from the client, and workers trust the client."""
+def unpack_work(packed: Packed) -> Any:
+    """The object that `pack_work` pickled. It comes from the client, whom workers trust."""
     from distributed.protocol.pickle import loads
 
     return loads(packed.work, buffers=packed.arrays)

@@ -44,7 +44,7 @@ class ConvexHeads:
         ]
 
 
-def heads_of(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> ConvexHeads:
+def heads_from_matrix(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> ConvexHeads:
     """The heads of Z (P, rows, columns), largest first within a gate.
 
     Singular values below `share` of the largest are none.

@@ -290,7 +290,7 @@ class Problem:
         )
 
 
-def memory_of(problem: Problem) -> int:
+def convex_memory(problem: Problem) -> int:
     """Bytes that a solution holds at its largest.
 
     `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns + 6·P·min(rows, columns)²)`.
@@ -309,7 +309,7 @@ def memory_of(problem: Problem) -> int:
 
 def check_fits(problem: Problem, gigabytes: float) -> None:
     """Refuse what would hold more than that, before anything is computed."""
-    if (needed := memory_of(problem)) > gigabytes * 1e9:
+    if (needed := convex_memory(problem)) > gigabytes * 1e9:
         block = problem.block
         sizes = f"n={block.n}, s={block.s}, d={block.d}, c={block.c}"
         gates = f", {block.groups} gates" if block.groups > 1 else ""

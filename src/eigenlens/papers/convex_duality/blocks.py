@@ -20,7 +20,7 @@ from ...lab.convex import (
     Problem,
     Squared,
     certificate,
-    heads_of,
+    heads_from_matrix,
     matrix_of,
     solve,
     train_heads,
@@ -78,7 +78,7 @@ def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
     found = solve(problem, beta, most=STEPS)
     apart = []
     for Z in (found.Z, _normal(source, *block.shape)):  # the optimum, and one of full rank
-        heads, out = heads_of(block, Z), block.apply(Z)
+        heads, out = heads_from_matrix(block, Z), block.apply(Z)
         apart.append(
             float(
                 (block.attend(heads.W1, heads.W2, heads.gate) - out).abs().max() / out.abs().max()

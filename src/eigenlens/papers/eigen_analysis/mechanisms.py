@@ -58,7 +58,7 @@ class LayerMoments:
 
 
 @torch.no_grad()
-def moments(
+def layer_moments(
     model: Transformer, task: MaskedBytes, batches: int, size: int, seed: int
 ) -> list[LayerMoments]:
     """The moments of every layer on training inputs, whatever mechanism the layer attends with.
@@ -138,7 +138,7 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
             hook.remove()
 
 
-def make(
+def make_mechanism(
     name: str, share: float, config: Config, found: list[LayerMoments], learned: bool = True
 ) -> list[Mechanism]:
     """A mechanism for every layer that computes about `share` of the products.

@@ -27,7 +27,7 @@ from ...data.text import pieces
 from ...lab import Config, MaskedBytes, TrainingSettings, Transformer, evaluate, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
-from .mechanisms import LayerMoments, make, moments
+from .mechanisms import LayerMoments, layer_moments, make_mechanism
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _base(
         label=f"seed {seed}: full attention",
         checkpoint=checkpoint,
     )
-    return base, moments(base, task, experiment.statistics, settings.batch, seed + 1000)
+    return base, layer_moments(base, task, experiment.statistics, settings.batch, seed + 1000)
 
 
 def _one_seed(
@@ -170,7 +170,9 @@ def _one_run(
     model = Transformer(experiment.model)
     model.load_state_dict(base.state_dict())
     learned = run.protocol in {"learned", "tuned"}
-    model.attend_with(make(run.mechanism, run.share, experiment.model, found, learned=learned))
+    model.attend_with(
+        make_mechanism(run.mechanism, run.share, experiment.model, found, learned=learned)
+    )
     # other inputs than those the base has seen first
     settings = replace(experiment.extra, seed=seed + 100)
     n = experiment.model.length
@@ -196,7 +198,9 @@ def _one_run(
     def refit(step: int) -> None:
         if step and step % experiment.refit == 0:
             for layer, x in enumerate(
-                moments(model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step)
+                layer_moments(
+                    model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step
+                )
             ):
                 mechanism = model.mechanisms[layer]
                 assert isinstance(mechanism, InterpolatedKeys)
@@ -241,7 +245,7 @@ def _times(
         model = Transformer(experiment.model)
         model.load_state_dict(base.state_dict())
         models[run.mechanism, run.share] = model.attend_with(
-            make(run.mechanism, run.share, experiment.model, found)
+            make_mechanism(run.mechanism, run.share, experiment.model, found)
         )
     batch = task.batch(experiment.extra.batch, 0, 0)
     best = {key: {"forward_seconds": math.inf, "step_seconds": math.inf} for key in models}

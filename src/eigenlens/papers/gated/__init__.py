@@ -98,7 +98,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     }
 
 
-def task_of(scale: Scale) -> NextBytes:
+def byte_task(scale: Scale) -> NextBytes:
     """The text; a token of its own begins every input.
 
     Sinks are found at this place in large models.
@@ -110,7 +110,7 @@ def task_of(scale: Scale) -> NextBytes:
 
 def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str, Any]:
     """One model, trained and looked into."""
-    task = task_of(scale)
+    task = byte_task(scale)
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads}
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape, gate=None if gate == "none" else gate))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...attention import make
-from .state import best_state, codes, decoded
+from .state import best_state, codes, decode
 
 SHARP = 100.0
 """The scale of the scores.
@@ -136,8 +136,8 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
     for l in range(full, L):
         # (B, bits, bits)
         states = torch.stack([best_state(code, code[table]) for table in tables[:, l]])
-        z = code[decoded(z.double(), N)] @ states
-    return decoded(z.double(), N)
+        z = code[decode(z.double(), N)] @ states
+    return decode(z.double(), N)
 
 
 def compositions(

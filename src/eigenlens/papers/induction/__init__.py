@@ -21,7 +21,7 @@ from ..claims import Tables
 from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .dynamics import curve, other_parent_rows, readings, stages, table
-from .heads import exact, model_heads
+from .heads import handmade_scores, model_heads
 from .pictures import charts
 
 
@@ -92,7 +92,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "readings": read,
         "stages": [row for one in staged for row in one],
         "other_parent_rows": sets,
-        "exact": exact(),
+        "handmade_scores": handmade_scores(),
         "models": [_summary(name, one) for name, one in found.items()],
         "order": [row for name, one in found.items() for row in _order(name, one)],
         "ablation": [row for one in found.values() for row in one["ablation"]],
@@ -147,7 +147,7 @@ SHOWN = (
     ("What the text leaves open", "readings"),
     ("Stage after stage", "stages"),
     ("Other true parents", "other_parent_rows"),
-    ("The detector on heads made by hand", "exact"),
+    ("The detector on heads made by hand", "handmade_scores"),
     ("Heads of loaded models", "models"),
     ("Which come first", "order"),
     ("Induction without previous-token heads", "ablation"),
